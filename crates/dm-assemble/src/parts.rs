@@ -78,7 +78,7 @@ pub struct Common {
     pub chunk_bytes: u64,
     /// The largest address of a node on its memory node, in bytes, that the index can name.
     pub reach: u64,
-    /// How this compute node takes part in reclaiming dead nodes.
+    /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
     /// Read delegation and write combining between the clients of this compute node.
     pub rdwc: Rdwc,

@@ -77,14 +77,14 @@ fn key<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 32])
 }
 
-/// Keys that are close to each other: they differ in their last one or two bytes.
+/// Returns keys that are close to each other: they differ only in their last bytes.
 fn near<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 32];
     bytes[K::LEN - 1] = small;
     K::read_from(&bytes)
 }
 
-/// Returns near keys in half of the calls, and far keys in the other half.
+/// Returns a near key for a small number, and a far key for a larger one.
 fn mixed<K: KeyBytes>(small: u8) -> K {
     if small < 100 { near(small) } else { key(small) }
 }

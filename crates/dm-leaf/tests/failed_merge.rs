@@ -145,8 +145,8 @@ impl Pool {
     }
 }
 
-/// Lets a merge fail at every step. Returns counts of the failed merges and of their consequences, among them how often a
-/// key that was written in the left leaf still has its old value in the right one.
+/// Lets a merge fail at every step. Returns the number of failed merges, after how many of these a key could be written in
+/// the left leaf, and how often the right leaf still showed that key's old value then.
 fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     let lost = (0..=7).map(Trouble::LostAfter);
     let troubles: Vec<_> = [Trouble::Unreachable, Trouble::AnswersLost]

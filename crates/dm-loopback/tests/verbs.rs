@@ -178,7 +178,7 @@ trait LaterError {
     fn write_later_error_is_not_kept(&self);
 }
 impl LaterError for Endpoint {
-    /// A second error, which must not replace the first.
+    /// Causes a second error, which must not replace the first.
     fn write_later_error_is_not_kept(&self) {
         self.write(at(1 << 41), &[1]).detach();
     }

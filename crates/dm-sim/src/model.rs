@@ -213,7 +213,7 @@ impl CostModel {
         }
     }
 
-    /// ConnectX-6 at 100 Gb/s RoCEv2: the testbed of SMART and of CHIME. A model, which differs from
+    /// Returns a model of ConnectX-6 at 100 Gb/s RoCEv2, the testbed of SMART and of CHIME. It differs from
     /// [`CostModel::cx5_ib`] only in headers and packet size.
     pub fn cx6_roce() -> Self {
         Self {

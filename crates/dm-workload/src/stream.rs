@@ -267,7 +267,7 @@ pub struct OpStream {
 }
 
 impl OpStream {
-    /// Operations that are left.
+    /// Returns the number of operations that are left.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left

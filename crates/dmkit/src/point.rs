@@ -234,12 +234,12 @@ impl Point {
         }
     }
 
-    /// Clients with connections of their own: threads times coroutines.
+    /// Returns the number of clients with connections of their own: threads times coroutines.
     pub(crate) fn endpoints(&self) -> u32 {
         self.clients * self.coroutines
     }
 
-    /// Operations before the warm-up is over.
+    /// Returns the number of operations in the warm-up.
     pub(crate) fn warm_up(&self) -> u64 {
         if self.study.steady { self.ops / 4 } else { 0 }
     }

@@ -78,7 +78,7 @@ pub struct Options {
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
     /// of dead nodes. Layout, set when the tree is created.
     pub members: u16,
-    /// How this compute node takes part in reclaiming dead nodes.
+    /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,

@@ -1,4 +1,4 @@
-//! What an operation of unknown effect has left in flight keeps memory from being used again until it has landed.
+//! Tests that memory is not reused while requests of an operation of unknown effect may still land in it.
 
 use dm_index::{Applied, IndexError, Key8, RangeIndex};
 use dm_loopback::{Loopback, Trouble, block_on};

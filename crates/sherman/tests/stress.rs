@@ -15,7 +15,7 @@ use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
-/// Small nodes: a thousand operations cause a handful of splits. Values of two words, so that they can tear.
+/// Returns options with small nodes, so that a thousand operations cause some splits, and values of two words, which can tear.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
@@ -51,7 +51,7 @@ fn loopback(script: &Stress, host_bytes: u64) -> Report {
     report.expect_correct()
 }
 
-/// Keys are inserted and removed in waves, so that nodes merge as often as they split.
+/// Returns a script that inserts and removes keys in waves, so that nodes merge as often as they split.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -60,7 +60,7 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
 /// variant.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let shrinks = seed % 3 == 1;

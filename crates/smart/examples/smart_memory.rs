@@ -23,7 +23,7 @@ const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
 /// A leaf of 8 + 8 bytes.
 const LEAF: usize = 64;
-/// How much the account and the allocator's count may differ, in bytes: handles are on the stack here, and
+/// The allowed difference between the account and the allocator's count, in bytes: handles are on the stack here, and
 /// shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 

@@ -38,7 +38,7 @@ pub struct Options {
     /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so
     /// that memory can be reused; 0 means that memory is never reused. Layout, set when the pool is created.
     pub members: u16,
-    /// How this compute node takes part in reclamation.
+    /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,
     /// If memory is reused: the minimum time for which cached nodes are valid.
     pub turn: Nanos,

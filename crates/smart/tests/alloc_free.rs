@@ -13,7 +13,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 
-/// Key bytes 5 to 7 distinguish keys: small nodes below a large one.
+/// Returns keys that differ in bytes 5 to 7, which gives small nodes below a large one.
 fn key(n: u64) -> Key8 {
     Key8(n.wrapping_mul(0x9E37_79B1) & 0xff_ffff)
 }

@@ -12,7 +12,7 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 use dm_verbs::Nanos;
 use smart::{Key8, Key32, Options, ReclaimOptions};
 
-/// Small nodes, so that they are copied often; values of two words, so that they can tear.
+/// Returns options with small nodes, so that they are copied often, and values of two words, which can tear.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -28,7 +28,7 @@ fn options() -> Options {
     }
 }
 
-/// Keys are inserted and removed in waves, so that nodes shrink as often as they grow.
+/// Returns a script that inserts and removes keys in waves, so that nodes shrink as often as they grow.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -43,7 +43,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
     let world = world.seed(script.seed).build().expect("memory");
@@ -60,7 +60,7 @@ fn threads_on_loopback() {
     loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
 /// keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards

@@ -22,7 +22,7 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Keys are inserted and removed in waves, so that leaves merge as often as they split, and their memory is
+/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their memory is
 /// reused.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {

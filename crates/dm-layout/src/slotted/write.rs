@@ -12,7 +12,7 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
-    /// An in-line entry is written without its line's version byte, because its line is the unit that a
+    /// Writes an entry. An in-line entry is written without its line's version byte, because its line is the unit that a
     /// reader checks.
     #[inline(always)]
     pub(super) fn put_entry(

@@ -14,7 +14,7 @@ use crate::tree::world::{Do, Script, Shape, cold, holds, plain, script, timeless
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Size, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Leaves of three lines: 4 entries in neighbourhoods of 2, 16 locks per memory node.
+/// Returns options with leaves of three lines: 4 entries in neighbourhoods of 2, 16 locks per memory node.
 ///
 /// Keys by home, with the first bits of their scattered hashes: home 0 has 3 (1000), 5 (0110), 19 (0101 0110), 27
 /// (0001); home 1 has 12 (1100), 23 (0011 0101), 25 (1001), 38 (0011 0011); home 2 has 7 (1100), 8 (0000), 11

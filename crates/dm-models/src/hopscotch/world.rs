@@ -12,8 +12,8 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Leaves of three lines: 4 entries, three in one line and one in the next, in neighbourhoods of 2. Inner nodes
-/// have three children. Each memory node has 16 locks.
+/// Returns options with leaves of three lines: 4 entries, three in one line and one in the next, in neighbourhoods
+/// of 2. Inner nodes have three children. Each memory node has 16 locks.
 ///
 /// Keys by home: 2, 6, 8 have home 0; 4, 5, 9 home 1; 7, 10, 15 home 2; 1, 3, 11 home 3.
 pub(super) const fn options() -> Options {

@@ -126,7 +126,7 @@ pub(crate) struct Claim {
     pub(crate) skip: Option<String>,
 }
 
-/// How strictly a claim can be graded on a model.
+/// The strictness with which a claim can be graded on a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {

@@ -121,7 +121,7 @@ impl Svg {
         self.text.push_str(text);
     }
 
-    /// Lines and numbers of an axis.
+    /// Draws the lines and numbers of an axis.
     pub(crate) fn grid(&mut self, axis: &Axis, left: f64, right: f64) {
         for tick in axis.ticks() {
             let y = axis.place(tick);
@@ -175,7 +175,7 @@ impl Svg {
         ));
     }
 
-    /// A figure of the paper.
+    /// Draws a figure of the paper, as a diamond.
     pub(crate) fn diamond(&mut self, x: f64, y: f64) {
         self.push(&format!(
             "<path class=\"paper\" d=\"M{:.1} {y:.1}l6 -6l6 6l-6 6z\" fill=\"#fff\" fill-opacity=\"0.75\" stroke=\"#000\" stroke-width=\"1.4\"/>",

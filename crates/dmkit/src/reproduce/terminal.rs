@@ -129,7 +129,7 @@ pub(crate) fn range(spread: Spread) -> String {
     }
 }
 
-/// Signed, without decimals.
+/// Formats a share as a percentage, with a sign and without decimals.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:+.0} %", part * 100.0)
 }

@@ -100,7 +100,7 @@ const TINY: Shape = Shape {
     ..Shape::new(8)
 };
 
-/// These keys, then one operation of each client.
+/// Returns a model that starts with these keys; then each client does one operation.
 fn model(preload: &'static [u64], clients: &'static [KvOp<u64, u64>]) -> Model<ArtHopscotch<Key8>, Map> {
     let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
     let keep = Arc::clone(&found);

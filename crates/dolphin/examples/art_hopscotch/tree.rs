@@ -25,7 +25,7 @@ pub(crate) struct Shape {
     pub(crate) value_bytes: usize,
     pub(crate) types: NodeTypes,
     pub(crate) locks_per_node: u32,
-    /// How many compute nodes may use the pool at once; 0 for no reclamation.
+    /// Maximum number of compute nodes that use the pool at once; 0 for no reclamation.
     pub(crate) members: u16,
     /// Bytes that an allocator asks for at once; each compute node may choose its own.
     pub(crate) chunk_bytes: u64,
@@ -51,7 +51,7 @@ impl Shape {
 /// The index, as the threads of one compute node share it.
 pub(crate) type ArtHopscotch<K> = Handle<ArtHopscotchParts<K>>;
 
-/// What the index is made of.
+/// The parts of the index.
 #[derive(Debug)]
 pub(crate) struct ArtHopscotchParts<K: KeyBytes> {
     pub(crate) inner: Inner<K>,

@@ -13,7 +13,7 @@ use dolphin::{Applied, Dolphin, IndexError, Key8, Key32, NodeTypes, OpenError, O
 
 use crate::common::Tree;
 
-/// Small leaves and chunks, and small budgets.
+/// Returns options with small leaves, chunks and budgets.
 fn options() -> Options {
     Options {
         leaf_bytes: 256,
@@ -212,7 +212,7 @@ fn a_full_pool_keeps_what_it_has() {
     }
 }
 
-/// `least` is the number of operations that must succeed.
+/// Cuts off one of three memory nodes. At least `least` operations must succeed.
 fn cut_off_one_of_three(options: Options, least: u64) {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
@@ -279,8 +279,8 @@ async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
 }
 
-/// While `bytes` at `at` are damaged, each operation by a handle with nothing cached must name the place;
-/// afterwards all must be well.
+/// Damages `bytes` bytes at `at`. Until they are restored, each operation by a handle without a cache must name the place;
+/// afterwards all operations must succeed.
 async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
     for garbage in [0, 0xff] {

@@ -14,7 +14,7 @@ use dolphin::{Dolphin, Key8, Options};
 
 use crate::common::Tree;
 
-/// Small leaves, so that they split and merge; few locks, so that leaves share them.
+/// Returns options with small leaves, so that they split and merge, and few locks, so that leaves share them.
 fn options() -> Options {
     Options {
         leaf_bytes: 256,
@@ -25,7 +25,7 @@ fn options() -> Options {
     }
 }
 
-/// `None` if it was dropped after `polls` polls, at least one.
+/// Returns the future's output, or `None` if it was dropped after `polls` polls (at least one).
 async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
     let mut inner = pin!(future);
     poll_fn(|cx| {
@@ -43,8 +43,8 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 60;
 
-/// Close keys, distant ones, and some in between: leaves hold keys of two widths, and lines change their
-/// shape.
+/// Returns close keys, distant ones, and some in between, so that leaves hold keys of several widths and lines
+/// change their shape.
 fn key_of(n: u64) -> Key8 {
     let shift = [0, 20, 50];
     Key8(n << shift[(n % 3) as usize])
@@ -55,7 +55,7 @@ fn key_of(n: u64) -> Key8 {
 struct Own(Vec<(Key8, Vec<Option<u64>>)>, u64, u64);
 
 impl Own {
-    /// A read decides among them.
+    /// Narrows the possible values to those that a read allows.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let (key, legal) = &mut self.0[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;

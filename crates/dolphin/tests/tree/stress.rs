@@ -28,7 +28,7 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Keys are inserted and removed in waves, so that leaves merge as often as they split, and their memory is
+/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their memory is
 /// reused.
 pub(crate) fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
@@ -48,7 +48,7 @@ fn correct(report: Report, script: &Stress) -> Counters {
     met
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, options: Options) -> Counters {
     let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
     let world = World::from(world.build().expect("memory"));
@@ -62,7 +62,7 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), options(100));
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script, keys
+/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script, keys
 /// and outages.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards

@@ -13,7 +13,7 @@ use sherman::{Applied, Options, Sherman};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// How much the compute node's account and the allocator's count may differ, in bytes. The account includes
+/// The allowed difference between the compute node's account and the allocator's count, in bytes. The account includes
 /// the handles themselves, which are on the stack here, and the count includes the reference counts of shared
 /// data.
 pub(crate) const TOLERANCE: i64 = 4096;

@@ -15,7 +15,7 @@ use dm_testkit::{
 use dm_verbs::{AtomicUnit, Capability, Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
 use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
 
-/// Small nodes and chunks, and small budgets.
+/// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
     Options {
         node: NodeSize::Bytes(256),

@@ -19,7 +19,7 @@ use dm_testkit::{IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of
 use dm_verbs::{Control, Nanos, Verbs};
 use sherman::{Key8, LeafFormat, NodeSize, Options, Sherman, Variant};
 
-/// Small nodes, so that splits are cancelled too; few locks, so that nodes share them.
+/// Returns options with small nodes, so that splits are cancelled too, and few locks, so that nodes share them.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Span(6),
@@ -52,7 +52,7 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// `None` if it was dropped after `polls` polls.
+/// Returns the future's output, or `None` if it was dropped after `polls` polls.
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     // The pinned future is dropped with this one's frame, at its return.
     let inner = pin!(future);
@@ -64,14 +64,14 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 struct Legal(Vec<Option<u64>>);
 
 impl Legal {
-    /// A write of this value was begun and dropped.
+    /// Records that a write of this value was begun and dropped.
     fn may_be(&mut self, value: Option<u64>) {
         self.0.push(value);
     }
     fn is(&mut self, value: Option<u64>) {
         self.0 = vec![value];
     }
-    /// A read decides among them.
+    /// Narrows the possible contents to those that a read allows.
     fn saw(&mut self, what: &str, found: Option<&[u8]>) {
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
         match self.0.iter().copied().find(known) {
@@ -175,7 +175,7 @@ impl Own {
         Ok(())
     }
 
-    /// Checks, when nothing is dropped any more, that every key holds a possible content.
+    /// Checks that every key holds a possible content. Nothing is dropped here.
     async fn look<I: RangeIndex<Key = Key8>>(&mut self, index: &I) {
         let mut read = Vec::new();
         for i in 0..KEYS {

@@ -163,7 +163,7 @@ fn t_s2a_bookends_accept_a_mixture() {
 
 // ---- flaws that a crowd of checked clients runs into ------------------------------------------------------------
 
-/// Clients of one compute node on a few keys, and some of another, in the simulator.
+/// Runs clients of one compute node on a few keys, and some of another compute node, in the simulator.
 fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Report {
     let script = Stress {
         keys: 400,
@@ -182,7 +182,7 @@ fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Rep
     stress(Tree::<Key8, F>::new(options), world, &seats(2, 8, 4), &script)
 }
 
-/// Some seed shows it, and the default passes every seed.
+/// Checks that some seed shows the flaw, and that the default passes every seed.
 fn shows<F: LeafFormat<Key8>>(what: &str, flawed: Options, plain: Options, world: impl Fn(u64) -> World) {
     let mut shown = Vec::new();
     for seed in 0..4 {

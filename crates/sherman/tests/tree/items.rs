@@ -233,7 +233,7 @@ fn in_and_out_four_times_leaves_no_block_behind() {
     }
 }
 
-/// Round trips, READ bytes, written bytes.
+/// Returns the round trips, READ bytes and written bytes since `before`.
 fn cost(now: Counters, before: &mut Counters) -> (u64, u64, u64) {
     let c = now - core::mem::replace(before, now);
     (c.round_trips, c.bytes_read, c.bytes_written)

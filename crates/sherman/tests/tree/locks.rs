@@ -25,7 +25,7 @@ impl Job for Look {
     }
 }
 
-/// Every lock that is held, with its place and holder.
+/// Returns every lock that is held, with its place and holder.
 pub(crate) fn held(world: &World) -> Vec<String> {
     world.run_one(Look)
 }

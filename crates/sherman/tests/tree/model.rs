@@ -9,7 +9,7 @@ use dm_verbs::Env;
 use proptest::prelude::*;
 use sherman::{Key8, Key32, LeafFormat, NodeSize, Options, Variant};
 
-/// How much the tree of a test grew.
+/// The growth of a test's tree.
 struct Grown {
     entries: usize,
     splits: u64,

@@ -7,7 +7,7 @@ use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 use smart::{Applied, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
 
-/// Small nodes and chunks, and small budgets.
+/// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

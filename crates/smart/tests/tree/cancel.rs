@@ -13,7 +13,7 @@ use dm_testkit::{IndexUnderTest, Job, Rng, TestKey, World, seats, value_of};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Verbs};
 use smart::{Applied, IndexError, Key8, NodeTypes, Options, RangeIndex, Rdwc, Scan, Smart};
 
-/// Small nodes, so that splits, growth and merges are cancelled too.
+/// Returns options with small nodes, so that splits, growth and merges are cancelled too.
 fn options(rdwc: Rdwc) -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -43,7 +43,7 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// `None` if it was dropped after `polls` polls, of which there is one at least.
+/// Returns the future's output, or `None` if it was dropped after `polls` polls (at least one).
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     // The pinned future is dropped with this one's frame, at its return.
     let inner = pin!(future);
@@ -79,7 +79,7 @@ impl Own {
         Key8::nth(i * self.clients + self.me)
     }
 
-    /// A read decides what key `i` holds.
+    /// Records the content of key `i` that a read found.
     fn saw(&mut self, i: u64, found: Option<&[u8]>) {
         let (key, legal) = (self.key(i), &mut self.legal[i as usize]);
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;

@@ -22,7 +22,7 @@ impl Job for Open {
 struct Together(Smart<Key8>);
 
 impl Job for Together {
-    /// How often the client inserted the key, and how often it removed it.
+    /// Number of times that the client inserted the key, and that it removed it.
     type Out = (u64, u64);
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> (u64, u64) {
         let client = self.0.client(v);

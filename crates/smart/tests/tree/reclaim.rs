@@ -9,7 +9,7 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Env, Nanos};
 use smart::{Applied, Key8, NodeTypes, Options, RangeIndex, ReclaimOptions, Scan, Smart};
 
-/// `chunk_bytes` over all memory nodes.
+/// Returns options with small nodes and chunks. `chunk_bytes` is the sum over all memory nodes.
 fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
     let chunk_bytes = (chunk_bytes / u64::from(memory_nodes)).next_multiple_of(4096);
     Options {
@@ -25,7 +25,7 @@ fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
     }
 }
 
-/// Key `i` of one compute node: the keys of the two compute nodes differ in the first byte.
+/// Returns key `i` of one compute node. The keys of the two compute nodes differ in the first byte.
 fn key(compute_node: u64, i: u64) -> Key8 {
     // A bijection, so that neighbours are inserted and removed in scattered order.
     Key8(compute_node << 56 | i.wrapping_mul(0x9E_3779_B97F_4A7D) & ((1 << 56) - 1))

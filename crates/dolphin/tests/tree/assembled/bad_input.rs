@@ -14,7 +14,7 @@ use dolphin::{Key8, Key32, OpenError};
 use super::index::{ArtHopscotch, Shape};
 use super::{Assembled, small};
 
-/// Small nodes and chunks, and small budgets.
+/// Returns a shape with small nodes, chunks and budgets.
 fn shape() -> Shape {
     Shape {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

@@ -20,7 +20,7 @@ fn correct(report: Report, script: &Stress) -> Counters {
     met
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: usize) -> Counters {
     let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
     let world = World::from(world.build().expect("memory"));
@@ -34,7 +34,7 @@ fn threads_on_loopback() {
     loopback(&waves(60_000, 3), 100);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
 /// keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
