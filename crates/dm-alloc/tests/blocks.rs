@@ -70,7 +70,7 @@ fn no_block_lies_out_of_reach() {
 fn a_chunk_that_ends_where_blocks_may_end_is_used() {
     let world = world(1, 1 << 20);
     let v = world.connect(0).unwrap();
-    // After the reserved page.
+    // Two chunks fit after the reserved page.
     let a = Allocator::new(1, 0).chunk_bytes(CHUNK).reaching(4096 + 2 * CHUNK);
     while alloc(&v, &a, 1024, None).is_ok() {}
     assert_eq!(a.stats().in_use_bytes as u64, 2 * CHUNK);

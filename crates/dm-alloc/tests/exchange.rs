@@ -117,7 +117,7 @@ fn what_one_has_too_much_of_another_gets_as_it_is() {
     assert_eq!(stats.free_bytes, 1024, "what they came in");
     assert_eq!(stats.in_use_bytes, 1024 * (BATCH + 1) as i64);
 
-    // Given back in the magazine that they came in.
+    // The blocks go back in the magazine in which they came.
     for block in got {
         b.give_back(block, CLASS);
     }
@@ -314,7 +314,7 @@ fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_attends() {
         a.give_back_unawaited(v.client(), block, CLASS);
         block_on(a.attend(&w, &seats[0])).unwrap();
         assert_ne!(again(&w), block, "it says nothing of the other's WRITE");
-        // Dropped while it waits.
+        // `attend` is dropped while it waits.
         for polls in 1.. {
             let mut attending = Box::pin(a.attend(&v, &seats[1]));
             let mut cx = Context::from_waker(Waker::noop());

@@ -133,7 +133,7 @@ fn three_rounds_free_what_was_retired_before_the_first() {
         assert_eq!(block_on(a.take(&v, CLASS, None)), Ok(block));
         assert_eq!(a.stats().in_use_bytes, 1024);
     }
-    // While an operation runs that began before, the announced epoch stays.
+    // While an earlier operation runs, the announced epoch stays.
     block_on(a.attend(&v, &seat)).unwrap();
     let running = seat.enter().unwrap();
     a.retire(block.after(9), CLASS);
@@ -492,7 +492,7 @@ fn a_slot_more_than_there_are_is_refused() {
     }
 }
 
-/// A memory node that says it has more left than the chunk that it refuses.
+/// A memory node claims to have more memory left than the chunk that it refuses.
 #[test]
 fn a_memory_node_that_contradicts_itself_is_asked_for_less_each_time() {
     let pool = pool(0, 9);

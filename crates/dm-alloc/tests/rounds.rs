@@ -106,7 +106,7 @@ fn a_round_that_is_given_up_is_due_still_and_the_next_one_announces_behind_it() 
         for polls in 1..5 {
             v.charge(PERIOD).await;
             for i in 0..3 {
-                // Something to tag, so that the round has one step more.
+                // A retired block must be tagged, so that the round has one more step.
                 let block = Block::fresh(at(1).add(u64::from(polls * 3 + i) * 64));
                 alloc.retire(block, Class { bytes: 64, kind: 0 });
                 let over = begun(alloc.tend(&v), polls).await;
@@ -202,7 +202,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     if let Some(polls) = polls {
         let alloc = Rc::clone(&alloc);
         sim.spawn_task(async move {
-            // After the compute node that dies.
+            // Begins after the compute node that dies.
             held.charge(Nanos(LEASE.0 / 16)).await;
             let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
             alloc.attend(&held, &seat).await.expect("a slot");

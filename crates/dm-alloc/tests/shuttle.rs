@@ -59,7 +59,7 @@ impl Node {
             .nodes(1)
             .host_bytes(128 << 10)
             .chip_bytes(0)
-            // So that requests are in flight while other clients run.
+            // Delays keep requests in flight while other clients run.
             .delays(2)
             .counted_clock(STEP)
             .build()

@@ -9,7 +9,7 @@ use dm_sim::{CostModel, Endpoint, QueueKind, RunEnd, Sim};
 use dm_sync::epoch::Epochs;
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
-/// From 1 ms to 10 s.
+/// Leases from 1 ms to 10 s.
 const LEASES: [Nanos; 5] = [
     Nanos::from_millis(1),
     Nanos::from_millis(10),
@@ -61,7 +61,7 @@ async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -
 fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
     let sim = testbed(lease);
     let fenced = Rc::new(Cell::new(false));
-    // Long enough for the slower one to reach three verdicts, each after a lease at the earliest.
+    // The run is long enough for the slower one to reach three verdicts, each after a lease at the earliest.
     let slower = intervals[0].max(intervals[1]).max(Nanos(lease.0 / 4));
     let end = Nanos(slower.0 * 14);
     for node in 0..2 {

@@ -387,9 +387,9 @@ impl<K: CacheKey> Image<K> {
     }
 
     fn restamp(&mut self) {
-        // A hash of the content instead of a counter: then a cache's state does not depend on the order in
-        // which images came. If two contents of one node had one hash, one would be taken for the other,
-        // which at worst gives a wrong hint: the identity also compares address, level and low, and a reader
+        // The identity is a hash of the content and not a counter, so a cache's state does not depend on the order
+        // in which images came. If two contents of one node had one hash, one would be taken for the other, which
+        // at worst gives a wrong hint: the identity also compares address, level and low, and a reader
         // checks the bounds again. It is a sum over the entries, whose order is fixed anyway, so adding one
         // does not need the others.
         let head = fingerprint_of(&(self.at, self.level, self.high(), self.incarnation));

@@ -137,7 +137,7 @@ enum Op {
 }
 
 fn pointer() -> impl Strategy<Value = RemotePtr> {
-    // Within reach of three bytes, of four, and of neither.
+    // Addresses are within reach of three bytes, of four bytes, or of neither.
     let far = prop_oneof![8 => Just(0u64), 1 => Just(1 << 35), 1 => Just(1 << 47 | 8)];
     (0u16..3, 0u64..1 << 20, far)
         .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
@@ -236,7 +236,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let (mut addition, _) = grown(&node, separator, child);
                 addition.incarnation += wrong;
                 addition.entries += more;
-                // Identified by everything except the entries themselves.
+                // The image is identified by everything except its entries.
                 let place = model.iter().position(|other: &Node| {
                     let same = (other.at, other.level, other.low, other.high);
                     same == (addition.at, addition.level, addition.low, addition.high)

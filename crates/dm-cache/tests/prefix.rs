@@ -79,8 +79,8 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
-/// An image that grows although there is no room for it: its own children must not be evicted for it, because
-/// it would continue to name their numbers after others have them.
+/// If an image grows although there is no room for it, its own children must not be evicted, because it would continue
+/// to name their numbers after others have them.
 #[test]
 fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     for budget in (2_000..8_000).step_by(250) {
@@ -112,8 +112,7 @@ fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     }
 }
 
-/// A slot's content is that of its image: an old one must not give its type to another node at the same
-/// address.
+/// A slot's content belongs to its image: an old image must not give its type to another node at the same address.
 #[test]
 fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {
     let cache = small(1 << 20);
@@ -159,7 +158,7 @@ fn it_learns_slot_by_slot_and_drops_what_moved() {
     let cache = small(1 << 20);
     cache.learn(b"\x01abz", at(10), 2, leaf(b'z', 40));
     assert_eq!(hit(&cache, b"\x01abz").find, Find::Child(2, leaf(b'z', 40)));
-    // Too far on: the slots before it are unknown.
+    // This slot is too far on, because the slots before it are unknown.
     cache.learn(b"\x01abw", at(10), 5, leaf(b'w', 41));
     assert_eq!(hit(&cache, b"\x01abw").find, Find::Vacant(3, SlotWord::empty(1)));
     let removed = SlotWord::removed(b'x', 1);

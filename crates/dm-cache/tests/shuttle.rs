@@ -162,7 +162,7 @@ fn cache_client(shared: &Cached) {
         match below(8) {
             0..3 => shared.admit_some(),
             3 => seen = Some(shared.look(key)),
-            // Delayed between the two halves.
+            // The client is delayed between the two halves of a lookup.
             4 | 5 => {
                 let ended = shared.lives.ended();
                 let found = cache.find(&key).expect(PINNED);

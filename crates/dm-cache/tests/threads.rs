@@ -73,7 +73,7 @@ fn readers_get_only_what_was_written() {
             1 + random(&mut rng) % 40,
         );
     }
-    // So that a late reader finds something too.
+    // Caches images again, so that a late reader finds something too.
     admit(&cache, 0, KEYS / STEP);
     stop.store(true, Ordering::Relaxed); // Relaxed: as above.
     for reader in readers {

@@ -12,7 +12,7 @@ use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
-/// Each may allocate the list of its leaves, which grows by doubling up to 32.
+/// Number of scans. Each may allocate the list of its leaves, which grows by doubling up to 32.
 const SCANS: u64 = 100;
 const PER_SCAN: u64 = 6;
 

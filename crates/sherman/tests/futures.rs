@@ -1,4 +1,4 @@
-//! The futures of operations stay small: they are copied, and what holds them allocates them.
+//! Tests that the futures of operations stay small, because they are copied and stored in allocations of that size.
 
 mod common;
 

@@ -15,12 +15,13 @@ use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
-/// Returns options with small nodes, so that a thousand operations cause some splits, and values of two words, which can tear.
+/// Returns options with small nodes, so that a thousand operations cause some splits, and values of two words, which
+/// can tear.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
         chunk_bytes: 32 << 10,
-        // Often, so that the memory of dead nodes is reused while others read.
+        // Rounds are frequent, so that the memory of dead nodes is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -68,7 +69,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
-        // Little more than needed.
+        // The memory is little more than needed.
         .memory_bytes(if shrinks { 1 << 20 } else { 840 << 10 })
         .colocated(seed % 4 == 1)
         .build()
@@ -99,7 +100,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let variant = variants[seed as usize % variants.len()];
     let seats = seats(3, 12, 4);
     let options = Options {
-        // A client that waits for one that waits for a node that is cut off need not wait long.
+        // With fewer attempts, a client does not wait long for another one that waits for the node that is cut off.
         attempts: if outage {
             1 << 14
         } else {

@@ -109,7 +109,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Returns the presence byte of the key's entry, or the version byte of a line of another version:
     /// whichever comes first.
-    // A function of its own, that names what it finds by reference: inlined, the loop would count lines and offsets too.
+    // This is a separate function that returns a reference. If it were inlined, the loop would count lines and offsets too.
     #[inline(never)]
     fn seek<const STRIDE: usize, const KEY_AT: usize>(
         lines: &[Line],

@@ -11,8 +11,8 @@ use super::world::{Do, Script, Spec, apply_to, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
-/// The old leaf lies on memory node 0, its parent on node 1. A splits the leaf; B goes down by the new parent; C has
-/// cached the old one before.
+/// The old leaf is on memory node 0 and its parent on node 1. A splits the leaf, B goes down by the new parent, and C has
+/// cached the old parent before.
 const T_S4_SHAPES: &[(&str, Script)] = &[(
     "3x1",
     Script {

@@ -1,4 +1,4 @@
-//! Sherman as the test kit opens it.
+//! Opens Sherman for the test kit.
 
 use std::marker::PhantomData;
 

@@ -151,7 +151,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     };
     assert_eq!((*node, *wanted, *has), (NodeId(0), 8 * 32_768, 1 << 10));
     says(&refused, &["262144 bytes", "mn0", "1024"]);
-    // A smaller table, or one in host memory, still fits.
+    // A smaller lock table, or one in host memory, still fits.
     let fits = Options {
         locks_per_node: 128,
         ..Options::new(8)
@@ -257,7 +257,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
                     refused += 1;
                 }
                 Err(other) => panic!("superblock damaged at {at}: {other}"),
-                // Unused bytes, or the root word, which is not part of the checksum.
+                // These bytes are unused, or are the root word, which is not part of the checksum.
                 Ok(_) => {}
             }
             v.write(page(at), &word.to_le_bytes()).await.expect("no faults");
@@ -378,7 +378,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let mut errors = 0;
         let root = root(&v).await;
         for round in 0..3_000 {
-            // The first leaves, or the root.
+            // Picks one of the first leaves, or the root.
             let node = if round % 3 == 0 {
                 root
             } else {
@@ -388,13 +388,13 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             let mut damaged = before.clone();
             for _ in 0..1 + rng.below(3) {
                 let at = rng.below(256) as usize;
-                // Not the sibling pointer: a cyclic chain has its own test.
+                // The sibling pointer is left alone, because a cyclic chain has its own test.
                 if !(8..16).contains(&at) {
                     damaged[at] ^= 1 << rng.below(8);
                 }
             }
             v.load(node, &damaged).expect("in range");
-            // Nothing cached, so that inner nodes are read.
+            // This handle has nothing cached, so it reads inner nodes.
             let cold = open(&v, options).await;
             let cold = cold.client(&v);
             let key = Key8(rng.below(200));
@@ -422,7 +422,7 @@ fn siblings_that_lead_in_circles_are_left_for_the_root() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
-        // Handles that take the first leaf for the root until they learn otherwise.
+        // These handles take the first leaf for the root until they learn otherwise.
         let mut stale = Vec::new();
         for _ in 0..4 {
             stale.push(open(&v, options()).await);
@@ -445,7 +445,7 @@ fn siblings_that_lead_in_circles_are_left_for_the_root() {
         let second = RemotePtr::from_raw(v.word(first.add(SIBLING)).await.expect("no faults"));
         for (from, trees) in [first, second].into_iter().zip(stale.chunks(2)) {
             let right = v.word(from.add(SIBLING)).await.expect("no faults");
-            // Alone, or two that point at each other.
+            // The leaf points to itself, or two leaves point to each other.
             v.load(from.add(SIBLING), &first.raw().to_le_bytes())
                 .expect("in range");
             let mut value = Vec::new();
@@ -623,7 +623,7 @@ fn a_dead_lock_holder_is_named() {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let (tree, out) = (std::rc::Rc::clone(&tree), std::rc::Rc::clone(&result));
         sim.spawn(1, 0, move |v| async move {
-            // With another compute node's view: its own handle.
+            // This handle belongs to another compute node, so it has a cache of its own.
             let cold = open(&v, options()).await;
             let client = cold.client(&v);
             let mut value = Vec::new();

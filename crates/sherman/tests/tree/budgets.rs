@@ -173,7 +173,7 @@ fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remo
     assert_eq!(costs.insert_present, found_nothing);
 }
 
-/// [masked CAS, READ], [WRITE entry, WRITE unlock].
+/// The cost of the chains [masked CAS, READ], [WRITE entry, WRITE unlock].
 const TWO: Cost = Cost {
     round_trips: 2,
     doorbells: 2,
@@ -186,7 +186,7 @@ const TWO: Cost = Cost {
 };
 /// The same without an entry.
 const TWO_UNLOCK: Cost = Cost { writes: 1, ..TWO };
-/// masked CAS, READ, [WRITE entry, WRITE unlock].
+/// The cost of masked CAS, READ, [WRITE entry, WRITE unlock].
 const THREE: Cost = Cost {
     round_trips: 3,
     doorbells: 3,
@@ -265,7 +265,7 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
     // CAS and READ are not ordered, so they are posted one after the other.
     let unordered = run(counted().cas_then_read(CasThenRead::AnyLineFirst));
     expect(&unordered, THREE_UNLOCK, THREE, [8, 17, 1]);
-    // Atomics race with WRITEs: the unlock is a CAS, in the same chain.
+    // If atomics race with WRITEs, the unlock is a CAS in the same chain.
     let by_cas = Cost {
         writes: 1,
         bytes_written: 0,
@@ -274,7 +274,7 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
     };
     let racy = run(counted().atomic_vs_write(AtomicVsWrite::Racy));
     expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
-    // No on-chip memory: the locks lie in host memory, at the same price.
+    // Without on-chip memory, the locks are in host memory, at the same cost.
     expect(&run(counted().chip_bytes(0)), TWO_UNLOCK, TWO, [8, 17, 1]);
     // Without masked atomics, the lock is taken by a CAS of the whole word. Its expected value is right, because this
     // compute node left it there.
@@ -397,7 +397,7 @@ fn a_leaf_split_takes_five_round_trips() {
 
 struct Contended(Variant);
 
-/// Operations of each of two clients.
+/// Number of operations of each of two clients.
 const CONTENDED: usize = 100;
 
 impl Contended {

@@ -90,7 +90,7 @@ struct Own {
     clients: u64,
     legal: Vec<Legal>,
     writes: u64,
-    /// Operations that were dropped, and that ended.
+    /// Number of operations that were dropped; the next field counts those that ended.
     dropped: u64,
     ended: u64,
 }
@@ -122,7 +122,7 @@ impl Own {
         let i = rng.below(KEYS);
         let key = self.key(i);
         self.writes += 1;
-        // Different from any other client's.
+        // The value differs from those of all other clients.
         let seed = (self.me + 1) << 32 | self.writes;
         let value = value_of(seed, 16);
         let what = format!("client {}, key {key:?}", self.me);

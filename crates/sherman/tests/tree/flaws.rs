@@ -1,7 +1,7 @@
-//! Published flaws, each switched on alone: it misbehaves, and the default does not in the very same scenario.
+//! Tests of published flaws, each switched on alone: the flaw shows, and the default passes the same scenario.
 //!
-//! T-S2b and T-S4 need a request that is delayed past several round trips, which neither loopback nor the simulated
-//! network do: they are the explorer's. T-S7 has its test in `dm-cache`.
+//! T-S2b and T-S4 need a request that is delayed past several round trips. Neither loopback nor the simulated network
+//! does that, so the explorer tests them. T-S7 has its test in `dm-cache`.
 
 use crate::common::Tree;
 use dm_alloc::Superblock;
@@ -51,7 +51,7 @@ fn t_s5_who_loses_the_race_for_the_first_leaf_gives_up() {
             compute_node,
             thread: 0,
         });
-        // Both find the pool ready, and plant at about the same time.
+        // Both clients find the pool ready, and create the first leaf at about the same time.
         let world = World::from(testbed(1).build().expect("memory"));
         drop(world.run_one(Opened::<Slotted<Key8>>::new(options(flaws))));
         world.run(&seats, &Arc::new(FirstInsert(options(flaws))))
@@ -134,7 +134,7 @@ fn t_s1_a_torn_entry_counts_as_absent() {
     };
     for line in 0..3 {
         let found = on_loopback::<Slotted<Key8>>(DEFAULT, line);
-        // Read again until the budget ends: the image stays torn here, and nothing wrong is said of it.
+        // The client reads again until its budget ends, because the image stays torn here. It never returns a wrong value.
         assert!(matches!(found, Err(IndexError::Exhausted(_))), "{found:?}");
         assert_eq!(
             on_loopback::<Slotted<Key8>>(torn_entry_absent, line),
@@ -216,7 +216,7 @@ fn t_s6_tickets_that_carry_break_mutual_exclusion() {
     shows::<Slotted<Key8>>("T-S6", options(flaws), options(DEFAULT), world);
 }
 
-/// Lanes that a plain WRITE releases beside racing atomics are the explorer's (T-S13): dm-lock releases them by CAS
+/// The explorer tests lanes that a plain WRITE releases beside racing atomics (T-S13), because dm-lock releases them by CAS
 /// when a card says that its atomics race with WRITEs.
 #[test]
 fn t_s13_lanes_on_a_card_that_says_that_its_atomics_race_are_exact() {

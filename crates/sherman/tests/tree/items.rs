@@ -1,4 +1,4 @@
-//! Items of variable length: the same script as every index, their costs, and that no block is lost.
+//! Tests of items of variable length: the script of every index, the costs, and that no block is lost.
 
 use core::future::Future;
 use core::future::poll_fn;
@@ -88,7 +88,8 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// Returns a word of up to six letters out of two, often with the same eight in front: neighbours of all kinds.
+/// Returns a word of up to six letters out of two, often with the same eight letters in front. Such words give neighbours of
+/// all kinds.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);
@@ -176,7 +177,7 @@ fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
         chunk_bytes: 256 << 10,
-        // Rounds only when requested, so that memory does not depend on the clock.
+        // Rounds run only on request, so that memory does not depend on the clock.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             operations: 8,
@@ -196,7 +197,7 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 .await
                 .expect("a tree");
             let items = tree.items(&v, by_fours).expect("a tree of items");
-            // The empty tree, which has its first leaf.
+            // Creates the first leaf of the empty tree.
             items.upsert(b"x", b"").await.expect("an upsert");
             items.remove(b"x").await.expect("a remove");
             let empty = tree.allocated_bytes();
@@ -260,7 +261,7 @@ fn costs() {
         let mut before = v.meter().counters();
         let mut lap = || cost(v.meter().counters(), &mut before);
         let mut value = Vec::new();
-        // A block: 24 bytes of lengths and checksum, the key, 100 of value: 3 lines.
+        // A block has 24 bytes of lengths and checksum, the key, and 100 bytes of value, which take 3 lines.
         let (leaf, block) = (1024, 192);
         assert_eq!(items.get(&key, &mut value).await, Ok(true));
         assert_eq!(lap(), (2, leaf + block, 0));
@@ -324,7 +325,7 @@ fn what_is_dropped_midway_happened_or_did_not() {
             }
         }
         assert!(ways[0] > 0, "none was dropped before it happened");
-        // No lock is held: writes go on.
+        // No lock is held, so writes go on.
         assert_eq!(items.upsert(keys[1], b"new").await, Ok(Applied::Replaced));
     });
 }
@@ -376,7 +377,7 @@ fn bad_input_and_broken_blocks_are_named() {
             matches!(broken, Err(IndexError::Corrupt { node, .. }) if node == at),
             "{broken:?}"
         );
-        // A word that names no block, as a plain client of the tree could write it.
+        // Stores a word that names no block, as a plain client of the tree could do.
         client
             .upsert(&leading_bytes(b"odd"), &[0xff; 8])
             .await

@@ -1,4 +1,4 @@
-//! Which locks of a pool are held.
+//! Lists the locks of a pool that are held.
 
 use dm_alloc::Superblock;
 use dm_lock::LockWord;

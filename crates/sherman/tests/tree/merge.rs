@@ -1,4 +1,4 @@
-//! Removing merges nodes and lowers the root; nothing is lost on the way.
+//! Tests that removes merge nodes and lower the root, and that no key is lost.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn a_tree_shrinks_as_it_grew() {
             0,
             "the root is a leaf"
         );
-        // The tree is as good as new.
+        // The emptied tree works as a new one does.
         for i in 0..KEYS {
             assert_eq!(
                 client.upsert(&key(i), &i.to_le_bytes()).await.unwrap(),

@@ -36,7 +36,7 @@ fn run<K: TestKey, F: LeafFormat<K>>(options: Options, ops: &[Op<K>]) -> Result<
                 return Err(TestCaseError::fail(e.to_string()));
             }
         }
-        // The same client, and one with nothing cached.
+        // Both the same client and one with nothing cached must see the contents.
         let cold = index.open(&v).await.expect("a pool");
         for tree in [&tree, &cold] {
             if let Err(e) = check_all(&tree.client(&v), &model).await {
@@ -132,7 +132,7 @@ fn insertion_orders() {
                 .chain([Op::Scan(key(0), 3_000)])
                 .collect();
             let grown = run::<Key8, Slotted<Key8>>(options, &script).expect("the model's answers");
-            // All was removed in between.
+            // All keys were removed in between.
             assert!(
                 grown.splits > 300 && grown.merges > 100,
                 "{} {}",

@@ -1,4 +1,5 @@
-//! The memory of dead nodes is reused by every compute node, beside readers, and without the silent ones.
+//! Tests that every compute node reuses the memory of dead nodes, beside readers, and without waiting for silent compute
+//! nodes for ever.
 
 use core::future::poll_fn;
 use core::pin::pin;
@@ -15,7 +16,7 @@ use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
-        // A round takes about half of a chunk on each of two compute nodes: three rounds do not fit.
+        // A round takes about half of a chunk on each of two compute nodes, so three rounds do not fit.
         chunk_bytes: 256 << 10,
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
@@ -80,7 +81,7 @@ fn in_and_out(nodes: u16) {
         .build()
         .expect("memory");
     let trees = open(&pool, 2, &small());
-    // The empty tree: one leaf.
+    // The empty tree has one leaf.
     let v = pool.connect(0).expect("a client");
     block_on(async {
         let client = trees[0].client(&v);
@@ -237,7 +238,7 @@ fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     sim.spawn_task(async move {
         let client = tree[1].client(&silent);
         client.insert(&key(0), &[1; 8]).await.expect("room");
-        // An operation that was begun and is not polled any more: it stays pinned, and announces nothing.
+        // This operation was begun and is not polled any more, so it stays pinned and announces nothing.
         let mut value = Vec::new();
         let key = key(0);
         let mut begun = pin!(client.get(&key, &mut value));
