@@ -163,7 +163,7 @@ impl<K: Copy + Eq + Hash> fmt::Debug for Join<'_, K> {
     }
 }
 
-// Nothing points into the future: the lock refers to it by a number.
+// The future may move, because nothing points into it: the lock refers to it by a number.
 impl<K: Copy + Eq + Hash> Unpin for Join<'_, K> {}
 
 impl<K: Copy + Eq + Hash> Future for Join<'_, K> {

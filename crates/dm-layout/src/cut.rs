@@ -65,7 +65,7 @@ impl Cut {
     /// Checks that all lines of a node match its header.
     #[inline]
     pub(crate) fn whole(self, lines: &[Line]) -> Result<(), CheckFailure> {
-        // The greatest distance of any line, instead of a branch per line.
+        // Computes the greatest distance of any line, which avoids a branch per line.
         let worst = lines.iter().fold(0, |worst, line| self.distance(line).max(worst));
         if worst <= self.more {
             return Ok(());

@@ -347,7 +347,7 @@ mod tests {
                 let mut bytes = [0xee; 40];
                 rise.write_to(&mut bytes, width);
                 assert_eq!(Rise::read(&bytes, width), rise);
-                // With nothing behind it.
+                // The key ends the buffer.
                 assert_eq!(Rise::read(&bytes[..width], width), rise);
                 assert_eq!(bytes[width..], [0xee; 40][width..]);
             }

@@ -66,7 +66,7 @@ macro_rules! either {
     };
 }
 
-// These methods the formats implement themselves. The others are built from them, in the same way for any
+// The formats implement these methods themselves. The other methods are built from them, in the same way for every
 // format.
 impl<K: KeyBytes> NodeShape<K> for Leaf<K> {
     const NAME: &'static str = "packed or slotted";

@@ -268,7 +268,7 @@ fn head(facts: &Facts) -> String {
         capacity,
         guard,
     } = facts;
-    // Hundredths of a byte, in whole numbers, so that the text is the same on every machine.
+    // The unit is a hundredth of a byte, in whole numbers, so that the text is the same on every machine.
     let per_key = node_bytes * 100 / capacity;
     // ln 2 ≈ 0.693 is the fill that median splits leave after inserts in random order.
     let random = node_bytes * 100_000 / (capacity * 693);

@@ -248,7 +248,7 @@ impl Seat {
                 }
                 // Relaxed: the fence orders it.
                 self.pin.store((view & EPOCH_MASK) + 1, Ordering::Relaxed);
-                // As `Epochs::oldest` says.
+                // `Epochs::oldest` explains this order.
                 self.epochs.order();
                 // Relaxed: the fence orders it.
                 let now = self.epochs.view.load(Ordering::Relaxed);

@@ -227,7 +227,7 @@ impl Job for Fill {
     }
 }
 
-/// After inserts in random order, with every allocation counted.
+/// Bytes per key after inserts in random order, with every allocation counted.
 #[test]
 fn a_tree_is_small() {
     let (remote, cache) = loopback().run_one(Fill(200_000));

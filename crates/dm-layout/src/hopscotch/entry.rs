@@ -35,7 +35,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         if absent || young || K::probe_at(&entry[geometry.prefix..]) != key.probe() {
             return None;
         }
-        // An entry with lines of its own: all of one write, in one version of the node.
+        // All lines of an entry with lines of its own must be of one write, in one version of the node.
         let same = |line: usize| {
             let at = line * LINE_BYTES;
             entry[at] >> VERSION_AT == entry[0] >> VERSION_AT && entry[at + 1] == entry[1]

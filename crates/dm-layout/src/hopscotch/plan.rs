@@ -62,7 +62,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     #[inline]
     #[must_use]
     pub const fn home_of(&self, hash: u64) -> usize {
-        // From its high half, by a multiplication instead of a slower remainder.
+        // The home is computed from the high half of the hash, by a multiplication instead of a slower remainder.
         (((hash >> 32) * self.geometry.span as u64) >> 32) as usize
     }
 

@@ -170,7 +170,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         self.check_entry(bytes, slot)?;
         let key = K::read_from(&bytes[at + self.geometry.prefix..]);
-        // In any other slot no reader would find it.
+        // No reader would find the entry in any other slot.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
             return Err(CheckFailure::corrupt(at, Reason::Presence));

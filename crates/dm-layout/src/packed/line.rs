@@ -97,7 +97,7 @@ pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Ris
 
 #[inline(always)]
 fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
-    // The lowest words first, because neighbouring keys differ in them, and all of a line at once.
+    // The lowest words are compared first, because neighbouring keys differ in them, and all words of a line at once.
     let number = rise.0[0];
     let perhaps = match shape.width() {
         2 => shows::<2>(shape, line, number),

@@ -104,7 +104,7 @@ impl<K: KeyBytes> Packed<K> {
         //= docs/protocol/dolphin.md D16
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
-        // The widest first, because a narrow one fits wherever they leave room.
+        // The widest entries are placed first, because a narrow one fits wherever they leave room.
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         for (key, value) in entries {
             match self.place_key(left, &key)? {

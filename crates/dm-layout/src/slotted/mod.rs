@@ -295,7 +295,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
         Ok(())
     }
 
-    // Always: this is only a bounds check and three stores.
+    // This is inlined always, because it is only a bounds check and three stores.
     #[inline(always)]
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
         self.put_entry(image, slot, key, value)
@@ -307,7 +307,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
     }
 
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
-        // One byte in one line: a reader sees the entry or does not see it, even if its value has more lines.
+        // The change is one byte in one line: a reader sees the entry or does not, even if its value has more lines.
         image[slot.offset()] = EMPTY;
         slot.offset()..slot.offset() + 1
     }

@@ -337,10 +337,10 @@ impl<K: KeyBytes> Slotted<K> {
     }
 
     /// Returns the first line that has a free slot.
-    // A function of its own, as `seek`.
+    // This is a separate function for the same reason as `seek`.
     #[inline(never)]
     fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {
-        // All slots of a line at once: those before the first free one are full.
+        // All slots of a line are judged at once: those before the first free one are full.
         let slots =
             |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(PRESENT, |all, nth| all & line[1 + nth * STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)

@@ -219,7 +219,7 @@ fn cut_off_one_of_three(options: Options, least: u64) {
         .into_iter()
         .chain(lost)
     {
-        // Neither the superblock nor the root.
+        // The node that is cut off has neither the superblock nor the root.
         let cut = cut_off(&Tree::<Key8>::new(options), trouble, |tree| {
             NodeId(if tree.root().node() == NodeId(2) { 1 } else { 2 })
         });

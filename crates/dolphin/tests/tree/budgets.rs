@@ -217,7 +217,7 @@ impl Job for Fill {
 
 const KEYS_OF_A_TREE: u64 = 1 << 17;
 
-/// After inserts in random order, with every allocation counted.
+/// Bytes per key after inserts in random order, with every allocation counted.
 #[test]
 fn a_tree_is_small() {
     // Dense and sparse, packed and whole.

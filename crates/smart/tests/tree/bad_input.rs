@@ -100,7 +100,7 @@ fn garbage_is_named() {
             let image = v.read(at, 64).await.expect("no faults").to_vec();
             for garbage in [[0; 64], [0xff; 64]] {
                 v.load(at, &garbage).expect("in range");
-                // With nothing cached.
+                // This handle has nothing cached.
                 let cold = open(&v).await;
                 let client = cold.client(&v);
                 for found in failures(&client, &key, &[2; 16]).await {
@@ -167,7 +167,7 @@ fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
         .into_iter()
         .chain(lost)
     {
-        // Neither the superblock nor the root.
+        // The node that is cut off has neither the superblock nor the root.
         let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |tree| {
             NodeId(if tree.root().node() == NodeId(2) { 1 } else { 2 })
         });

@@ -90,7 +90,7 @@ fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
         .into_iter()
         .chain(lost)
     {
-        // Neither the superblock nor the root.
+        // The node that is cut off has neither the superblock nor the root.
         let cut = cut_off(&Assembled::<Key8>::new(shape()), trouble, |index| {
             NodeId(if index.inner.art().root().node() == NodeId(2) {
                 1
