@@ -227,7 +227,7 @@ impl Allocator {
     }
 
     /// Takes back a block that only `client` has ever been able to reach, while a WRITE of this client to it may
-    /// be in flight. Only this client gets the block again, until [`Allocator::attend`] has proved that the WRITE
+    /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE
     /// has landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
         self.pool_of(block.at)

@@ -16,16 +16,16 @@ impl<V: Verbs + Control> Reclaim<V> for Allocator {
         Self::is_due(self, v)
     }
 
-    async fn attend(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        Ok(Self::attend(self, v, seat).await?)
+    async fn prepare(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
+        Ok(Self::prepare(self, v, seat).await?)
     }
 
-    async fn beat(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        Ok(Self::beat(self, v, seat).await?)
+    async fn keep_alive(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
+        Ok(Self::keep_alive(self, v, seat).await?)
     }
 
-    async fn tend(&self, v: &V) -> Result<(), IndexError> {
-        Ok(Self::tend(self, v).await?)
+    async fn announce_if_due(&self, v: &V) -> Result<(), IndexError> {
+        Ok(Self::announce_if_due(self, v).await?)
     }
 
     fn vacate(&self, v: &V, seat: Seat) {

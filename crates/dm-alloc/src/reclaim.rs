@@ -151,7 +151,7 @@ impl Allocator {
     /// [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves, and the
     /// errors of verbs and of the control plane. One of them is [`ControlError::Fenced`]: this compute node was
     /// silent for too long.
-    pub async fn attend<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
+    pub async fn prepare<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
         self.round(v, false).await
@@ -171,7 +171,7 @@ impl Allocator {
         }
     }
 
-    /// Does what [`Allocator::attend`] does, without the round.
+    /// Does what [`Allocator::prepare`] does, without the round.
     async fn enrolled<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -205,7 +205,7 @@ impl Allocator {
     /// # Errors
     /// [`ControlError::Fenced`] if the compute node did seem silent: what the operation reads is no longer
     /// protected.
-    pub async fn beat<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
+    pub async fn keep_alive<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
         };
@@ -222,7 +222,7 @@ impl Allocator {
     /// housekeeping.
     ///
     /// # Errors
-    /// Those of [`Allocator::attend`].
+    /// Those of [`Allocator::prepare`].
     pub async fn collect<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
@@ -291,9 +291,9 @@ impl Allocator {
     /// waits for others and then retries. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Those of [`Allocator::attend`].
+    /// Those of [`Allocator::prepare`].
     #[inline]
-    pub async fn tend<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+    pub async fn announce_if_due<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         if !self.is_due(v) {
             return Ok(());
         }
@@ -306,7 +306,7 @@ impl Allocator {
     /// announces this compute node at the same time, because the other clients may be waiting as well. An
     /// announcement that has begun is completed even if `work` is done before, whatever `work` holds by then:
     /// otherwise works that are shorter than a round trip would give up one announcement after the other.
-    pub async fn tending<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
+    pub async fn while_announcing<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
         let Some(reclaim) = &self.reclaim else {
             return work.await;
         };

@@ -294,7 +294,7 @@ fn what_is_at_hand_costs_no_verb_and_asks_for_no_chunk() {
 
 /// A block to which a WRITE of one client may be in flight is reused by that client only.
 #[test]
-fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_attends() {
+fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_prepares() {
     for seed in 0..8 {
         let (pool, superblock) = pool(seed);
         let (v, w) = (pool.connect(0).unwrap(), pool.connect(0).unwrap());
@@ -312,14 +312,14 @@ fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_attends() {
         assert_eq!(again(&v), block);
 
         a.give_back_unawaited(v.client(), block, CLASS);
-        block_on(a.attend(&w, &seats[0])).unwrap();
+        block_on(a.prepare(&w, &seats[0])).unwrap();
         assert_ne!(again(&w), block, "it says nothing of the other's WRITE");
-        // `attend` is dropped while it waits.
+        // `prepare` is dropped while it waits.
         for polls in 1.. {
-            let mut attending = Box::pin(a.attend(&v, &seats[1]));
+            let mut preparing = Box::pin(a.prepare(&v, &seats[1]));
             let mut cx = Context::from_waker(Waker::noop());
-            let over = (0..polls).any(|_| attending.as_mut().poll(&mut cx).is_ready());
-            drop(attending);
+            let over = (0..polls).any(|_| preparing.as_mut().poll(&mut cx).is_ready());
+            drop(preparing);
             let _ = v.take_deferred();
             assert_eq!(a.stats().free_bytes, 1024, "after {polls} polls");
             if over {

@@ -48,7 +48,7 @@ impl Pool {
 
     /// Runs an operation on `seat` that ends in an error, and retires a block afterwards.
     fn fails(&self, v: &Endpoint, seat: &Seat) {
-        block_on(self.a.attend(v, seat)).unwrap();
+        block_on(self.a.prepare(v, seat)).unwrap();
         seat.enter().unwrap().forget();
         let block = block_on(self.a.take(v, CLASS, Some(self.slot))).unwrap();
         self.a.retire(block.after(4), CLASS);
@@ -94,7 +94,7 @@ fn it_is_over_when_its_client_is_fenced() {
     pool.fails(v, &seat);
     let other = pool.world.connect(1).unwrap();
     block_on(other.call(ControlRequest::Fence { client: v.client() })).unwrap();
-    block_on(pool.a.attend(v, &seat)).unwrap();
+    block_on(pool.a.prepare(v, &seat)).unwrap();
     assert!(!seat.has_forgotten());
 }
 
@@ -131,7 +131,7 @@ fn the_last_client_takes_its_compute_node_along_unless_something_may_land() {
     pool.a.vacate(v, seat);
     assert!(pool.is_member());
     let next = pool.seat(v);
-    block_on(pool.a.attend(v, &next)).unwrap();
+    block_on(pool.a.prepare(v, &next)).unwrap();
     assert!(pool.is_member());
     pool.a.vacate(v, next);
     assert!(!pool.is_member());

@@ -134,7 +134,7 @@ fn three_rounds_free_what_was_retired_before_the_first() {
         assert_eq!(a.stats().in_use_bytes, 1024);
     }
     // While an earlier operation runs, the announced epoch stays.
-    block_on(a.attend(&v, &seat)).unwrap();
+    block_on(a.prepare(&v, &seat)).unwrap();
     let running = seat.enter().unwrap();
     a.retire(block.after(9), CLASS);
     for _ in 0..6 {
@@ -161,7 +161,7 @@ fn who_has_no_clients_leaves_when_its_work_is_done() {
     block_on(a.collect_alone(&v)).unwrap();
     assert_ne!(pool.slot(0).0, 0, "this client stays");
     drop(seat);
-    a.farewell(&v);
+    a.leave_if_empty(&v);
     assert_eq!(pool.slot(0).0, 0);
 }
 
@@ -170,7 +170,7 @@ fn nobody_leaves_while_an_operation_or_an_announcement_is_under_way() {
     let pool = pool(3, 3);
     let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
     let seat = seat(&a);
-    block_on(a.attend(&v, &seat)).unwrap();
+    block_on(a.prepare(&v, &seat)).unwrap();
     let running = seat.enter().unwrap();
     a.leave(&w);
     assert_ne!(pool.slot(0).0, 0);
@@ -198,18 +198,18 @@ fn a_client_is_enlisted_once_and_does_no_round_that_is_not_due() {
     let v = Altered::new(pool.client());
     let a = pool.allocator(OPTIONS);
     let seat = seat(&a);
-    assert!(is_fenced(&block_on(a.beat(&v, &seat))), "no member yet");
-    block_on(a.attend(&v, &seat)).unwrap();
+    assert!(is_fenced(&block_on(a.keep_alive(&v, &seat))), "no member yet");
+    block_on(a.prepare(&v, &seat)).unwrap();
     let before = pool.slot(0);
     let within = Epochs::seat(a.epochs().unwrap());
     assert!(within.enter().is_none());
     block_on(a.enroll_within(&v, &within));
     assert!(within.enter().is_some());
     for _ in 0..3 {
-        block_on(a.attend(&v, &seat)).unwrap();
-        block_on(a.beat(&v, &seat)).unwrap();
-        block_on(a.tend(&v)).unwrap();
-        block_on(a.tending(&v, ready_after(9)));
+        block_on(a.prepare(&v, &seat)).unwrap();
+        block_on(a.keep_alive(&v, &seat)).unwrap();
+        block_on(a.announce_if_due(&v)).unwrap();
+        block_on(a.while_announcing(&v, ready_after(9)));
     }
     assert_eq!(pool.slot(0), before, "none was due");
     let member = ControlRequest::Enlist { member: 0 };
@@ -241,20 +241,20 @@ fn a_round_that_is_due_is_done_by_whoever_comes() {
         ..OPTIONS
     });
     let seat = seat(&a);
-    block_on(a.attend(&v, &seat)).unwrap();
+    block_on(a.prepare(&v, &seat)).unwrap();
     let mut before = pool.slot(0);
     let mut changed = |what| {
         let now = pool.slot(0);
         assert_ne!(now, before, "{what} did no round");
         before = now;
     };
-    block_on(a.attend(&v, &seat)).unwrap();
-    changed("attend");
-    block_on(a.beat(&v, &seat)).unwrap();
+    block_on(a.prepare(&v, &seat)).unwrap();
+    changed("prepare");
+    block_on(a.keep_alive(&v, &seat)).unwrap();
     changed("beat");
-    block_on(a.tend(&v)).unwrap();
+    block_on(a.announce_if_due(&v)).unwrap();
     changed("tend");
-    block_on(a.tending(&v, ready_after(9)));
+    block_on(a.while_announcing(&v, ready_after(9)));
     changed("tending");
 }
 
@@ -263,7 +263,7 @@ fn who_is_expelled_is_told_and_joins_anew() {
     let pool = pool(0, 5);
     let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
     let (one, two) = (seat(&a), seat(&a));
-    block_on(a.attend(&v, &one)).unwrap();
+    block_on(a.prepare(&v, &one)).unwrap();
     // A round with a new announcement, a round without one, and a newly arriving client each notice the expulsion.
     for fresh in [true, false] {
         if fresh {
@@ -273,14 +273,14 @@ fn who_is_expelled_is_told_and_joins_anew() {
         let word = pool.slot(0).0;
         pool.expel();
         assert!(is_fenced(&block_on(a.collect(&v, &one))), "fresh: {fresh}");
-        assert!(one.enter().is_none() && is_fenced(&block_on(a.beat(&v, &one))));
-        block_on(a.attend(&v, &one)).unwrap();
+        assert!(one.enter().is_none() && is_fenced(&block_on(a.keep_alive(&v, &one))));
+        block_on(a.prepare(&v, &one)).unwrap();
         assert!(one.enter().is_some());
         let (number, before) = (pool.slot(0).0 >> 2 & 0xFFFF, word >> 2 & 0xFFFF);
         assert_eq!(number, before + 1, "another member");
     }
     pool.expel();
-    block_on(a.attend(&w, &two)).unwrap();
+    block_on(a.prepare(&w, &two)).unwrap();
     assert!(two.enter().is_some());
     assert_eq!(pool.slot(0).0 >> 2 & 0xFFFF, 3);
     assert!(one.enter().is_none());
@@ -305,8 +305,8 @@ fn a_round_of_an_earlier_membership_does_nothing_to_the_next() {
             let pool = pool(3, seed);
             let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
             let (one, two) = (seat(&a), seat(&a));
-            block_on(a.attend(&v, &one)).unwrap();
-            block_on(a.attend(&w, &two)).unwrap();
+            block_on(a.prepare(&v, &one)).unwrap();
+            block_on(a.prepare(&w, &two)).unwrap();
             if was == Was::Drawing {
                 retire(&v, &a);
             }
@@ -325,7 +325,7 @@ fn a_round_of_an_earlier_membership_does_nothing_to_the_next() {
                 pool.expel();
             }
             assert!(is_fenced(&block_on(a.collect(&w, &two))));
-            block_on(a.attend(&w, &two)).unwrap();
+            block_on(a.prepare(&w, &two)).unwrap();
             assert_eq!(
                 is_fenced(&block_on(round)),
                 was != Was::Posted,
@@ -344,8 +344,8 @@ fn one_client_at_a_time_draws_a_tag() {
         let pool = pool(3, seed);
         let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
         let (one, two) = (seat(&a), seat(&a));
-        block_on(a.attend(&v, &one)).unwrap();
-        block_on(a.attend(&w, &two)).unwrap();
+        block_on(a.prepare(&v, &one)).unwrap();
+        block_on(a.prepare(&w, &two)).unwrap();
         retire(&v, &a);
         let mut round = Box::pin(a.collect(&v, &one));
         if begin(&mut round, 1) {
@@ -392,10 +392,10 @@ fn who_gives_up_joining_leaves_it_to_the_next() {
         let pool = pool(3, polls);
         let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
         let (one, two) = (seat(&a), seat(&a));
-        let mut joining = Box::pin(a.attend(&v, &one));
+        let mut joining = Box::pin(a.prepare(&v, &one));
         let over = begin(&mut joining, polls as u32);
         if !over && pool.slot(0).0 == 0 {
-            let stuck = block_on(a.attend(&w, &two));
+            let stuck = block_on(a.prepare(&w, &two));
             let Err(AllocError::Contended(e)) = stuck else {
                 panic!("{stuck:?} beside one who joins")
             };
@@ -403,7 +403,7 @@ fn who_gives_up_joining_leaves_it_to_the_next() {
         }
         drop(joining);
         let _ = v.take_deferred();
-        block_on(a.attend(&w, &two)).unwrap();
+        block_on(a.prepare(&w, &two)).unwrap();
         assert!(two.enter().is_some());
         assert!(
             pool.slot(0).0 == 0 || pool.slot(1).0 == 0,
@@ -458,8 +458,8 @@ fn flaws_do_what_they_are_called() {
         ..ReclaimFlaws::default()
     });
     let (w, one, two) = (pool.client(), seat(&a), seat(&a));
-    block_on(a.attend(&v, &one)).unwrap();
-    block_on(a.attend(&w, &two)).unwrap();
+    block_on(a.prepare(&v, &one)).unwrap();
+    block_on(a.prepare(&w, &two)).unwrap();
     let mut met = 0;
     for _ in 0..8 {
         let before = pool.slot(0);
@@ -484,7 +484,7 @@ fn a_slot_more_than_there_are_is_refused() {
     let v = pool.client();
     let members = [0, 1, 2].map(|_| pool.allocator(OPTIONS));
     for (i, a) in members.iter().enumerate() {
-        let done = block_on(a.attend(&v, &seat(a)));
+        let done = block_on(a.prepare(&v, &seat(a)));
         match i {
             0 | 1 => done.unwrap(),
             _ => assert_eq!(done, Err(AllocError::NoSlot { slots: 2 })),

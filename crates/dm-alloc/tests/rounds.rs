@@ -53,10 +53,10 @@ fn short_work_in_a_long_operation_does_not_make_a_compute_node_silent() {
     sim.spawn_task(async move {
         let alloc = allocator(0);
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-        alloc.attend(&busy, &seat).await.expect("a slot");
+        alloc.prepare(&busy, &seat).await.expect("a slot");
         let _running = seat.enter().expect("enrolled");
         while busy.now() < Nanos(4 * LEASE.0) {
-            let work = alloc.tending(&busy, busy.word(at(1)));
+            let work = alloc.while_announcing(&busy, busy.word(at(1)));
             work.await.expect("not fenced, for it works");
             count.set(count.get() + 1);
         }
@@ -101,7 +101,7 @@ fn a_round_that_is_given_up_is_due_still_and_the_next_one_announces_behind_it() 
     sim.spawn_task(async move {
         let alloc = allocator(0);
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-        alloc.attend(&v, &seat).await.expect("a slot");
+        alloc.prepare(&v, &seat).await.expect("a slot");
         let mut given_up = 0;
         for polls in 1..5 {
             v.charge(PERIOD).await;
@@ -109,13 +109,13 @@ fn a_round_that_is_given_up_is_due_still_and_the_next_one_announces_behind_it() 
                 // A retired block must be tagged, so that the round has one more step.
                 let block = Block::fresh(at(1).add(u64::from(polls * 3 + i) * 64));
                 alloc.retire(block, Class { bytes: 64, kind: 0 });
-                let over = begun(alloc.tend(&v), polls).await;
+                let over = begun(alloc.announce_if_due(&v), polls).await;
                 assert_eq!(alloc.is_due(&v), !over, "after {polls} polls");
                 given_up += u32::from(!over);
             }
             let before = slot(&v).await;
             if alloc.is_due(&v) {
-                alloc.tend(&v).await.expect("no trouble");
+                alloc.announce_if_due(&v).await.expect("no trouble");
                 assert_ne!(slot(&v).await, before, "given up after {polls} polls");
             }
         }
@@ -155,7 +155,7 @@ fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
         let (shared, count) = (Rc::clone(&alloc), Rc::clone(&done));
         sim.spawn_task(async move {
             let seat = Epochs::seat(shared.epochs().expect("it reclaims"));
-            shared.attend(&held, &seat).await.expect("a slot");
+            shared.prepare(&held, &seat).await.expect("a slot");
             hold_up(&held, &shared, &seat, polls).await;
         });
         sim.spawn_task(async move {
@@ -163,7 +163,7 @@ fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
             while busy.now() < Nanos(4 * LEASE.0) {
                 busy.charge(Nanos(LEASE.0 / 2)).await;
                 alloc
-                    .attend(&busy, &seat)
+                    .prepare(&busy, &seat)
                     .await
                     .expect("not fenced, for it works");
                 busy.word(at(1)).await.expect("not fenced, for it works");
@@ -195,7 +195,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     sim.spawn_task(async move {
         let alloc = allocator(0);
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-        alloc.attend(&dead, &seat).await.expect("a slot");
+        alloc.prepare(&dead, &seat).await.expect("a slot");
         last.set(dead.now());
         assert_ne!(slot(&dead).await.0, 0, "it has the slot that is read below");
     });
@@ -205,7 +205,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
             // Begins after the compute node that dies.
             held.charge(Nanos(LEASE.0 / 16)).await;
             let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-            alloc.attend(&held, &seat).await.expect("a slot");
+            alloc.prepare(&held, &seat).await.expect("a slot");
             hold_up(&held, &alloc, &seat, polls).await;
         });
     }
@@ -214,7 +214,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
         busy.charge(Nanos(LEASE.0 / 8)).await;
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
         while busy.now() < Nanos(4 * LEASE.0) && when.get().is_none() {
-            alloc.attend(&busy, &seat).await.expect("no trouble");
+            alloc.prepare(&busy, &seat).await.expect("no trouble");
             if slot(&busy).await.0 == 0 {
                 when.set(Some(busy.now()));
             }
@@ -244,8 +244,8 @@ fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_roun
     }
 }
 
-/// Returns whether a compute node that announces twice per lease is fenced by another, whose `clients` all look at the same
-/// time.
+/// Returns whether a compute node that announces twice per lease is fenced by another, whose `clients` all look at the
+/// same time.
 fn is_fenced(clients: u16, looks: u32) -> bool {
     let sim = testbed();
     let working = sim.endpoint(0, 0);
@@ -302,10 +302,13 @@ fn an_announcement_that_takes_longer_than_two_periods_is_not_begun_again() {
         };
         let alloc = Allocator::new(2, 0).reclaiming(area, options);
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-        alloc.attend(&v, &seat).await.expect("a slot");
+        alloc.prepare(&v, &seat).await.expect("a slot");
         let before = slot(&v).await.1;
         for _ in 0..10 {
-            alloc.tending(&v, v.word(at(1))).await.expect("no trouble");
+            alloc
+                .while_announcing(&v, v.word(at(1)))
+                .await
+                .expect("no trouble");
         }
         let beats = slot(&v).await.1 - before;
         assert!(

@@ -110,7 +110,7 @@ impl Client<'_> {
                 return running;
             }
             ENROLLED.seen();
-            self.node.alloc.attend(&self.v, &self.seat).await.unwrap();
+            self.node.alloc.prepare(&self.v, &self.seat).await.unwrap();
         }
     }
 
@@ -174,7 +174,7 @@ fn clients(many: u64, flaws: ReclaimFlaws) {
                         0..3 => block_on(me.reads(number)),
                         3..6 => block_on(me.replaces(number, stamp(client, n.into(), number))),
                         6 => block_on(me.collects()),
-                        _ => block_on(me.node.alloc.tend(&me.v)).unwrap(),
+                        _ => block_on(me.node.alloc.announce_if_due(&me.v)).unwrap(),
                     }
                 }
             })

@@ -43,13 +43,13 @@ async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -
     let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
     while v.now() < end {
         if alloc.is_due(v) {
-            alloc.attend(v, &seat).await?;
+            alloc.prepare(v, &seat).await?;
         }
         let running = loop {
             if let Some(running) = seat.enter() {
                 break running;
             }
-            alloc.attend(v, &seat).await?;
+            alloc.prepare(v, &seat).await?;
         };
         drop(running);
         v.charge(interval).await;

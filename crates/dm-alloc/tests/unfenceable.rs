@@ -44,7 +44,7 @@ fn a_member_that_cannot_be_fenced_stays_and_the_next_one_is_removed() {
         for joining in joining {
             let alloc = allocator(joining.compute_node());
             let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
-            alloc.attend(&joining, &seat).await.expect("a slot");
+            alloc.prepare(&joining, &seat).await.expect("a slot");
         }
         let alloc = allocator(2);
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));

@@ -94,7 +94,7 @@ impl<K, L> Art<K, L> {
     }
 
     /// Returns a client whose operations run inside of other operations of the same client. Those have a seat of the
-    /// same allocator and attend for both. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
+    /// same allocator, which they prepare for both. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
     }
@@ -243,14 +243,14 @@ where
                     _ => None,
                 };
                 let removing = pin!(self.remove_key(key, before));
-                self.art.alloc.tending(self.v, removing).await
+                self.art.alloc.while_announcing(self.v, removing).await
             }
             Some(value) => {
                 // Taken for the duration of the write. If the write is dropped, the next one allocates anew.
                 let mut scratch = self.scratch.take();
                 let done = {
                     let writing = pin!(self.write_key(key, value, write, &mut scratch));
-                    self.art.alloc.tending(self.v, writing).await
+                    self.art.alloc.while_announcing(self.v, writing).await
                 };
                 self.scratch.replace(scratch);
                 done
@@ -311,7 +311,7 @@ where
         value.clear();
         let running = self.start().await?;
         let getting = pin!(self.get_key(key, value));
-        ended(running, self.art.alloc.tending(self.v, getting).await)
+        ended(running, self.art.alloc.while_announcing(self.v, getting).await)
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
@@ -333,7 +333,7 @@ where
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
         let scanned = self.scan_keys(from, limit, out);
-        ended(running, self.art.alloc.tending(self.v, scanned).await)
+        ended(running, self.art.alloc.while_announcing(self.v, scanned).await)
     }
 
     async fn bulk_load(
@@ -344,6 +344,6 @@ where
         let fill = fill.into().checked()?;
         let running = self.start().await?;
         let loaded = self.load_keys(fill.mean(), next);
-        ended(running, self.art.alloc.tending(self.v, loaded).await)
+        ended(running, self.art.alloc.while_announcing(self.v, loaded).await)
     }
 }

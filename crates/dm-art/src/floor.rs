@@ -33,7 +33,7 @@ where
     ) -> Result<Option<K>, IndexError> {
         let running = self.start().await?;
         let found = self.floor_key(key, bound, value);
-        ended(running, self.art.alloc.tending(self.v, found).await)
+        ended(running, self.art.alloc.while_announcing(self.v, found).await)
     }
 
     async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {

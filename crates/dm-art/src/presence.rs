@@ -20,7 +20,7 @@ use crate::block::{leaf_class, retire};
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// Whether the client's operations run inside of other operations of the same client, which attend for both.
+    /// Whether the client's operations run inside of other operations of the same client, which prepare the seat for both.
     within: bool,
     /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,
@@ -170,7 +170,7 @@ impl<K, L> Art<K, L> {
         self.refresh();
         self.turn(v, true);
         drop(seat);
-        self.alloc.farewell(v);
+        self.alloc.leave_if_empty(v);
         collected
     }
 
@@ -196,7 +196,7 @@ impl<K, L> Art<K, L> {
     ) -> Result<T, IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
-            self.alloc.attend(v, seat).await?;
+            self.alloc.prepare(v, seat).await?;
             v.local(LocalStep::Section).await;
             self.refresh();
             if let Some(running) = seat.enter() {
@@ -221,7 +221,7 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        // An operation of several steps is not interrupted to attend. It belongs to the membership in which it began
+        // An operation of several steps is not interrupted to prepare the seat. It belongs to the membership in which it began
         // (R6), and its pin must not be lifted.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
         if !seat.is_running() && (seat.has_forgotten() || due()) {
@@ -249,11 +249,11 @@ where
         }
     }
 
-    /// Calls `attend`, and then begins an operation.
+    /// Calls `prepare`, and then begins an operation.
     async fn enrolled<'s>(&'s self, seat: &'s Seat) -> Result<Option<Running<'s>>, IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
-            self.attend(seat).await?;
+            self.prepare(seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
                 return Ok(self.running(running));
@@ -264,12 +264,12 @@ where
     }
 
     /// Does the work that a client does from time to time before an operation.
-    async fn attend(&self, seat: &Seat) -> Result<(), IndexError> {
+    async fn prepare(&self, seat: &Seat) -> Result<(), IndexError> {
         if self.presence.within {
             self.art.alloc.enroll_within(self.v, seat).await;
             return Ok(());
         }
-        self.art.alloc.attend(self.v, seat).await?;
+        self.art.alloc.prepare(self.v, seat).await?;
         self.v.local(LocalStep::Section).await;
         self.art.refresh();
         self.art.turn(self.v, false);

@@ -466,7 +466,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
     }
 
-    fn misled(&self, v: &V, proof: SeparatorProof<K>) {
+    fn invalidate(&self, v: &V, proof: SeparatorProof<K>) {
         self.stale(v, proof);
         if let SeparatorProof::Rough(key, leaf) = proof {
             self.sketch.forget(&key, leaf);

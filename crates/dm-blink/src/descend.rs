@@ -101,7 +101,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 if !alive || unlinked || *key < copy.fences.low || copy.level != step.level {
                     self.blame(v, step.proof).await;
                     retry.again(step.at.at, Why::Stale).await?;
-                    self.nodes.reclaim().tend(v).await?;
+                    self.nodes.reclaim().announce_if_due(v).await?;
                     continue 'restart;
                 }
                 if copy.fences.is_below(key) {

@@ -33,14 +33,15 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         } else {
             (from, len)
         };
-        // The guard stays in this frame on the common path, because moving it would cost more than the rest of the write.
+        // The guard stays in this frame on the common path, because moving it would cost more than the rest of the
+        // write.
         let mut guard = self.locks.approach(v, at)?;
         let mut bytes = match guard.attempt(read_at, read_len).await? {
             Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
             Attempted::Not(obstacle) => {
                 //= docs/protocol/reclaim.md R2
                 let insisting = guard.insist(obstacle, read_at, read_len);
-                Box::pin(self.alloc.tending(v, insisting)).await?
+                Box::pin(self.alloc.while_announcing(v, insisting)).await?
             }
         };
         if apart {
@@ -122,7 +123,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         };
         //= docs/protocol/chime.md H9
         if let Place::Present(slot) = place
-            && let Some(range) = format.part_twins(&mut image, slot)
+            && let Some(range) = format.remove_duplicates(&mut image, slot)
         {
             v.write(at.add(range.start as u64), &image[range]).await?;
         }

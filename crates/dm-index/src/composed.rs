@@ -127,13 +127,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation, unless its client must attend first, on the seat that is returned.
+    /// Begins an operation, unless its client must first prepare the seat that is returned as the error.
     #[inline(always)]
     fn try_begin(&self) -> Result<Option<Running<'_>>, &Seat> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
-        // A client with an operation in progress does not attend: that operation belongs to the membership in
+        // A client with an operation in progress does not prepare its seat: that operation belongs to the membership in
         // which it began (R6).
         if !seat.is_running() && (seat.has_forgotten() || self.leaves.whole().reclaim().is_due(self.v)) {
             return Err(seat);
@@ -141,11 +141,11 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         seat.enter().map(Some).ok_or(seat)
     }
 
-    /// Attends, and then begins an operation.
+    /// Prepares the seat, and then begins an operation.
     async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            self.leaves.whole().reclaim().attend(self.v, seat).await?;
+            self.leaves.whole().reclaim().prepare(self.v, seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
                 return Ok(running);
@@ -270,7 +270,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         if error.effect() != Effect::None || self.inner.reach(&located.proof).is_none() {
             return Err(error);
         }
-        self.inner.misled(self.v, located.proof);
+        self.inner.invalidate(self.v, located.proof);
         //= docs/protocol/dolphin.md D18
         self.inner.find(self.v, key).await?.ok_or(error)
     }
@@ -289,23 +289,23 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             Stale::Right(right) if right.linked || reach.is_none() => {
                 self.inner.stale(self.v, located.proof);
             }
-            Stale::Right(_) | Stale::Elsewhere => self.inner.misled(self.v, located.proof),
+            Stale::Right(_) | Stale::Elsewhere => self.inner.invalidate(self.v, located.proof),
         }
-        self.leaves.whole().reclaim().tend(self.v).await?;
+        self.leaves.whole().reclaim().announce_if_due(self.v).await?;
         match stale {
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
                 if hops.step(retry, right.at).await? {
                     // The leaf lies so far to the left that another way is better. The hint must not be followed
                     // again.
-                    self.inner.misled(self.v, located.proof);
+                    self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
                         return Ok(located);
                     }
                 } else if reach.is_some_and(|reach| hops.taken() > reach) {
                     // Further than normal: the leaves between have been split, and the entries of the inner
                     // structure lead directly.
-                    self.inner.misled(self.v, located.proof);
+                    self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);
                     }
@@ -438,7 +438,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 }
 
 /// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
-/// ([`Running::forget`]) until [`Reclaim::attend`] proves that nothing can.
+/// ([`Running::forget`]) until [`Reclaim::prepare`] proves that nothing can.
 pub fn ended<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)

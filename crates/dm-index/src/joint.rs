@@ -292,7 +292,7 @@ pub trait Inner<V: Verbs, K> {
 
     /// Reports that the address from `proof` was wrong, and that the memory there did not even tell where to
     /// continue. If the source was read within this operation, reading it again does not help.
-    fn misled(&self, v: &V, proof: Self::Proof) {
+    fn invalidate(&self, v: &V, proof: Self::Proof) {
         self.stale(v, proof);
     }
 

@@ -182,7 +182,7 @@ pub trait Reclaim<V: Verbs> {
         None
     }
 
-    /// Returns whether [`Reclaim::attend`] must be awaited before the next operation in any case. This costs a
+    /// Returns whether [`Reclaim::prepare`] must be awaited before the next operation in any case. This costs a
     /// look at the clock.
     fn is_due(&self, _v: &V) -> bool {
         false
@@ -190,18 +190,18 @@ pub trait Reclaim<V: Verbs> {
 
     /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or has
     /// [forgotten](Seat::has_forgotten) some.
-    fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+    fn prepare(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
     /// Keeps the compute node from seeming silent. Await this now and then in an operation that takes long.
-    fn beat(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+    fn keep_alive(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// Keeps the compute node from seeming silent, like [`Reclaim::beat`], but without a seat. Await this when
+    /// Keeps the compute node from seeming silent, like [`Reclaim::keep_alive`], but without a seat. Await this when
     /// an operation retries because of contention.
-    fn tend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+    fn announce_if_due(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 

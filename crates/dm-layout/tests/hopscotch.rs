@@ -337,7 +337,7 @@ fn copies_are_parted() {
     let Ok(Place::Present(from)) = format.place(&image, &key) else {
         panic!("it was put there")
     };
-    assert_eq!(format.part_twins(&mut image, from), None);
+    assert_eq!(format.remove_duplicates(&mut image, from), None);
     let near = (0..8).map(|n| (format.home(&key) + n) % 64);
     let free = near
         .map(|n| format.geometry().entry(n).start)
@@ -354,7 +354,7 @@ fn copies_are_parted() {
     let Ok(Place::Present(first)) = format.place(&image, &key) else {
         panic!("it is there twice")
     };
-    assert!(format.part_twins(&mut image, first).is_some());
+    assert!(format.remove_duplicates(&mut image, first).is_some());
     assert!(matches!(
         read_near(&format, &image, &key),
         Near::Found { twice: false, .. }

@@ -25,7 +25,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             return Ok(not);
         }
         let nodes = [pair.left, pair.right];
-        let locked = self.alloc.tending(v, self.locks.lock_set(v, &nodes)).await;
+        let locked = self
+            .alloc
+            .while_announcing(v, self.locks.lock_set(v, &nodes))
+            .await;
         let mut set = locked?;
         let (left, right) = (
             v.read(pair.left, self.node_len()),

@@ -83,8 +83,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if they may be.
-    /// Most merges that cannot be done end here, and delay no other client.
+    /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if they
+    /// may be. Most merges that cannot be done end here, and delay no other client.
     pub(crate) async fn look<V: Verbs>(
         &self,
         v: &V,
@@ -152,7 +152,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         //= docs/protocol/sherman.md S23
         let nodes = [pair.left, pair.right, pair.parent];
-        let locked = self.alloc.tending(v, self.locks.lock_set(v, &nodes)).await;
+        let locked = self
+            .alloc
+            .while_announcing(v, self.locks.lock_set(v, &nodes))
+            .await;
         let mut set = locked?;
         let reads = [
             v.read(pair.left, self.node_len()),
@@ -285,7 +288,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> Result<bool, IndexError> {
         let locking = self.locks.lock_and_read(v, at, at, self.node_len());
-        let (guard, mut image) = self.alloc.tending(v, locking).await?;
+        let (guard, mut image) = self.alloc.while_announcing(v, locking).await?;
         let bad = |e| failure(at, e);
         let alone = self
             .settled(at, &image, level)?

@@ -68,7 +68,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<(), IndexError> {
         //= docs/protocol/reclaim.md R2
         match retry.failed().is_multiple_of(PATIENCE) {
-            true => Ok(self.alloc.tend(v).await?),
+            true => Ok(self.alloc.announce_if_due(v).await?),
             false => Ok(()),
         }
     }

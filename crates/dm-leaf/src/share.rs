@@ -42,7 +42,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<Option<Answer<K, Applied>>, IndexError> {
         let sharing = self.locks.share_and_read(v, at, at, self.node_len());
         //= docs/protocol/reclaim.md R2
-        let (share, mut image) = match self.alloc.tending(v, sharing).await {
+        let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
             // The client met one holder after another. The lock's queue is fair, so it queues there.
             Err(LockError::Held(_)) => return Ok(None),

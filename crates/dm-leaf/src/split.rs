@@ -281,10 +281,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             let locking = self.locks.lock_and_read(v, at, at, self.node_len());
-            let (guard, mut image) = self.alloc.tending(v, locking).await?;
+            let (guard, mut image) = self.alloc.while_announcing(v, locking).await?;
             match self.format.accept(&image) {
                 Ok(_) if self.format.is_unborn(&image) => {
-                    return self.finish_birth(v, guard, at, &mut image).await;
+                    return self.finish_opening(v, guard, at, &mut image).await;
                 }
                 Err(e) if e.is_torn() => guard.release().await?,
                 Ok(_) => return guard.release().await.map_err(IndexError::from),
@@ -300,7 +300,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
 
     /// Makes a linked, unborn node live whose creator has not done so yet, or has abandoned it. The node is locked by
     /// `guard`, and unlocked afterwards.
-    pub(crate) async fn finish_birth<'a, V: Verbs>(
+    pub(crate) async fn finish_opening<'a, V: Verbs>(
         &'a self,
         v: &'a V,
         guard: Guard<'a, V>,

@@ -52,7 +52,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Attempted::Not(obstacle) => {
                     //= docs/protocol/reclaim.md R2
                     let insisting = guard.insist(obstacle, at, self.node_len());
-                    Box::pin(self.alloc.tending(v, insisting)).await?
+                    Box::pin(self.alloc.while_announcing(v, insisting)).await?
                 }
             };
             let place = match self.format.judge(&image, key, level) {
@@ -67,7 +67,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     return Ok(Answer::Stale(Stale::Elsewhere));
                 }
                 Ok(Judged::Unborn) if self.opens_here(at, &image)? => {
-                    Box::pin(self.finish_birth(v, guard, at, &mut image)).await?;
+                    Box::pin(self.finish_opening(v, guard, at, &mut image)).await?;
                     continue;
                 }
                 other => {
@@ -82,7 +82,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             };
             //= docs/protocol/chime.md H9
             if let Place::Present(slot) = place
-                && let Some(range) = self.format.part_twins(&mut image, slot)
+                && let Some(range) = self.format.remove_duplicates(&mut image, slot)
             {
                 v.write(at.add(range.start as u64), &image[range]).await?;
             }

@@ -56,7 +56,8 @@ impl Allocator {
     }
 
     /// Takes back a client's seat. If the seat has forgotten operations, it stays announced until the next client
-    /// of this connection has attended. Otherwise, if this was the last client, the compute node leaves the pool.
+    /// of this connection has prepared its seat. Otherwise, if this was the last client, the compute node leaves the
+    /// pool.
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {
@@ -64,7 +65,7 @@ impl Allocator {
             return;
         }
         drop(seat);
-        self.farewell(v);
+        self.leave_if_empty(v);
     }
 }
 

@@ -10,7 +10,7 @@ impl Allocator {
     /// is meant for work without a client, such as filling a cache.
     ///
     /// # Errors
-    /// Those of [`Allocator::attend`] and of `work`.
+    /// Those of [`Allocator::prepare`] and of `work`.
     pub async fn visit<V: Verbs + Control, T, E: From<AllocError>>(
         &self,
         v: &V,
@@ -25,13 +25,13 @@ impl Allocator {
                 if let Some(running) = seat.enter() {
                     break running;
                 }
-                self.attend(v, &seat).await?;
+                self.prepare(v, &seat).await?;
             };
             let done = work.await;
             drop(running);
             done
         };
-        self.farewell(v);
+        self.leave_if_empty(v);
         done
     }
 
@@ -39,7 +39,7 @@ impl Allocator {
     /// node free the blocks that were retired before the first.
     ///
     /// # Errors
-    /// Those of [`Allocator::attend`].
+    /// Those of [`Allocator::prepare`].
     pub async fn collect_alone<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(epochs) = self.epochs() else {
             return Ok(());
@@ -48,12 +48,12 @@ impl Allocator {
             let seat = Epochs::seat(epochs);
             self.collect(v, &seat).await
         };
-        self.farewell(v);
+        self.leave_if_empty(v);
         collected
     }
 
     /// Ends the membership if this compute node has no clients, so that nobody waits for it.
-    pub fn farewell<V: Verbs>(&self, v: &V) {
+    pub fn leave_if_empty<V: Verbs>(&self, v: &V) {
         if self.epochs().is_some_and(|epochs| epochs.seats() == 0) {
             self.leave(v);
         }

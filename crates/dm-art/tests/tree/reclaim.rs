@@ -300,8 +300,8 @@ fn nodes_on_the_way_go_with_the_last_key_below_them() {
     assert_eq!((stats.in_use_bytes, stats.limbo_bytes), (empty, 0));
 }
 
-/// Nobody waits for the CAS that clears a removed leaf's slot; the leaf is retired all the same when the next removal finds
-/// what became of it.
+/// Nobody waits for the CAS that clears a removed leaf's slot; the leaf is retired all the same when the next removal
+/// finds what became of it.
 #[test]
 fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -348,7 +348,7 @@ fn a_struck_separator_is_retired_at_once() {
     let before = retired();
     for n in (1..40).rev() {
         let located = block_on(entries.find(&v, &Key8(n << 56))).unwrap().unwrap();
-        entries.misled(&v, located.proof);
+        entries.invalidate(&v, located.proof);
         let found = block_on(entries.find(&v, &Key8(n << 56))).unwrap().unwrap();
         assert_eq!(found.leaf.at, leaf(n - 1));
         assert_eq!(retired(), before + 64 * (40 - n));

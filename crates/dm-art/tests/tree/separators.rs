@@ -227,8 +227,8 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     entries.stale(v, read.proof);
     assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
     // It misled a client: it is no longer remembered, and the next search removes it.
-    entries.misled(v, read.proof);
-    entries.misled(v, read.proof);
+    entries.invalidate(v, read.proof);
+    entries.invalidate(v, read.proof);
     assert_eq!(known(entries, v, 55), None);
     assert_eq!(found(entries, v, 55), Some(4));
     let (w, cold) = world.other(LARGE, plain());
@@ -238,12 +238,12 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(found(entries, v, 55), Some(5));
     // If the entry names another leaf by now, it stays.
     let read = find(entries, v, 65).unwrap();
-    entries.misled(v, read.proof);
+    entries.invalidate(v, read.proof);
     world.install(60, 66);
     assert_eq!(found(entries, v, 65), Some(66));
     // The first leaf's entry always stays.
     let first = find(entries, v, 5).unwrap();
-    entries.misled(v, first.proof);
+    entries.invalidate(v, first.proof);
     assert_eq!(found(entries, v, 5), Some(1));
     // With the flaw `credulous`, a client follows the entry again.
     let credulous = SeparatorOptions {
@@ -252,7 +252,7 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     };
     let (w, cold) = world.other(LARGE, credulous);
     let read = find(&cold, &w, 75).unwrap();
-    cold.misled(&w, read.proof);
+    cold.invalidate(&w, read.proof);
     assert_eq!(found(&cold, &w, 75), Some(7));
 }
 
@@ -265,7 +265,7 @@ fn the_oldest_misleading_entry_makes_room() {
         .map(|n| find(entries, v, n * 10).unwrap().proof)
         .collect();
     for proof in &proofs {
-        entries.misled(v, *proof);
+        entries.invalidate(v, *proof);
     }
     assert_eq!(found(entries, v, 25), Some(2), "the 65th last is believed again");
     for n in (3..=66).rev() {
@@ -324,7 +324,7 @@ fn who_has_no_room_remembers_roughly() {
         Some(number(located.leaf.at)),
         "the leaf may be to the right of it"
     );
-    cold.misled(&w, located.proof);
+    cold.invalidate(&w, located.proof);
     assert_ne!(known(&cold, &w, 1_005), Some(number(located.leaf.at)));
     // A separator that is entered is remembered, as precisely as the sketch can.
     assert_eq!(found(&cold, &w, 1_005), Some(100));
@@ -657,7 +657,7 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
         let (w, cold) = world.other(LARGE, plain());
         let read = find(&cold, &w, n * 10).unwrap();
         assert_eq!(number(read.leaf.at), n);
-        cold.misled(&w, read.proof);
+        cold.invalidate(&w, read.proof);
         assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
     };
     // It is not the one that ends where the key is.

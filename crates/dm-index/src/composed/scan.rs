@@ -95,7 +95,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
             }
             let Some(&first) = run.first() else { return Ok(()) };
             if let Some(seat) = &self.presence.seat {
-                self.leaves.whole().reclaim().beat(self.v, seat).await?;
+                self.leaves.whole().reclaim().keep_alive(self.v, seat).await?;
             }
             match self.scan_run((run, linked), expect, limit, copy, out).await? {
                 Progress::End => return Ok(()),
@@ -119,7 +119,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     });
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
                         match sibling.is_none() && located.leaf.at == first {
-                            true => self.inner.misled(self.v, located.proof),
+                            true => self.inner.invalidate(self.v, located.proof),
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
@@ -128,7 +128,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     if sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {
-                            self.inner.misled(self.v, located.proof);
+                            self.inner.invalidate(self.v, located.proof);
                         }
                     }
                     retry.again_wiser(first, Why::Stale).await?;

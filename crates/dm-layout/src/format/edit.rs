@@ -62,9 +62,9 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 
     /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if
-    /// there are none, as always unless [`TWINS`](super::NodeShape::TWINS). They must be written before the entry itself
-    /// changes, because a reader that sees only a duplicate takes it for the entry.
-    fn part_twins(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
+    /// there are none, as always unless [`DUPLICATES`](super::NodeShape::DUPLICATES). They must be written before the entry
+    /// itself changes, because a reader that sees only a duplicate takes it for the entry.
+    fn remove_duplicates(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None
     }
 

@@ -15,7 +15,7 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
     const ANYWHERE: bool = true;
 
     /// Whether several slots may show one key, with equal values. An abandoned hop leaves such duplicates.
-    const TWINS: bool = false;
+    const DUPLICATES: bool = false;
 
     /// Returns the bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;

@@ -147,7 +147,7 @@ impl<K: KeyBytes> NodeShape<K> for Hopscotch<K> {
 
     const ANYWHERE: bool = false;
 
-    const TWINS: bool = true;
+    const DUPLICATES: bool = true;
 
     #[inline]
     fn node_bytes(&self) -> usize {
@@ -250,7 +250,7 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
         self.remove_entry(image, slot)
     }
 
-    fn part_twins(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
+    fn remove_duplicates(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
         self.clear_twins(image, slot)
     }
 

@@ -268,10 +268,10 @@ fn a_long_operation_announces_its_compute_node() {
         let (nodes, _) = reclaiming(&v, slotted(), Nanos(1));
         let reclaim = NodeStore::<Endpoint, Key8>::reclaim(&nodes);
         let seat = Reclaim::seat(reclaim, &v).unwrap();
-        block_on(Reclaim::attend(reclaim, &v, &seat)).unwrap();
+        block_on(Reclaim::prepare(reclaim, &v, &seat)).unwrap();
         let (done, spent) = match tends {
-            false => cost(&v, Reclaim::beat(reclaim, &v, &seat)),
-            true => cost(&v, Reclaim::tend(reclaim, &v)),
+            false => cost(&v, Reclaim::keep_alive(reclaim, &v, &seat)),
+            true => cost(&v, Reclaim::announce_if_due(reclaim, &v)),
         };
         assert_eq!(done, Ok(()));
         assert!(spent.contains("housekeeping_verbs"), "{spent}");

@@ -41,8 +41,8 @@ const NEXT: u64 = 9;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It takes a member for
-/// silent if `looks` looks in a row find no change and the clock agrees.
+/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It takes a member
+/// for silent if `looks` looks in a row find no change and the clock agrees.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     allocator_that(compute_node, slots, looks, false, flaws)
 }
@@ -88,18 +88,18 @@ async fn member(v: Endpoint, looks: u32, flaws: ReclaimFlaws) -> Allocator {
 async fn joined(v: &Endpoint, alloc: Allocator) -> Allocator {
     if let Some(epochs) = alloc.epochs() {
         let seat = Epochs::seat(epochs);
-        alloc.attend(v, &seat).await.expect("nobody else is there yet");
+        alloc.prepare(v, &seat).await.expect("nobody else is there yet");
     }
     alloc
 }
 
-/// Begins an operation, and calls `attend` until the seat admits it.
+/// Begins an operation, and calls `prepare` until the seat admits it.
 async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Running<'s>, AllocError> {
     loop {
         if let Some(running) = seat.enter() {
             return Ok(running);
         }
-        alloc.attend(v, seat).await?;
+        alloc.prepare(v, seat).await?;
     }
 }
 

@@ -13,9 +13,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-working-member",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R7, R7a",
-    about: "A compute node announces itself between two looks of another one: twice, or once while one of its clients is held \
-            up at any step of a round. It is not fenced, whatever the clocks say. In `given up` that round may be cancelled. The \
-            shape `stands still` claims the same of a compute node that announces nothing between the looks, and must fail.",
+    about: "A compute node announces itself between two looks of another one: twice, or once while one of its clients is \
+            held up at any step of a round. It is not fenced, whatever the clocks say. In `given up` that round may be \
+            cancelled. The shape `stands still` claims the same of a compute node that announces nothing between the looks, and must fail.",
     cases: || {
         vec![
             Case::holds("2x1", Knobs::strong()),
@@ -114,7 +114,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
     }
     let seat = Epochs::seat(epochs);
     // Enlists the client, so that it is fenced with its compute node.
-    alloc.attend(v, &seat).await?;
+    alloc.prepare(v, &seat).await?;
     for _ in 0..times {
         alloc.collect(v, &seat).await?;
     }

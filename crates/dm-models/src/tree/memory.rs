@@ -27,7 +27,7 @@ fn node<F: NodeFormat<Key8>>(
     let bytes = end.bytes(at, format.node_bytes() as u32).to_vec();
     let header = match format.accept(&bytes) {
         // The WRITE of a hop ended midway. Readers still accept the entries that they find.
-        Err(e) if F::TWINS && e.is_torn() => format.header(&bytes),
+        Err(e) if F::DUPLICATES && e.is_torn() => format.header(&bytes),
         header => header,
     };
     Ok((header.map_err(|e| format!("node {at}: {e}"))?, bytes))
@@ -70,7 +70,7 @@ fn entries<F: NodeFormat<Key8>>(
     });
     visited.map_err(|e| e.to_string())?;
     found.sort_unstable();
-    if F::TWINS {
+    if F::DUPLICATES {
         // A hop that ended midway leaves equal copies.
         found.dedup();
     }
