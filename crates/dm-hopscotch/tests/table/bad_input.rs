@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_index::{Applied, IndexError, Key8, RangeIndex};
+use dm_leaf::OpenError;
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_testkit::{Job, Rng, damage_worlds, value_of};
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
@@ -70,6 +71,27 @@ fn a_pool_of_another_geometry_is_refused() {
             assert!(HashTable::<Key8>::create_or_open(&v, &other).await.is_err());
         }
     });
+}
+
+/// A directory has at most 28 bits, so `depth_max` is at most 28.
+#[test]
+fn a_directory_deeper_than_its_limit_is_refused() {
+    for (depth_max, refused) in [(27, false), (28, false), (29, true), (33, true)] {
+        let world = Loopback::builder().build().expect("memory");
+        let v = world.connect(0).expect("a client");
+        let options = TableOptions {
+            depth_max,
+            ..options()
+        };
+        let table = block_on(HashTable::<Key8>::create_or_open(&v, &options));
+        match table {
+            Ok(_) => assert!(!refused, "{depth_max}"),
+            Err(OpenError::Index(IndexError::BadInput { why })) => {
+                assert!(refused && why.contains("depth_max"), "{depth_max}: {why}");
+            }
+            Err(other) => panic!("{depth_max}: {other}"),
+        }
+    }
 }
 
 #[test]

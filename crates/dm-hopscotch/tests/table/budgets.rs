@@ -1,8 +1,10 @@
 //! The cost of each operation, to the verb and the byte, in a table that has grown from one leaf: the directory is
 //! known, and there are no other clients. Also the memory of a table.
 
+use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_index::{Applied, Key8, RangeIndex};
+use dm_lock::{GlobalLockTable, Local, LockOptions, Locks};
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Job, World};
@@ -169,5 +171,58 @@ fn small_of(depth_max: u8) -> TableOptions {
     TableOptions {
         depth_max,
         ..small(8)
+    }
+}
+
+/// The options decide the locks of a new pool and the hotspot buffer, and `local_bytes` counts each part once.
+#[test]
+fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
+    let world = Loopback::builder().nodes(2).build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    let with = |hotspot_bytes| TableOptions {
+        hotspot_bytes,
+        ..small(8)
+    };
+    let [table, hot] = [0, 4 << 10].map(|bytes| block_on(open(&v, with(bytes))));
+    assert!(table.hotspots().is_none());
+    assert!(hot.hotspots().is_some_and(|hotspots| hotspots.bytes() <= 4 << 10));
+    let superblock = block_on(Superblock::inspect(&v)).expect("a pool");
+    assert_eq!(superblock.locks_per_node, 64);
+    let global = GlobalLockTable::new(superblock.lock_tables.clone(), 64);
+    let options = LockOptions {
+        local: Local::queue_if(true, 4),
+        budget: with(0).attempts,
+        ..LockOptions::default()
+    };
+    let locks = Locks::new(options, global);
+    let alloc = Allocator::for_pool(&superblock, 0, ReclaimOptions::new());
+    let alloc = alloc.chunk_bytes(with(0).chunk_bytes);
+    let parts = locks.local_bytes() + alloc.local_bytes() + size_of::<HashTable<Key8>>();
+    assert_eq!(table.local_bytes(), parts as u64);
+    // The first leaf is the directory, of one slot.
+    let client = table.client(&v);
+    let inserted = block_on(client.insert(&Key8(1), &[7; 8]));
+    assert_eq!(inserted, Ok(Applied::Inserted));
+    assert_eq!(table.directory().bytes(), size_of_val(table.directory()) + 8);
+}
+
+/// A walk through a table finds every entry once, whatever the size of its leaves.
+#[test]
+fn a_walk_finds_every_entry_once() {
+    for options in [TableOptions::new(8), small(8)] {
+        let world = Loopback::builder().build().expect("memory");
+        let v = world.connect(0).expect("a client");
+        block_on(async {
+            let table = open(&v, options).await;
+            let client = table.client(&v);
+            for n in 0..500 {
+                assert_eq!(client.insert(&Key8(n), &[7; 8]).await, Ok(Applied::Inserted));
+            }
+            let mut found = Vec::new();
+            let walked = client.for_each(|key, _| found.push(key.0)).await;
+            assert_eq!(walked, Ok(()));
+            found.sort_unstable();
+            assert!(found.into_iter().eq(0..500));
+        });
     }
 }

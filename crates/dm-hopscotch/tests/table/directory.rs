@@ -6,7 +6,7 @@
 use dm_hopscotch::{HashTable, Hint, Hopscotch, TableOptions};
 use dm_index::{IndexError, Inner, Key8, Located, Split};
 use dm_layout::{FenceKeys, KeyBytes, NodeEdit, NodeInit, NodeRead, NodeShape, NodeState};
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::common::{open, small};
@@ -590,8 +590,14 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         }
     }
     assert_eq!(block_on(tables[1].directory().install(w, second)), Ok(()));
+    let unnamed = block_on(v.word(root_word)).expect("in range") == directory(3).raw() | 3;
     if !over {
         assert_eq!(block_on(first), Ok(()));
+    }
+    if unnamed {
+        // The first one carries over what the second has entered, and knows it too.
+        let known = tables[0].directory().known(v, &Key8(6 * EIGHTH - 1));
+        assert_eq!(known.map(|located| number(located.leaf.at)), Some(7));
     }
     let root = block_on(v.word(root_word)).expect("in range");
     let slots: Vec<u64> = (0..1 << (root % 64))
@@ -650,4 +656,49 @@ fn a_directory_that_nobody_named_is_used_again() {
     world.directory(&[1, 2]);
     assert_eq!(world.install(2, 3, 12 * PART, None), Ok(()));
     assert_eq!(in_use(), before + 64);
+}
+
+/// If the answer to the CAS of the root word is lost, the new directory may be named, so its memory stays in use.
+#[test]
+fn a_directory_that_may_be_named_stays_in_use() {
+    let mut named = 0;
+    for polls in 0.. {
+        let pool = Loopback::builder().host_bytes(5 << 20).delays(3).seed(5);
+        let pool = pool.counted_clock(Nanos(50)).build().expect("memory");
+        let v = pool.connect(0).expect("a client");
+        let table = block_on(open(&v, small(8)));
+        let slots: Vec<u8> = [1, 2].iter().flat_map(|n| leaf(*n).raw().to_le_bytes()).collect();
+        let word = (directory(1).raw() | 1).to_le_bytes();
+        for (at, bytes) in [(directory(1), &slots[..]), (table.root_word(), &word[..])] {
+            block_on(v.write(at, bytes)).expect("in range");
+        }
+        block_on(table.warm(&v)).expect("a directory");
+        let before = table.alloc_stats().in_use_bytes;
+        let split = Split {
+            level: 0,
+            separator: Key8(12 * PART),
+            until: None,
+            left: leaf(2),
+            right: leaf(3),
+        };
+        let mut install = core::pin::pin!(table.directory().install(&v, split));
+        let mut cx = core::task::Context::from_waker(core::task::Waker::noop());
+        if (0..polls).any(|_| install.as_mut().poll(&mut cx).is_ready()) {
+            break;
+        }
+        pool.cut(NodeId(0), Trouble::AnswersLost);
+        // The last answers may be on their way already.
+        let lost = block_on(install).is_err();
+        pool.restore(NodeId(0));
+        let root = block_on(v.word(table.root_word())).expect("in range");
+        let taken = table.alloc_stats().in_use_bytes - before;
+        match root % 64 {
+            1 => assert_eq!(taken, 0, "after {polls} polls"),
+            _ => {
+                assert_eq!(taken, 64, "after {polls} polls");
+                named += u32::from(lost);
+            }
+        }
+    }
+    assert!(named > 0);
 }

@@ -6,4 +6,5 @@ mod cancel;
 mod common;
 mod conformance;
 mod directory;
+mod leaves;
 mod stress;

@@ -1,0 +1,498 @@
+//! Leaves alone, without a directory: the bytes that each operation reads, hotspots, and the questions that go to the
+//! store of whole nodes.
+
+use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
+use dm_hopscotch::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
+use dm_index::{Answer, Applied, Key8, Lead, Neighbours, NodeCopy, NodeStore, Write};
+use dm_layout::{FenceKeys, NodeEdit, NodeInit, NodeRead, NodeShape, Place, ValueRef};
+use dm_leaf::{NodeOptions, Nodes};
+use dm_lock::{DOUBT, GlobalLockTable, LockOptions, LockWord, Locks};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_sync::Arc;
+use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
+
+type Whole = Nodes<Key8, Hopscotch<Key8>>;
+
+const VALUE: [u8; 8] = [1; 8];
+const OTHER: [u8; 8] = [2; 8];
+/// A key that no leaf of these tests has.
+const ABSENT: u64 = 1 << 32;
+/// The fence keys of a leaf that has neighbours.
+const MIDDLE: FenceKeys<Key8> = FenceKeys {
+    low: Key8(0),
+    high: Some(Key8(1 << 40)),
+};
+
+/// Leaves whose entries lie in one line each.
+fn small_entries() -> Hopscotch<Key8> {
+    Hopscotch::new(64, 8, 8).expect("a geometry")
+}
+
+/// Leaves whose entries have lines of their own.
+fn large_entries() -> Hopscotch<Key8> {
+    Hopscotch::new(8, 4, 100).expect("a geometry")
+}
+
+fn hot() -> HopOptions {
+    HopOptions {
+        hotspot_bytes: 4 << 10,
+        ..HopOptions::default()
+    }
+}
+
+/// A pool, and one compute node's leaves in it.
+struct World {
+    _pool: Loopback,
+    v: Endpoint,
+    alloc: Arc<Allocator>,
+    format: Hopscotch<Key8>,
+    leaves: Neighbourhoods<Key8, Whole>,
+    /// The same nodes under the same locks, without neighbourhoods.
+    whole: Whole,
+}
+
+impl World {
+    fn new(format: Hopscotch<Key8>, options: HopOptions) -> Self {
+        Self::of(format, options, Nanos(u64::MAX))
+    }
+
+    /// Makes leaves whose compute node announces itself once in `period`.
+    fn of(format: Hopscotch<Key8>, options: HopOptions, period: Nanos) -> Self {
+        let pool = Loopback::builder().host_bytes(2 << 20).counted_clock(Nanos(50));
+        let pool = pool.build().expect("memory");
+        let v = pool.connect(0).expect("a client");
+        let descriptor = Descriptor {
+            members: 3,
+            ..Descriptor::of(b"test", [0])
+        };
+        let superblock = block_on(Superblock::create_or_open(&v, &descriptor)).expect("a pool");
+        let reclaim = ReclaimOptions {
+            period,
+            ..ReclaimOptions::new()
+        };
+        let alloc = Allocator::for_pool(&superblock, v.compute_node(), reclaim).chunk_bytes(16 << 10);
+        let alloc = Arc::new(alloc);
+        let locks = GlobalLockTable::new([lock().into()], 1);
+        let locks = Arc::new(Locks::new(LockOptions::default(), locks));
+        let nodes = || Nodes::new(format, locks.clone(), alloc.clone(), NodeOptions::default());
+        Self {
+            leaves: Neighbourhoods::new(format, nodes(), locks.clone(), alloc.clone(), options),
+            whole: nodes(),
+            _pool: pool,
+            v,
+            alloc,
+            format,
+        }
+    }
+
+    /// Makes a leaf of these keys.
+    fn leaf(&self, fences: FenceKeys<Key8>, keys: &[u64]) -> RemotePtr {
+        let value = vec![1; self.format.value_len()];
+        let entries: Vec<_> = keys.iter().map(|n| (Key8(*n), &value[..])).collect();
+        let made = block_on(self.leaves.create(&self.v, 0, fences, &entries, false));
+        made.expect("room").at
+    }
+
+    fn cost<T>(&self, work: impl Future<Output = T>) -> (T, Counters) {
+        let before = self.v.meter().counters();
+        let done = block_on(work);
+        (done, self.v.meter().counters() - before)
+    }
+
+    /// Reads a key, and returns whether it is present, with the verbs that this took.
+    fn get(&self, at: RemotePtr, key: u64) -> (bool, Counters) {
+        let mut value = Vec::new();
+        let (found, cost) = self.cost(
+            self.leaves
+                .get(&self.v, Lead::hint(at), 0, &Key8(key), &mut value),
+        );
+        match found {
+            Ok(Answer::Done(found)) => {
+                assert!(!found || value == vec![1; self.format.value_len()], "{value:?}");
+                (found, cost)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&self, at: RemotePtr, key: u64, write: Write<'_>) -> (Answer<Key8, Applied>, Counters) {
+        let key = Key8(key);
+        let done = self.leaves.write(&self.v, Lead::hint(at), 0, &key, write, None);
+        let (done, cost) = self.cost(done);
+        (done.expect("no faults"), cost)
+    }
+
+    /// Returns the number of the slot in which a key lies if no other is in its way.
+    fn home(&self, key: u64) -> u16 {
+        self.format.home(&Key8(key)) as u16
+    }
+
+    /// Returns the bytes of a key's neighbourhood.
+    fn near(&self, key: u64) -> u64 {
+        self.format.geometry().reach(self.format.home(&Key8(key))).bytes() as u64
+    }
+
+    fn header(&self) -> u64 {
+        self.format.geometry().header_bytes() as u64
+    }
+
+    fn node(&self) -> u64 {
+        self.format.node_bytes() as u64
+    }
+
+    /// Returns keys of different homes whose neighbourhoods do not go around the leaf's end.
+    fn keys(&self) -> Vec<u64> {
+        let reach = |key: &u64| self.format.geometry().reach(self.format.home(&Key8(*key)));
+        let mut keys: Vec<u64> = (1..400).filter(|key| reach(key).second.is_none()).collect();
+        keys.sort_by_key(|key| (self.home(*key), *key));
+        keys.dedup_by_key(|key| self.home(*key));
+        assert!(keys.len() > 40, "{}", keys.len());
+        keys
+    }
+}
+
+/// The only lock.
+fn lock() -> RemotePtr {
+    RemotePtr::new(NodeId(0), (2 << 20) - 64).expect("in range")
+}
+
+/// A get of a key that this compute node has seen reads its entry alone.
+#[test]
+fn a_key_that_was_seen_is_read_alone() {
+    let entry = (1 + 8 + 8) as u64;
+    let world = World::new(small_entries(), hot());
+    let keys = world.keys();
+    let (seen, written) = keys.split_at(keys.len() / 2);
+    let at = world.leaf(FenceKeys::ALL, seen);
+    for key in seen {
+        let (found, cost) = world.get(at, *key);
+        assert_eq!(
+            (found, cost.speculations, cost.bytes_read),
+            (true, 0, world.near(*key))
+        );
+    }
+    for key in written {
+        let (done, _) = world.write(at, *key, Write::Insert(&VALUE));
+        assert_eq!(done, Answer::Done(Applied::Inserted));
+    }
+    for key in keys {
+        let (found, cost) = world.get(at, key);
+        let cost = (
+            cost.speculations,
+            cost.wrong_speculations,
+            cost.reads,
+            cost.bytes_read,
+        );
+        assert_eq!((found, cost), (true, (1, 0, 1, entry)), "{key}");
+    }
+    assert!(
+        world
+            .leaves
+            .hotspots()
+            .is_some_and(|hotspots| !hotspots.is_empty())
+    );
+    assert!(
+        World::new(small_entries(), HopOptions::default())
+            .leaves
+            .hotspots()
+            .is_none()
+    );
+}
+
+/// A guess that is wrong costs one more READ, and a slot that no leaf has costs nothing.
+#[test]
+fn a_wrong_guess_is_found_wrong() {
+    let world = World::new(small_entries(), hot());
+    let at = world.leaf(FenceKeys::ALL, &world.keys());
+    let hotspots = world.leaves.hotspots().expect("as the options say");
+    let span = world.format.geometry().span() as u16;
+    let guessed = |key: u64, slot: u16| {
+        hotspots.found(at, world.format.hash(&Key8(key)), slot);
+        let (found, cost) = world.get(at, key);
+        (found, cost.speculations, cost.wrong_speculations, cost.reads)
+    };
+    assert_eq!(guessed(ABSENT, span - 1), (false, 1, 1, 2));
+    assert_eq!(guessed(ABSENT + 1, span), (false, 0, 0, 1));
+    assert_eq!(guessed(ABSENT + 2, u16::MAX), (false, 0, 0, 1));
+}
+
+/// The READ of an entry in one line may take any time. One of several lines must end within the version window.
+#[test]
+fn an_entry_of_several_lines_is_believed_within_the_version_window() {
+    for (format, window, misguessed) in [
+        (small_entries(), Nanos(0), 0),
+        (small_entries(), Nanos::from_micros(100), 0),
+        (large_entries(), Nanos(0), 1),
+        (large_entries(), Nanos::from_micros(100), 0),
+    ] {
+        let world = World::new(
+            format,
+            HopOptions {
+                read_window: window,
+                ..hot()
+            },
+        );
+        let at = world.leaf(FenceKeys::ALL, &[7]);
+        let hotspots = world.leaves.hotspots().expect("as the options say");
+        let image = block_on(world.v.read(at, world.node() as u32)).expect("in range");
+        let Ok(Place::Present(slot)) = format.place(&image, &Key8(7)) else {
+            panic!("it was put there");
+        };
+        let number = format.geometry().number_of(slot) as u16;
+        hotspots.found(at, format.hash(&Key8(7)), number);
+        let (found, cost) = world.get(at, 7);
+        assert_eq!(
+            (found, cost.speculations, cost.wrong_speculations),
+            (true, 1, misguessed),
+            "{window:?}"
+        );
+    }
+}
+
+/// A writer reads the neighbourhood behind the lock. An insert that does not look for room there reads the header
+/// before, and a get that does not look for fence keys there reads the header too.
+#[test]
+fn operations_read_the_neighbourhood_and_the_header_as_the_options_say() {
+    for piggyback in [true, false] {
+        let world = World::new(
+            small_entries(),
+            HopOptions {
+                vacancy_piggyback: piggyback,
+                metadata_replication: piggyback,
+                ..HopOptions::default()
+            },
+        );
+        let at = world.leaf(FenceKeys::ALL, &[]);
+        let header = if piggyback { 0 } else { world.header() };
+        let exchange = |before, after| Write::Exchange { before, after };
+        for (n, key) in world.keys().into_iter().take(8).enumerate() {
+            let insert = match n % 3 {
+                0 => Write::Insert(&VALUE),
+                1 => Write::Upsert(&VALUE),
+                _ => exchange(None, Some(&VALUE)),
+            };
+            let (done, cost) = world.write(at, key, insert);
+            assert_eq!(done, Answer::Done(Applied::Inserted));
+            assert_eq!(cost.bytes_read, header + world.near(key), "{insert:?}");
+            let (found, cost) = world.get(at, key);
+            assert_eq!((found, cost.bytes_read), (true, header + world.near(key)));
+            for (write, applied) in [
+                (Write::Update(&OTHER), Applied::Replaced),
+                (exchange(Some(&VALUE), Some(&OTHER)), Applied::Differs),
+                (exchange(Some(&OTHER), Some(&VALUE)), Applied::Replaced),
+                (exchange(Some(&OTHER), None), Applied::Differs),
+            ] {
+                let (done, cost) = world.write(at, key, write);
+                assert_eq!(done, Answer::Done(applied));
+                assert_eq!(cost.bytes_read, world.near(key), "{write:?}");
+            }
+        }
+    }
+}
+
+/// A writer whose lock is in doubt relies on the whole node.
+#[test]
+fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
+    for (doubt, flawed, whole) in [
+        (false, false, false),
+        (true, false, true),
+        (true, true, false),
+        (false, true, false),
+    ] {
+        let flaws = HopFlaws {
+            never_in_doubt: flawed,
+            ..HopFlaws::NONE
+        };
+        let world = World::new(
+            small_entries(),
+            HopOptions {
+                flaws,
+                ..HopOptions::default()
+            },
+        );
+        let key = world.keys()[0];
+        let at = world.leaf(FenceKeys::ALL, &[key]);
+        let word = LockWord {
+            payload: if doubt { DOUBT } else { 0 },
+            ..LockWord::default()
+        };
+        block_on(world.v.write(lock(), &word.pack().to_le_bytes())).expect("in range");
+        let (done, cost) = world.write(at, key, Write::Update(&VALUE));
+        assert_eq!(done, Answer::Done(Applied::Replaced));
+        let more = if whole { world.node() } else { 0 };
+        assert_eq!(
+            cost.bytes_read,
+            world.near(key) + more,
+            "doubt: {doubt}, flaw: {flawed}"
+        );
+    }
+}
+
+/// A remove that empties its neighbourhood looks whether the leaf is sparse, if leaves are merged.
+#[test]
+fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
+    let sparse = Answer::Sparse(Applied::Removed);
+    let removed = Answer::Done(Applied::Removed);
+    for (merges, lonely, fences, answer) in [
+        (true, true, MIDDLE, sparse),
+        (true, true, FenceKeys::ALL, removed),
+        (true, false, MIDDLE, removed),
+        (false, true, MIDDLE, removed),
+        (false, false, MIDDLE, removed),
+    ] {
+        let world = World::new(
+            small_entries(),
+            HopOptions {
+                merges,
+                ..HopOptions::default()
+            },
+        );
+        let key = world.keys()[0];
+        let beside = (key + 1..).find(|other| world.home(*other) == world.home(key));
+        let beside = beside.expect("there are many");
+        let keys = [key, beside];
+        let at = world.leaf(fences, &keys[..if lonely { 1 } else { 2 }]);
+        let (done, cost) = world.write(at, key, Write::Remove);
+        assert_eq!(done, answer, "merges: {merges}, lonely: {lonely}");
+        let more = if merges && lonely { world.node() } else { 0 };
+        assert_eq!(
+            cost.bytes_read,
+            world.near(key) + more,
+            "merges: {merges}, lonely: {lonely}"
+        );
+    }
+}
+
+/// An exchange compares the value that it found in the whole node, if entries have lines of their own.
+#[test]
+fn an_exchange_of_a_large_entry_compares_its_value() {
+    let (value, other) = ([1; 100], [2; 100]);
+    let world = World::new(large_entries(), HopOptions::default());
+    let at = world.leaf(FenceKeys::ALL, &[7]);
+    for (before, after, applied) in [
+        (None, Some(&other), Applied::Differs),
+        (Some(&other), Some(&value), Applied::Differs),
+        (Some(&value), Some(&other), Applied::Replaced),
+        (Some(&value), None, Applied::Differs),
+        (Some(&other), None, Applied::Removed),
+        (Some(&other), Some(&value), Applied::Differs),
+        (None, Some(&value), Applied::Inserted),
+    ] {
+        let write = Write::Exchange {
+            before: before.map(|bytes: &[u8; 100]| &bytes[..]),
+            after: after.map(|bytes: &[u8; 100]| &bytes[..]),
+        };
+        assert_eq!(world.write(at, 7, write).0, Answer::Done(applied));
+    }
+    assert!(world.get(at, 7).0);
+}
+
+/// Everything that concerns whole nodes is answered by the store of whole nodes.
+#[test]
+fn whole_nodes_are_those_of_the_store_inside() {
+    let world = World::new(small_entries(), HopOptions::default());
+    let (leaves, v) = (&world.leaves, &world.v);
+    assert_eq!(NodeStore::<Endpoint, Key8>::capacity(leaves), 64);
+    assert_eq!(
+        u64::from(NodeStore::<Endpoint, Key8>::node_bytes(leaves)),
+        world.node()
+    );
+    // A copy that a write has left folded.
+    let at = world.leaf(MIDDLE, &[10, 20, 30]);
+    let mut copy = NodeCopy::new();
+    let write = Write::Insert(&VALUE);
+    let done = block_on(leaves.write(v, Lead::hint(at), 0, &Key8(40), write, Some(&mut copy)));
+    assert_eq!(done, Ok(Answer::Done(Applied::Inserted)));
+    assert!(!copy.folded.is_empty() && copy.entries.is_empty());
+    assert_eq!(NodeStore::<Endpoint, Key8>::unfold(leaves, &mut copy), Ok(()));
+    let keys: Vec<u64> = copy.entries.iter().map(|(key, _)| key.0).collect();
+    assert_eq!(keys, [10, 20, 30, 40]);
+    // An image that was read under the lock.
+    for (keys, sparse) in [(3, true), (40, false)] {
+        let at = world.leaf(MIDDLE, &world.keys()[..keys]);
+        let image = block_on(v.read(at, world.node() as u32)).expect("in range");
+        let mut copy = NodeCopy::new();
+        assert_eq!(
+            NodeStore::<Endpoint, Key8>::show(leaves, at, &image, &mut copy),
+            Ok(sparse)
+        );
+        assert_eq!((copy.at, copy.entries.len()), (at, keys));
+    }
+}
+
+/// A bulk load asks whether a leaf has a place for one more key in its neighbourhood.
+#[test]
+fn a_leaf_takes_the_keys_that_find_a_place() {
+    let format = Hopscotch::new(64, 4, 8).expect("a geometry");
+    let World { leaves, whole, .. } = World::new(format, HopOptions::default());
+    let mut copy = NodeCopy::new();
+    let mut taken = [0, 0];
+    for n in 1..64_u64 {
+        let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let takes = NodeStore::<Endpoint, Key8>::takes(&leaves, &copy, &key);
+        assert_eq!(
+            takes,
+            NodeStore::<Endpoint, Key8>::takes(&whole, &copy, &key),
+            "{n}"
+        );
+        taken[usize::from(takes)] += 1;
+        if takes {
+            copy.entries.push((key, 0));
+        }
+    }
+    assert!(taken[0] > 0 && taken[1] > 0, "{taken:?}");
+}
+
+/// A parent of such leaves could be a node of the same format: its right child is taken out of its image.
+#[test]
+fn a_child_is_taken_out_of_an_image_by_the_store_inside() {
+    let world = World::new(small_entries(), HopOptions::default());
+    let children = [1_u64, 2].map(|n| RemotePtr::new(NodeId(0), n << 12).expect("in range"));
+    let values = children.map(|at| at.raw().to_le_bytes());
+    let mut image = vec![0; world.format.node_bytes()];
+    let entries = [0_u64, 50]
+        .into_iter()
+        .zip(&values)
+        .map(|(key, value)| (Key8(key), ValueRef::from(&value[..])));
+    let init = NodeInit::live(1, FenceKeys::ALL);
+    world.format.build(&mut image, &init, entries);
+    let pair = Neighbours {
+        level: 0,
+        left: children[0],
+        right: children[1],
+        between: Key8(50),
+        until: None,
+        parent: RemotePtr::NULL,
+    };
+    let before = image.clone();
+    let written = NodeStore::<Endpoint, Key8>::unlink(&world.leaves, &mut image, &pair);
+    let written = written.expect("a node").expect("it is shown");
+    assert!(!written.is_empty() && image != before);
+    let again = NodeStore::<Endpoint, Key8>::unlink(&world.leaves, &mut image, &pair);
+    assert_eq!(again, Ok(None));
+}
+
+/// Memory, seats and announcements are those of the allocator.
+#[test]
+fn memory_and_announcements_are_those_of_the_store_inside() {
+    for (period, due) in [(Nanos(1), true), (Nanos(u64::MAX), false)] {
+        let world = World::of(small_entries(), HopOptions::default(), period);
+        let (leaves, v) = (&world.leaves, &world.v);
+        let in_use = || world.alloc.stats().in_use_bytes;
+        let before = in_use();
+        let made = block_on(leaves.create(v, 0, FenceKeys::ALL, &[], false)).expect("room");
+        assert_eq!(in_use(), before + world.node() as i64);
+        NodeStore::<Endpoint, Key8>::forget(leaves, made);
+        assert_eq!(in_use(), before);
+        let seat = leaves.seat(v).expect("the pool has members");
+        assert_eq!(world.alloc.epochs().map(|all| all.seats()), Some(1));
+        let (done, cost) = world.cost(leaves.attend(v, &seat));
+        assert_eq!(done, Ok(()));
+        assert!(cost.housekeeping_verbs > 0, "{cost:?}");
+        assert_eq!(leaves.is_due(v), due);
+        // The last client of a compute node makes it leave the pool.
+        let (_, cost) = world.cost(async { leaves.vacate(v, seat) });
+        assert!(cost.verbs() + cost.housekeeping_verbs > 0, "{cost:?}");
+        assert_eq!(world.alloc.epochs().map(|all| all.seats()), Some(0));
+    }
+}
