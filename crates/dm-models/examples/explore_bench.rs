@@ -1,9 +1,9 @@
 //! Measures the explorer's speed on Sherman's models: new states per second on one core and on all cores.
 //!
-//! A search that began each path at the start would replay its steps; going back to a kept state saves them. The bench prints
-//! both counts: the steps taken, and the steps including the saved ones. Each search runs several times and the fastest run
-//! counts, because other work on the machine only makes runs slower. With `--once` each search runs once, on one core, for
-//! counting instructions.
+//! A search that began each path at the start would replay its steps; going back to a kept state saves them. The bench
+//! prints both counts: the steps taken, and the steps including the saved ones. Each search runs several times and the
+//! fastest run counts, because other work on the machine only makes runs slower. Beside other programs, compare the
+//! figures per second of CPU time. With `--once` each search runs once, on one core, for counting instructions.
 
 #![expect(clippy::print_stdout, reason = "a bench's output is its purpose")]
 
@@ -25,8 +25,8 @@ const MODELS: [(&str, &str); 5] = [
 /// Number of runs of each search.
 const RUNS: u32 = 7;
 
-/// Seconds, states, steps taken, steps saved.
-type Sums = (f64, u64, u64, u64);
+/// Seconds, states, steps taken, steps saved, seconds of CPU time.
+type Sums = (f64, u64, u64, u64, f64);
 
 fn main() {
     let once = std::env::args().any(|arg| arg == "--once");
@@ -50,7 +50,13 @@ fn main() {
 }
 
 fn add(sum: &mut Sums, one: Sums) {
-    *sum = (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2, sum.3 + one.3);
+    *sum = (
+        sum.0 + one.0,
+        sum.1 + one.1,
+        sum.2 + one.2,
+        sum.3 + one.3,
+        sum.4 + one.4,
+    );
 }
 
 fn cases<'e>(entry: &'e Entry, shape: &'e str) -> impl Iterator<Item = (usize, Case)> + 'e {
@@ -60,13 +66,17 @@ fn cases<'e>(entry: &'e Entry, shape: &'e str) -> impl Iterator<Item = (usize, C
 
 fn print(what: &str, [alone, together]: &[Sums; 2], cores: usize) {
     let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
-    let (seconds, states, steps, spared) = *alone;
+    let (seconds, states, steps, spared, cpu) = *alone;
     println!("explore {what}: {states} states");
     println!(
         "  1 core:  {seconds:.3} s, {:.3} M new states/s, {:.2} M micro-steps/s taken, {:.2} M with those of replays spared",
         millions(states, seconds),
         millions(steps, seconds),
         millions(steps + spared, seconds),
+    );
+    println!(
+        "  1 core:  {:.3} M new states per second of CPU time",
+        millions(states, cpu)
     );
     if together.0 > 0.0 {
         println!(
@@ -76,6 +86,10 @@ fn print(what: &str, [alone, together]: &[Sums; 2], cores: usize) {
             alone.0 / together.0,
             together.2 as f64 / steps as f64,
         );
+        println!(
+            "  {cores} cores: {:.3} M new states per second of CPU time",
+            millions(together.1, together.4),
+        );
     }
 }
 
@@ -83,10 +97,23 @@ fn measure(entry: &Entry, number: usize, threads: u16) -> Sums {
     let search = Search::exhaustive()
         .time(Duration::from_secs(60))
         .threads(threads);
-    let begun = Instant::now();
+    let (begun, cpu_before) = (Instant::now(), cpu_seconds());
     let ran = entry.run(Variant::Ours, number, search);
-    let seconds = begun.elapsed().as_secs_f64();
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
     assert!(matches!(ran.verdict, Verdict::Pass(_)), "{}", ran.verdict);
     let report: &Report = ran.verdict.report();
-    (seconds, report.states, report.steps, report.spared)
+    (seconds, report.states, report.steps, report.spared, cpu)
+}
+
+/// Returns the CPU time of this process in seconds, including threads that have ended. The kernel counts it in ticks of
+/// 10 ms, so only sums over many runs are exact. Returns NaN where there is no `/proc`.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name before the last parenthesis may hold spaces; user and system time are fields 14 and 15 of the line.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    match (ticks.next(), ticks.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => (user + system) as f64 / 100.0,
+        _ => f64::NAN,
+    }
 }
