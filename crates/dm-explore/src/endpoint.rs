@@ -140,14 +140,14 @@ impl Transport for Endpoint {
         let i = m.open(self.client, node.0);
         Slot {
             index: u32::from(i),
-            generation: m.generation(i),
+            generation: m.generation(),
         }
     }
     #[inline]
     fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
         let mut m = self.machine();
         if !m.dead {
-            m.push(slot.index as u16, wqe);
+            m.push(self.client, slot.index as u16, wqe);
         }
     }
     #[inline]
@@ -165,13 +165,13 @@ impl Transport for Endpoint {
     }
     #[inline]
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Lease> {
-        self.machine().take(slot.index as u16, i)
+        self.machine().take(self.client, slot.index as u16, i)
     }
     #[inline]
     fn close(&self, slot: Slot) {
         let mut m = self.machine();
         if !m.dead && slot.index != NOWHERE {
-            m.close(slot.index as u16);
+            m.close(self.client, slot.index as u16);
         }
     }
     fn take_deferred(&self) -> Option<VerbError> {

@@ -660,8 +660,8 @@ where
     fn check_history(&self, machine: &Machine) -> Result<(), String> {
         let recorded = self.recorded.borrow();
         let mut history = History::new();
-        for (c, client) in machine.clients.iter().enumerate() {
-            for times in &client.times {
+        for (c, operations) in machine.operations.iter().enumerate() {
+            for times in operations.iter() {
                 let (Some(invoked), Some(op)) = (times.invoked, recorded.ops.get(&times.op)) else {
                     continue;
                 };

@@ -445,7 +445,7 @@ impl<'p> Runner<'p> {
     }
 
     pub(crate) fn fingerprint(&self) -> Fp {
-        self.machine.borrow_mut().fingerprint()
+        self.machine.borrow().fingerprint()
     }
 
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {

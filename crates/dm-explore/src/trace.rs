@@ -264,14 +264,14 @@ impl Machine {
         let (what, kind, touch) = match step.kind {
             StepKind::Unit { chain, request, unit } => {
                 let i = self.clients[usize::from(c)].live[usize::from(chain)];
-                let (what, touch) = self.tell_unit(i, request, unit);
+                let (what, touch) = self.tell_unit(c, i, request, unit);
                 (what, self.effect(c, i, request, unit), touch)
             }
             StepKind::Late {
                 chain, request, unit, ..
             } => {
                 let i = self.clients[usize::from(c)].late[usize::from(chain)];
-                let (what, touch) = self.tell_unit(i, request, unit);
+                let (what, touch) = self.tell_unit(c, i, request, unit);
                 (format!("late: {what}"), self.effect(c, i, request, unit), touch)
             }
             other => (self.tell_other(c, other), What::Other, None),
@@ -315,7 +315,7 @@ impl Machine {
 
     /// Returns the effect of a unit that is about to be served, for programs.
     fn effect(&self, c: u8, at: u16, request: u8, unit: u8) -> What {
-        let chain = self.chain(at);
+        let chain = self.chain(c, at);
         let r = &chain.requests[usize::from(request)];
         let (from, to) = r.unit(unit, self.unit_bytes());
         let held = self.mem.read(from, to);
@@ -348,8 +348,8 @@ impl Machine {
         }
     }
 
-    fn tell_unit(&self, chain: u16, request: u8, unit: u8) -> (String, Option<Touch>) {
-        let chain = self.chain(chain);
+    fn tell_unit(&self, c: u8, chain: u16, request: u8, unit: u8) -> (String, Option<Touch>) {
+        let chain = self.chain(c, chain);
         let r = &chain.requests[usize::from(request)];
         let (from, to) = r.unit(unit, self.unit_bytes());
         let name = self.name(from);
@@ -398,7 +398,7 @@ impl Machine {
 
     /// Logs the posting of chain `at` by client `c`.
     pub(crate) fn log_post(&mut self, c: u8, at: u16) {
-        let requests = self.requests(self.chain(at));
+        let requests = self.requests(self.chain(c, at));
         let text = trace::posting(&requests);
         if let Some(log) = &mut self.log {
             let chain = log.posted(c, at);
@@ -406,13 +406,13 @@ impl Machine {
         }
     }
 
-    /// Logs the completion of chain `at`.
-    pub(crate) fn log_completion(&mut self, at: u16) {
+    /// Logs the completion of chain `at` of client `c`.
+    pub(crate) fn log_completion(&mut self, c: u8, at: u16) {
         if self.log.is_none() {
             return;
         }
-        let chain = self.chain(at);
-        let (c, values) = (chain.client, returned(chain));
+        let chain = self.chain(c, at);
+        let values = self.returned(c, at);
         let error = chain.error.map(|e| e.to_string());
         let told: Vec<String> = self
             .requests(chain)
@@ -432,6 +432,20 @@ impl Machine {
             let chain = log.chain_number(c, at);
             log.then(c, What::Completes { chain, values, error }, text);
         }
+    }
+
+    /// Returns the words that each request of chain `at` of client `c` returned.
+    fn returned(&self, c: u8, at: u16) -> Vec<Vec<u64>> {
+        let of = |(i, r): (usize, &Request)| match r.kind {
+            Kind::Write => Vec::new(),
+            Kind::Read => {
+                let buffer = self.buffer(c, at, i);
+                buffer.map_or_else(Vec::new, |bytes| trace::words(bytes))
+            }
+            _ => vec![r.old],
+        };
+        let requests = self.chain(c, at).requests.iter().enumerate();
+        requests.map(of).collect()
     }
 
     fn requests(&self, chain: &Chain) -> Vec<trace::Request> {
@@ -455,19 +469,6 @@ impl Machine {
         };
         chain.requests.iter().map(describe).collect()
     }
-}
-
-/// Returns the words that each request of a chain returned.
-fn returned(chain: &Chain) -> Vec<Vec<u64>> {
-    let of = |(i, r): (usize, &Request)| match r.kind {
-        Kind::Write => Vec::new(),
-        Kind::Read => {
-            let buffer = chain.buffers.get(i).and_then(Option::as_ref);
-            buffer.map_or_else(Vec::new, |bytes| trace::words(bytes))
-        }
-        _ => vec![r.old],
-    };
-    chain.requests.iter().enumerate().map(of).collect()
 }
 
 /// Formats the words of a piece of memory. Long pieces are cut.

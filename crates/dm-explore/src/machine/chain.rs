@@ -1,12 +1,8 @@
 //! Chains of requests, as the queues hold them.
 
-use std::rc::Rc;
-
 use dm_verbs::{MaskedCas, Op, Place, Space, VerbError};
 
-use super::stamped::{Copies, refill};
 use crate::fp::Fp;
-use crate::lease::{Lease, Pool};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -83,16 +79,12 @@ pub(crate) struct Seen {
 }
 
 /// A chain: under construction, in flight, or done and not yet returned.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
-    pub(crate) client: u8,
     pub(crate) node: u16,
     /// For a late chain, the number of the queue pair that it was posted to, in the order in which they failed.
     pub(crate) pair: u8,
-    pub(crate) generation: u32,
     pub(crate) requests: Vec<Request>,
-    /// The buffers of READs by request. There are none if nobody will look at them.
-    pub(crate) buffers: Vec<Option<Lease>>,
     pub(crate) data: Vec<u8>,
     /// The number of unfinished requests.
     pub(crate) left: u16,
@@ -112,21 +104,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(crate) fn clear(&mut self) {
-        self.requests.clear();
-        self.buffers.clear();
-        self.data.clear();
-        self.seen.clear();
-        self.left = 0;
-        (self.rung, self.done, self.closed, self.observed, self.awaited) =
-            (false, false, false, false, false);
-        self.error = None;
-        self.pair = 0;
-        self.generation = self.generation.wrapping_add(1);
-    }
-
     /// Appends a request at flat address `flat`, in units of `unit` bytes.
-    pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32, pool: Option<&Rc<Pool>>) {
+    pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32) {
         let at = op.at();
         let len = op.len() as u32;
         let (kind, operands) = operands(&op);
@@ -173,10 +152,6 @@ impl Chain {
             overtaken: false,
             seen: Fp::default(),
         });
-        if let Some(pool) = pool {
-            self.buffers
-                .push((kind == Kind::Read).then(|| pool.take(len as usize)));
-        }
     }
 
     /// Returns the number of the request that gives result number `i`.
@@ -234,39 +209,5 @@ pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) ->
     VerbError {
         index: index as u16,
         ..VerbError::refused(kind, at)
-    }
-}
-
-impl Copies for Chain {
-    /// Copies `o`. Nobody will take results from the copy.
-    fn copy_from(&mut self, o: &Self) {
-        let Self {
-            client,
-            node,
-            pair,
-            generation,
-            requests,
-            buffers: _,
-            data,
-            left,
-            rung,
-            done,
-            closed,
-            observed,
-            awaited,
-            error,
-            content,
-            operations,
-            seen,
-        } = o;
-        self.buffers.clear();
-        refill(&mut self.requests, requests);
-        refill(&mut self.data, data);
-        refill(&mut self.seen, seen);
-        (self.client, self.node, self.pair) = (*client, *node, *pair);
-        self.generation = *generation;
-        (self.left, self.rung, self.done, self.closed) = (*left, *rung, *done, *closed);
-        (self.observed, self.awaited, self.error) = (*observed, *awaited, *error);
-        (self.content, self.operations) = (*content, *operations);
     }
 }

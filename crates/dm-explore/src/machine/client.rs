@@ -2,8 +2,8 @@
 
 use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
 
-use super::chain::Seen;
-use super::stamped::{Copies, refill};
+use super::chain::{Chain, Seen};
+use super::shared::Shared;
 use crate::fp::Fp;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,7 +38,7 @@ pub(crate) struct Mark {
     pub(crate) changed: Fp,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ClientState {
     pub(crate) status: Status,
     pub(crate) node: u16,
@@ -47,6 +47,10 @@ pub(crate) struct ClientState {
     /// The number of the client's acts. Together with `seen` it identifies the point that the client has reached.
     pub(crate) acts: u32,
     pub(crate) rng: u32,
+    /// All chains of the client. The other lists name chains by their places in this one, and `free` lists the places
+    /// that are not in use.
+    pub(crate) chains: Vec<Shared<Chain>>,
+    pub(crate) free: Vec<u16>,
     /// Chains in flight, or done and not yet seen, in the order in which they were rung.
     pub(crate) live: Vec<u16>,
     /// The late chains: requests that may still land, of chains that were in flight when a queue pair failed or the
@@ -96,48 +100,42 @@ pub(crate) struct ClientState {
     pub(crate) fenced: bool,
     /// The group of clients that are fenced together with this one.
     pub(crate) group: Option<u16>,
-    /// The client's recorded operations.
-    pub(crate) times: Vec<Times>,
+    /// The number of recorded operations that the client has begun.
+    pub(crate) operations: u32,
+    /// The number of the operation that it is in, and whether that operation has taken its first micro-step.
     pub(crate) open_operation: Option<u32>,
+    pub(crate) invoked: bool,
     pub(crate) outputs: Vec<u64>,
     pub(crate) output_hash: Fp,
     pub(crate) forgotten: u32,
     /// The section that the client waits for, and how often others have entered it since.
     pub(crate) waits: Option<(&'static str, u32)>,
-    pub(crate) hash: Fp,
-    pub(crate) dirty: bool,
 }
 
 impl ClientState {
-    pub(crate) fn reset(&mut self, number: usize) {
-        let node = self.node;
-        let empty = |v: &mut Vec<Seen>| {
-            v.clear();
-            core::mem::take(v)
-        };
-        let (reads, watch) = (empty(&mut self.reads), empty(&mut self.watch));
-        self.live.clear();
-        self.late.clear();
-        self.awaiting.clear();
-        self.open.clear();
-        self.marks.clear();
-        self.times.clear();
-        self.outputs.clear();
-        *self = Self {
+    /// Returns the state of client `number` before it starts.
+    pub(crate) fn new(number: usize, node: u16) -> Self {
+        Self {
             node,
             seen: Fp::seed(number as u64),
-            dirty: true,
-            reads,
-            watch,
-            live: core::mem::take(&mut self.live),
-            late: core::mem::take(&mut self.late),
-            awaiting: core::mem::take(&mut self.awaiting),
-            open: core::mem::take(&mut self.open),
-            marks: core::mem::take(&mut self.marks),
-            times: core::mem::take(&mut self.times),
-            outputs: core::mem::take(&mut self.outputs),
             ..Self::default()
-        };
+        }
+    }
+
+    /// Keeps `chain` and returns its place.
+    pub(super) fn keep(&mut self, chain: Chain) -> u16 {
+        let i = self.free.pop().unwrap_or(self.chains.len() as u16);
+        match self.chains.get_mut(usize::from(i)) {
+            Some(free) => *free = chain.into(),
+            None => self.chains.push(chain.into()),
+        }
+        i
+    }
+
+    /// Drops chain `i`, which no list names any more.
+    pub(super) fn drop_chain(&mut self, i: u16) {
+        self.chains[usize::from(i)] = Shared::default();
+        self.free.push(i);
     }
 
     /// Tells whether a waker, a change, or time allows the client to be polled.
@@ -147,104 +145,5 @@ impl ClientState {
 
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status, Status::Done | Status::Cancelled | Status::Crashed)
-    }
-}
-
-impl Copies for ClientState {
-    /// Copies `o` and reuses the memory of `self`.
-    fn copy_from(&mut self, o: &Self) {
-        // The pattern names all fields, so that none is forgotten.
-        let Self {
-            status,
-            node,
-            seen,
-            acts,
-            rng,
-            live,
-            late,
-            down,
-            awaiting,
-            open,
-            reads,
-            marks,
-            watch,
-            rewound,
-            paused,
-            ready,
-            asked,
-            asked_before,
-            timed,
-            granted_pause,
-            looks,
-            changed,
-            looks_before,
-            changed_before,
-            pause_base,
-            marks_before,
-            pause_mark,
-            looked,
-            watch_local,
-            at_local,
-            granted_local,
-            woken,
-            control,
-            reply,
-            deferred,
-            fenced,
-            group,
-            times,
-            open_operation,
-            outputs,
-            output_hash,
-            forgotten,
-            waits,
-            hash,
-            dirty,
-        } = o;
-        refill(&mut self.live, live);
-        refill(&mut self.late, late);
-        refill(&mut self.awaiting, awaiting);
-        refill(&mut self.open, open);
-        refill(&mut self.reads, reads);
-        refill(&mut self.marks, marks);
-        refill(&mut self.watch, watch);
-        refill(&mut self.times, times);
-        refill(&mut self.outputs, outputs);
-        self.down = *down;
-        self.status = *status;
-        self.waits = *waits;
-        self.node = *node;
-        self.seen = *seen;
-        self.acts = *acts;
-        self.rng = *rng;
-        self.rewound = *rewound;
-        self.paused = *paused;
-        self.ready = *ready;
-        self.asked = *asked;
-        self.asked_before = *asked_before;
-        self.timed = *timed;
-        self.granted_pause = *granted_pause;
-        self.looks = *looks;
-        self.changed = *changed;
-        self.looks_before = *looks_before;
-        self.changed_before = *changed_before;
-        self.pause_base = *pause_base;
-        self.marks_before = *marks_before;
-        self.pause_mark = *pause_mark;
-        self.looked = *looked;
-        self.watch_local = *watch_local;
-        self.at_local = *at_local;
-        self.granted_local = *granted_local;
-        self.woken = *woken;
-        self.control = *control;
-        self.reply = *reply;
-        self.deferred = *deferred;
-        self.fenced = *fenced;
-        self.group = *group;
-        self.open_operation = *open_operation;
-        self.output_hash = *output_hash;
-        self.forgotten = *forgotten;
-        self.hash = *hash;
-        self.dirty = *dirty;
     }
 }

@@ -32,7 +32,6 @@ impl Machine {
         let reply = client.reply.take()?;
         client.control = None;
         client.seen.fold2(Fp::of(&reply));
-        client.dirty = true;
         Some(reply)
     }
 

@@ -13,9 +13,10 @@ use crate::knobs::Late;
 impl Machine {
     /// Returns the chains of client `c` to `node` that have not completed, in the order in which they were rung.
     fn in_flight(&self, c: u8, node: u16) -> Vec<u16> {
-        let live = self.clients[usize::from(c)].live.iter().copied();
+        let client = &self.clients[usize::from(c)];
+        let live = client.live.iter().copied();
         live.filter(|&i| {
-            let chain = &self.chains[usize::from(i)];
+            let chain = &client.chains[usize::from(i)];
             chain.node == node && !chain.done
         })
         .collect()
@@ -29,7 +30,7 @@ impl Machine {
         self.leave_behind(c, node);
         let mut told = usize::from(told);
         for i in self.in_flight(c, node) {
-            self.cut(i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
+            self.cut(c, i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
         }
         // A later refusal costs one more failure, so it is offered only while failures are left.
         if self.faults.2 < self.knobs.failures {
@@ -43,7 +44,7 @@ impl Machine {
         let node = u16::from(node);
         self.faults.2 += 1;
         for i in self.in_flight(c, node) {
-            let chain = &mut self.chains[usize::from(i)];
+            let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
             if let Some(first) = chain.requests.first() {
                 let at = self.mem.place(first.at);
                 chain.error = Some(refused(VerbErrorKind::Unreachable, at, 0));
@@ -62,16 +63,15 @@ impl Machine {
         let client = &mut *self.clients[usize::from(c)];
         client.awaiting.clear();
         client.control = None;
-        for i in client.live.drain(..) {
-            self.chains[usize::from(i)].clear();
-            self.free.push(i);
+        for i in core::mem::take(&mut client.live) {
+            client.drop_chain(i);
         }
     }
 
-    /// Ends chain `i` with an error: nothing more of it takes effect in order. Its first `told` requests were carried
+    /// Ends chain `i` of client `c` with an error: nothing more of it takes effect in order. Its first `told` requests were carried
     /// out.
-    pub(super) fn cut(&mut self, i: u16, kind: VerbErrorKind, told: usize) {
-        let chain = &mut self.chains[usize::from(i)];
+    pub(super) fn cut(&mut self, c: u8, i: u16, kind: VerbErrorKind, told: usize) {
+        let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
@@ -95,18 +95,19 @@ impl Machine {
     fn leave_behind(&mut self, c: u8, node: u16) {
         let chains = self.in_flight(c, node);
         let mut overtaken = false;
+        let client = &mut *self.clients[usize::from(c)];
         for &i in chains.iter().rev() {
-            for r in self.chains[usize::from(i)].requests.iter_mut().rev() {
+            for r in client.chains[usize::from(i)].requests.iter_mut().rev() {
                 // The card has the requests that it carried out, and all that were sent before them.
                 r.overtaken = overtaken && !r.finished;
                 overtaken |= r.done != 0 || r.half;
             }
         }
         let (mut answer_is_due, mut stopped) = (false, false);
-        let late = &self.clients[usize::from(c)].late;
-        let pair = late.last().map_or(0, |&i| self.chains[usize::from(i)].pair) + 1;
+        let last = client.late.last();
+        let pair = last.map_or(0, |&i| client.chains[usize::from(i)].pair) + 1;
         for i in chains {
-            let chain = &self.chains[usize::from(i)];
+            let chain = &client.chains[usize::from(i)];
             let mut content = chain.content;
             let mut left: Vec<Request> = Vec::new();
             for (number, r) in chain.requests.iter().enumerate().filter(|(_, r)| !r.finished) {
@@ -122,7 +123,6 @@ impl Machine {
                 continue;
             }
             let late = Chain {
-                client: c,
                 node,
                 pair,
                 left: left.len() as u16,
@@ -134,14 +134,10 @@ impl Machine {
                 operations: chain.operations,
                 ..Chain::default()
             };
-            let place = self.free.pop().unwrap_or(self.chains.len() as u16);
-            self.clients[usize::from(c)].late.push(place);
+            let place = client.keep(late);
+            client.late.push(place);
             if let Some(log) = &mut self.log {
                 log.moved(c, i, place);
-            }
-            match self.chains.get_mut(usize::from(place)) {
-                Some(free) => **free = late,
-                None => self.chains.push(late.into()),
             }
         }
         // A racy atomic between its two steps holds its word until it is carried out late or a fence cuts it off.
@@ -149,19 +145,21 @@ impl Machine {
 
     /// Serves a unit of the client's `place`-th late chain. The client is not told.
     pub(super) fn serve_late(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
-        let i = self.clients[usize::from(c)].late[usize::from(place)];
-        let chain = &self.chains[usize::from(i)];
+        let client = &self.clients[usize::from(c)];
+        let i = client.late[usize::from(place)];
+        let chain = &client.chains[usize::from(i)];
         let (node, pair) = (chain.node, chain.pair);
         if self.serve(c, i, (true, place, request), unit) {
-            self.clients[usize::from(c)].late.remove(usize::from(place));
-            self.chains[usize::from(i)].clear();
-            self.free.push(i);
+            let client = &mut *self.clients[usize::from(c)];
+            client.late.remove(usize::from(place));
+            client.drop_chain(i);
         }
         // All requests that were sent before it have arrived as well.
         let ahead = usize::from(place) + 1;
-        for k in 0..ahead.min(self.clients[usize::from(c)].late.len()) {
-            let other = self.clients[usize::from(c)].late[k];
-            let chain = &mut self.chains[usize::from(other)];
+        let client = &mut *self.clients[usize::from(c)];
+        for k in 0..ahead.min(client.late.len()) {
+            let other = client.late[k];
+            let chain = &mut *client.chains[usize::from(other)];
             if (chain.node, chain.pair) == (node, pair) {
                 let end = if other == i {
                     usize::from(request)
@@ -175,7 +173,7 @@ impl Machine {
                 }
             }
         }
-        let before = self.clients[usize::from(c)].late.len();
+        let before = client.late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
             // Late chains are named by their places, which have moved. No sleeping step may be mistaken for another
@@ -208,18 +206,18 @@ impl Machine {
     /// Drops the unfinished requests of the late chains of client `c` that `dead` picks. They never land.
     pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
         let client = &mut *self.clients[usize::from(c)];
-        let (chains, held, free) = (&mut self.chains, &mut self.held, &mut self.free);
-        client.late.retain(|&i| {
-            let chain = &mut chains[usize::from(i)];
+        let mut late = core::mem::take(&mut client.late);
+        late.retain(|&i| {
+            let chain = &client.chains[usize::from(i)];
             let gone = dead(chain);
             if gone {
                 for r in chain.requests.iter().filter(|r| r.half) {
-                    held.retain(|&w| w != r.at);
+                    self.held.retain(|&w| w != r.at);
                 }
-                chain.clear();
-                free.push(i);
+                client.drop_chain(i);
             }
             !gone
         });
+        client.late = late;
     }
 }

@@ -7,14 +7,10 @@ use crate::fp::Fp;
 
 impl Machine {
     /// Returns the fingerprint of the present state.
-    pub(crate) fn fingerprint(&mut self) -> Fp {
+    pub(crate) fn fingerprint(&self) -> Fp {
         let mut all = self.mem.hash;
         for c in 0..self.clients.len() - 1 {
-            if self.clients[c].dirty {
-                self.clients[c].hash = self.client_hash(c);
-                self.clients[c].dirty = false;
-            }
-            all.xor(self.clients[c].hash);
+            all.xor(self.client_hash(c));
         }
         for (n, node) in self.nodes.iter().enumerate() {
             let mut f = Fp::seed(n as u64 | 1 << 33);
@@ -30,7 +26,7 @@ impl Machine {
             }
         }
         let mut rest = Fp::seed(1 << 34);
-        if *self.allocated != self.kept_allocated {
+        if *self.allocated != *self.kept_allocated {
             for &a in self.allocated.iter() {
                 rest.fold(a);
             }
@@ -55,8 +51,12 @@ impl Machine {
         }
     }
 
+    /// Returns the hash of everything that decides what client `c` can do.
     pub(super) fn client_hash(&self, c: usize) -> Fp {
-        let client = &self.clients[c];
+        self.clients[c].hash(|client| self.hash_client(c, client))
+    }
+
+    fn hash_client(&self, c: usize, client: &ClientState) -> Fp {
         let mut f = Fp::seed(c as u64 | 1 << 32);
         f.fold2(client.seen);
         let flags = [
@@ -97,12 +97,12 @@ impl Machine {
         }
         for &i in &client.live {
             // A step changes only one of all chains, so the others' hashes are remembered.
-            f.fold2(self.chains[usize::from(i)].memo(chain_hash));
+            f.fold2(client.chains[usize::from(i)].hash(chain_hash));
         }
         if !client.late.is_empty() || client.down != 0 {
             f.fold(u64::from(client.down) | 1 << 60);
             for &i in &client.late {
-                f.fold2(self.chains[usize::from(i)].memo(chain_hash));
+                f.fold2(client.chains[usize::from(i)].hash(chain_hash));
             }
         }
         f

@@ -1,6 +1,7 @@
 //! The modelled cluster: memory, queues, and the progress of clients. It knows nothing of futures and makes no
 //! choices.
 
+mod buffers;
 pub(crate) mod chain;
 pub(crate) mod client;
 mod control;
@@ -10,25 +11,24 @@ mod monitor;
 mod offer;
 mod post;
 pub(crate) mod saved;
-mod stamped;
+pub(crate) mod shared;
 pub(crate) mod tape;
 mod unit;
-
-use std::rc::Rc;
 
 use dm_sync::local_sections;
 use dm_verbs::{AtomicUnit, ClientId};
 
 use crate::fp::{Fp, FpMap};
 use crate::knobs::Knobs;
-use crate::lease::Pool;
+use crate::lease::Lease;
 use crate::memory::Memory;
 use crate::step::{Answers, Footprint, Step, StepKind};
 use crate::trace::Log;
 use crate::verdict::Failure;
+use buffers::Buffers;
 use chain::Chain;
-use client::{ClientState, Status};
-use stamped::Stamped;
+use client::{ClientState, Status, Times};
+use shared::Shared;
 
 /// The work that the runner must do to finish a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,20 +62,22 @@ pub(crate) struct Machine {
     pub(crate) mem: Memory,
     /// Bytes per unit.
     unit: u32,
-    chains: Vec<Stamped<Chain>>,
-    free: Stamped<Vec<u16>>,
-    pool: Rc<Pool>,
+    buffers: Buffers,
+    opened_chains: u32,
     /// The clients, and one more that runs the setup.
-    pub(crate) clients: Vec<Stamped<ClientState>>,
-    pub(crate) nodes: Stamped<Vec<NodeState>>,
+    pub(crate) clients: Vec<Shared<ClientState>>,
+    /// The recorded operations of each client. They are not part of the client's state, because their times depend
+    /// on the path.
+    pub(crate) operations: Vec<Shared<Vec<Times>>>,
+    pub(crate) nodes: Shared<Vec<NodeState>>,
     /// Whether the model has a fingerprint of what compute nodes share.
     pub(crate) own_fingerprints: bool,
     /// Whether the state leaves out what compute nodes share. This is wrong, and serves a test of the explorer itself.
     pub(crate) blind: bool,
     /// Words of racy atomics that are between their two steps.
-    held: Stamped<Vec<u32>>,
-    allocated: Stamped<Vec<u64>>,
-    kept_allocated: Vec<u64>,
+    held: Shared<Vec<u32>>,
+    allocated: Shared<Vec<u64>>,
+    kept_allocated: Shared<Vec<u64>>,
     pub(crate) chunk_align: u64,
     /// The numbers of crashes, cancellations and failed queue pairs so far.
     faults: (u8, u8, u8),
@@ -97,7 +99,7 @@ pub(crate) struct Machine {
     history: Fp,
     completed: Fp,
     /// Ghost variables in the order of their first write. A variable that is not here is 0.
-    pub(crate) ghosts: Stamped<Vec<(&'static str, u64)>>,
+    pub(crate) ghosts: Shared<Vec<(&'static str, u64)>>,
     pub(crate) failure: Option<Failure>,
     /// Setup is running: everything posted is carried out at once.
     pub(crate) immediate: bool,
@@ -111,7 +113,7 @@ pub(crate) struct Machine {
     /// No client is polled, so the results of READs need not be kept.
     pub(crate) deaf: bool,
     /// The effects of opening shared state: the words that differ from the image, and the allocated bytes.
-    opened: (Vec<(u32, u64)>, Vec<u64>),
+    opened: (Vec<(u32, u64)>, Shared<Vec<u64>>),
 }
 
 impl Machine {
@@ -127,25 +129,26 @@ impl Machine {
                 .min(dm_verbs::RESERVED_BYTES)
         };
         let allocated: Vec<u64> = (0..memory_nodes).map(reserved).collect();
+        let allocated = Shared::from(allocated);
         Self {
             knobs,
             unit,
-            chains: Vec::new(),
-            free: Stamped::default(),
-            pool: Rc::default(),
+            buffers: Buffers::default(),
+            opened_chains: 0,
             clients: nodes
                 .iter()
                 .map(state)
                 .chain([ClientState::default()])
-                .map(Stamped::from)
+                .map(Shared::from)
                 .collect(),
+            operations: vec![Shared::default(); nodes.len() + 1],
             nodes: vec![NodeState::default(); nodes.iter().max().map_or(1, |&n| usize::from(n) + 1)].into(),
             own_fingerprints: false,
             blind: false,
-            held: Stamped::default(),
+            held: Shared::default(),
             opened: (Vec::new(), allocated.clone()),
             kept_allocated: allocated.clone(),
-            allocated: allocated.into(),
+            allocated,
             mem,
             chunk_align: 4096,
             faults: (0, 0, 0),
@@ -161,7 +164,7 @@ impl Machine {
             polled: None,
             history: Fp::default(),
             completed: Fp::default(),
-            ghosts: Stamped::default(),
+            ghosts: Shared::default(),
             failure: None,
             immediate: false,
             dead: false,
@@ -184,12 +187,12 @@ impl Machine {
     /// Makes the effects of setup the start of every execution.
     pub(crate) fn keep(&mut self) {
         self.mem.keep();
-        self.kept_allocated.clone_from(&*self.allocated);
+        self.kept_allocated.clone_from(&self.allocated);
     }
 
     /// Keeps the effects that opening shared state had on memory; they belong to the start of every execution.
     pub(crate) fn keep_opened(&mut self) {
-        self.opened = (self.mem.changes(), self.allocated.to_vec());
+        self.opened = (self.mem.changes(), self.allocated.clone());
     }
 
     /// Returns to the start of every execution, with shared state open.
@@ -204,13 +207,12 @@ impl Machine {
     /// Returns to the start of every execution, before shared state is opened.
     pub(crate) fn reset(&mut self) {
         self.mem.reset();
-        self.free.clear();
-        for (i, chain) in self.chains.iter_mut().enumerate() {
-            chain.clear();
-            self.free.push(i as u16);
-        }
+        self.buffers.clear();
         for (i, client) in self.clients.iter_mut().enumerate() {
-            client.reset(i);
+            *client = ClientState::new(i, client.node).into();
+        }
+        for operations in &mut self.operations {
+            operations.clear();
         }
         self.nodes.fill(NodeState::default());
         self.held.clear();
@@ -250,7 +252,6 @@ impl Machine {
         }
         self.footprint.clients = bit;
         let client = &mut self.clients[usize::from(c)];
-        client.dirty = true;
         match step.kind {
             StepKind::Unit { .. } | StepKind::Late { .. } => Then::Nothing,
             StepKind::Start => {
@@ -311,14 +312,13 @@ impl Machine {
         self.polled = Some(c);
         self.sections = local_sections();
         self.footprint.clients |= 1 << c;
-        let client = &mut self.clients[usize::from(c)];
-        client.dirty = true;
+        let client = &mut *self.clients[usize::from(c)];
         client.woken = false;
         client.at_local = false;
         client.paused = false;
         client.marks_before = client.marks.len();
         for i in client.awaiting.drain(..) {
-            self.chains[usize::from(i)].awaited = false;
+            client.chains[usize::from(i)].awaited = false;
         }
     }
 
@@ -340,7 +340,6 @@ impl Machine {
             let client = &mut self.clients[d];
             if client.status == Status::Running {
                 client.woken = true;
-                client.dirty = true;
             }
         }
     }
@@ -359,19 +358,19 @@ impl Machine {
     /// Recycles the chains that no client will ask about any more.
     fn sweep(&mut self, c: u8) {
         let client = &mut *self.clients[usize::from(c)];
-        let (chains, free) = (&mut self.chains, &mut self.free);
-        client.live.retain(|&i| {
-            let chain = &mut chains[usize::from(i)];
+        let mut live = core::mem::take(&mut client.live);
+        live.retain(|&i| {
+            let chain = &client.chains[usize::from(i)];
             let gone = chain.done && chain.closed;
             if gone {
                 if let Some(e) = chain.error {
                     client.deferred.get_or_insert(e);
                 }
-                chain.clear();
-                free.push(i);
+                client.drop_chain(i);
             }
             !gone
         });
+        client.live = live;
     }
 
     /// Notes whether the client has been in sections on shared state since the last call. What it saw there depends
@@ -423,7 +422,6 @@ impl Machine {
         if before != now {
             client.changed.xor(before);
             client.changed.xor(now);
-            client.dirty = true;
         }
         // A loop that began in this poll after all of its sections began after the change.
         let (looks, changed) = (client.looks, client.changed);
@@ -447,7 +445,6 @@ impl Machine {
                 && !client.ready
             {
                 client.ready = true;
-                client.dirty = true;
                 self.footprint.clients |= 1 << d;
             }
         }
@@ -456,7 +453,6 @@ impl Machine {
     /// Notes that client `c` does something that others may see. `what` names it.
     pub(crate) fn act(&mut self, c: u8, what: u64) {
         let client = &mut self.clients[usize::from(c)];
-        client.dirty = true;
         client.acts += 1;
         let Some(known) = &mut self.determinism else {
             return;
@@ -496,7 +492,6 @@ impl Machine {
         self.footprint.global = true;
         let client = &mut self.clients[usize::from(c)];
         client.seen.fold(self.clock);
-        client.dirty = true;
         self.clock
     }
 
@@ -523,8 +518,13 @@ impl Machine {
 }
 
 impl Machine {
-    pub(crate) fn chain(&self, i: u16) -> &Chain {
-        &self.chains[usize::from(i)]
+    pub(crate) fn chain(&self, c: u8, i: u16) -> &Chain {
+        &self.clients[usize::from(c)].chains[usize::from(i)]
+    }
+
+    /// Returns the buffer of a READ of chain `i` of client `c`.
+    pub(crate) fn buffer(&self, c: u8, i: u16, request: usize) -> Option<&Lease> {
+        self.buffers.get(c, i, request)
     }
 
     pub(crate) fn unit_bytes(&self) -> u32 {

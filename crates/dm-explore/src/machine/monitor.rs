@@ -15,12 +15,14 @@ impl Machine {
         self.note(Call::Begin(operation));
         self.act(c, operation.a ^ 0xB);
         let client = &mut self.clients[usize::from(c)];
-        client.open_operation = Some(client.times.len() as u32);
-        client.times.push(Times {
+        client.open_operation = Some(client.operations);
+        client.operations += 1;
+        client.invoked = false;
+        let number = u64::from(client.operations);
+        self.operations[usize::from(c)].push(Times {
             op: operation,
             ..Times::default()
         });
-        let number = client.times.len() as u64;
         let mut id = operation;
         id.fold(u64::from(c) | number << 32);
         self.history.xor(id);
@@ -28,14 +30,10 @@ impl Machine {
 
     /// Notes the first micro-step of the client's open operation.
     pub(super) fn invoked(&mut self, c: u8) {
-        let now = self.step_count;
-        let client = &mut self.clients[usize::from(c)];
-        let Some(number) = client.open_operation else {
-            return;
-        };
-        let times = &mut client.times[number as usize];
-        if times.invoked.is_none() {
-            times.invoked = Some(now);
+        let client = &self.clients[usize::from(c)];
+        if let (Some(number), false) = (client.open_operation, client.invoked) {
+            self.clients[usize::from(c)].invoked = true;
+            self.operations[usize::from(c)][number as usize].invoked = Some(self.step_count);
             self.footprint.invokes = true;
             // Only the set of operations that had returned by now matters later.
             let mut before = Fp::at(u64::from(c) | 1 << 40, u64::from(number));
@@ -46,8 +44,8 @@ impl Machine {
 
     /// Returns the open operation of `c`.
     pub(crate) fn open_operation(&self, c: u8) -> Option<Fp> {
-        let client = &self.clients[usize::from(c)];
-        Some(client.times.get(client.open_operation? as usize)?.op)
+        let number = self.clients[usize::from(c)].open_operation?;
+        Some(self.operations[usize::from(c)].get(number as usize)?.op)
     }
 
     /// Ends the open operation of `c` with this result.
@@ -62,8 +60,8 @@ impl Machine {
         let Some(number) = client.open_operation.take() else {
             return;
         };
-        client.times[number as usize].returned = Some(now);
-        client.times[number as usize].ret = Some(result);
+        let times = &mut self.operations[usize::from(c)][number as usize];
+        (times.returned, times.ret) = (Some(now), Some(result));
         let place = Fp::at(u64::from(c) | 1 << 41, u64::from(number));
         self.completed.xor(place);
         let mut id = place;
@@ -167,7 +165,6 @@ impl Machine {
             } else if client.status == Status::Running {
                 client.waits = Some((name, overtaken + 1));
                 let failed = overtaken == limit && self.failure.is_none();
-                client.dirty = true;
                 self.footprint.clients |= 1 << d;
                 if failed {
                     self.failure = Some(Failure::Bypass {
@@ -189,7 +186,7 @@ impl Machine {
                 && !client.can_wake()
                 && !client.at_local
                 && client.control.is_none()
-                && client.live.iter().all(|&i| self.chain(i).left == 0)
+                && client.live.iter().all(|&i| self.chain(c, i).left == 0)
         })
     }
 
@@ -227,6 +224,5 @@ impl Machine {
         client.reads.clear();
         client.marks.clear();
         (client.looks_before, client.changed_before) = (client.looks, client.changed);
-        client.dirty = true;
     }
 }

@@ -4,7 +4,7 @@ use dm_verbs::{CasThenRead, LineOrder};
 
 use super::Machine;
 use super::chain::{Kind, Request};
-use super::client::Status;
+use super::client::{ClientState, Status};
 use crate::knobs::Late;
 use crate::step::{Step, StepKind};
 
@@ -48,11 +48,11 @@ impl Machine {
                 Status::Done | Status::Cancelled | Status::Crashed => {}
             }
             // Requests of a failed queue pair that must land do so before a later queue pair is used.
-            let due = self.due(&client.late);
-            self.offer_units(&client.live, due, &mut |(chain, request, unit, _)| {
+            let due = self.due(client);
+            self.offer_units(client, &client.live, due, &mut |(chain, request, unit, _)| {
                 add(StepKind::Unit { chain, request, unit });
             });
-            self.offer_units(&client.late, due, &mut |(chain, request, unit, must)| {
+            self.offer_units(client, &client.late, due, &mut |(chain, request, unit, must)| {
                 add(StepKind::Late {
                     chain,
                     request,
@@ -81,7 +81,7 @@ impl Machine {
         let client = &self.clients[usize::from(c)];
         let mut nodes = 0u8;
         for &i in &client.live {
-            let chain = &self.chains[usize::from(i)];
+            let chain = &client.chains[usize::from(i)];
             if chain.done || nodes >> chain.node & 1 != 0 {
                 continue;
             }
@@ -101,11 +101,11 @@ impl Machine {
     }
 
     /// Returns, for each memory node, the first failed queue pair of which something is sure to land.
-    fn due(&self, late: &[u16]) -> [u8; NODES_MAX] {
+    fn due(&self, client: &ClientState) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {
-            for &i in late {
-                let chain = &self.chains[usize::from(i)];
+            for &i in &client.late {
+                let chain = &client.chains[usize::from(i)];
                 let first = &mut due[usize::from(chain.node)];
                 if *first > chain.pair && chain.requests.iter().any(Request::must_land) {
                     *first = chain.pair;
@@ -115,10 +115,16 @@ impl Machine {
         due
     }
 
-    fn offer_units(&self, chains: &[u16], due: [u8; NODES_MAX], add: &mut impl FnMut(Served)) {
+    fn offer_units(
+        &self,
+        client: &ClientState,
+        chains: &[u16],
+        due: [u8; NODES_MAX],
+        add: &mut impl FnMut(Served),
+    ) {
         let mut queues = [(Ahead::default(), 0); NODES_MAX];
         for (place, &i) in chains.iter().enumerate() {
-            let chain = &self.chains[usize::from(i)];
+            let chain = &client.chains[usize::from(i)];
             let (due, pair) = (due[usize::from(chain.node)], chain.pair);
             // Pair 0 is the present one, which comes last.
             if chain.left == 0 || due < pair || pair == 0 && due != u8::MAX {
@@ -132,7 +138,7 @@ impl Machine {
                 if r.finished {
                     continue;
                 }
-                if self.may_start(r, ahead) && !self.read_is_under_way(r, chains, place, number) {
+                if self.may_start(r, ahead) && !self.read_is_under_way(r, client, chains, place, number) {
                     let order = if r.kind == Kind::Write {
                         self.knobs.write_lines
                     } else {
@@ -177,13 +183,20 @@ impl Machine {
     }
 
     /// Tells whether an atomic must wait for a later READ that has begun, because only a whole READ may overtake it.
-    fn read_is_under_way(&self, r: &Request, live: &[u16], place: usize, number: usize) -> bool {
+    fn read_is_under_way(
+        &self,
+        r: &Request,
+        client: &ClientState,
+        live: &[u16],
+        place: usize,
+        number: usize,
+    ) -> bool {
         if !r.kind.is_atomic() || self.knobs.cas_then_read != CasThenRead::WholeReadFirst {
             return false;
         }
-        let node = self.chains[usize::from(live[place])].node;
+        let node = client.chains[usize::from(live[place])].node;
         live[place..].iter().enumerate().any(|(k, &i)| {
-            let chain = &self.chains[usize::from(i)];
+            let chain = &client.chains[usize::from(i)];
             let from = if k == 0 { number + 1 } else { 0 };
             chain.node == node
                 && chain.requests[from..]

@@ -3,7 +3,7 @@
 use dm_verbs::{Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
 use super::Machine;
-use super::chain::{error_hash, needs_word, refused};
+use super::chain::{Chain, error_hash, needs_word, refused};
 use super::client::{Mark, Status};
 use super::tape::Call;
 use crate::fp::Fp;
@@ -13,35 +13,40 @@ use crate::verdict::Failure;
 
 impl Machine {
     pub(crate) fn open(&mut self, c: u8, node: u16) -> u16 {
-        let i = self.free.pop().unwrap_or_else(|| {
-            self.chains.push(super::Chain::default().into());
-            (self.chains.len() - 1) as u16
-        });
         self.note(Call::Open(dm_verbs::NodeId(node)));
+        let i = self.clients[usize::from(c)].keep(Chain {
+            node,
+            content: Fp::seed(u64::from(node)),
+            ..Chain::default()
+        });
         self.clients[usize::from(c)].open.push(i);
-        let chain = &mut self.chains[usize::from(i)];
-        chain.client = c;
-        chain.node = node;
-        chain.content = Fp::seed(u64::from(node));
+        self.opened_chains = self.opened_chains.wrapping_add(1);
+        if !self.deaf {
+            self.buffers.begin(c, i);
+        }
         i
     }
 
-    pub(crate) fn generation(&self, i: u16) -> u32 {
-        self.chains[usize::from(i)].generation
+    /// Returns a number that differs between all chains of an execution.
+    pub(crate) fn generation(&self) -> u32 {
+        self.opened_chains
     }
 
-    pub(crate) fn push(&mut self, i: u16, wqe: Wqe<'_>) {
-        self.note_push(i, wqe);
+    pub(crate) fn push(&mut self, c: u8, i: u16, wqe: Wqe<'_>) {
+        self.note_push(c, i, wqe);
         let at = wqe.op.at();
         let verdict = self.judge(&wqe.op);
-        let chain = &mut self.chains[usize::from(i)];
+        let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
         if chain.error.is_some() {
             return;
         }
         match verdict {
             Ok(flat) => {
-                let pool = (!self.deaf).then_some(&self.pool);
-                chain.push(wqe.op, wqe.fence, flat, self.unit, pool);
+                chain.push(wqe.op, wqe.fence, flat, self.unit);
+                if !self.deaf {
+                    let len = matches!(wqe.op, Op::Read { .. }).then_some(wqe.op.len() as u32);
+                    self.buffers.push(c, i, len);
+                }
             }
             Err(kind) => chain.error = Some(refused(kind, at, chain.requests.len())),
         }
@@ -72,14 +77,14 @@ impl Machine {
 
     pub(crate) fn ring(&mut self, c: u8, i: u16) {
         self.note_sections();
-        self.note_chain(i, Call::Ring);
+        self.note_chain(c, i, Call::Ring);
         if self.log.is_some() {
             self.log_post(c, i);
         }
-        let client = &mut self.clients[usize::from(c)];
-        let chain = &mut self.chains[usize::from(i)];
+        let client = &mut *self.clients[usize::from(c)];
+        let chain = &mut *client.chains[usize::from(i)];
         chain.rung = true;
-        chain.operations = client.times.len() as u32;
+        chain.operations = client.operations;
         if client.fenced {
             let at = chain.error.map_or(dm_verbs::RemotePtr::NULL.into(), |e| e.at);
             chain.requests.clear();
@@ -105,75 +110,72 @@ impl Machine {
 
     /// Carries everything out in order, during setup.
     fn run_now(&mut self, c: u8) {
-        while let Some(place) = self.clients[usize::from(c)]
-            .live
-            .iter()
-            .position(|&i| self.chains[usize::from(i)].left > 0)
-        {
-            let i = usize::from(self.clients[usize::from(c)].live[place]);
-            let request = self.chains[i]
-                .requests
-                .iter()
-                .position(|r| !r.finished)
-                .unwrap_or(0);
-            let unit = self.chains[i].requests[request].done.trailing_ones() as u8;
+        loop {
+            let client = &self.clients[usize::from(c)];
+            let mut live = client.live.iter();
+            let Some(place) = live.position(|&i| client.chains[usize::from(i)].left > 0) else {
+                break;
+            };
+            let requests = &client.chains[usize::from(client.live[place])].requests;
+            let request = requests.iter().position(|r| !r.finished).unwrap_or(0);
+            let unit = requests[request].done.trailing_ones() as u8;
             let _ = self.serve_live(c, place as u8, request as u8, unit);
         }
-        for k in 0..self.clients[usize::from(c)].live.len() {
-            let i = self.clients[usize::from(c)].live[k];
-            self.chains[usize::from(i)].done = true;
+        let client = &mut *self.clients[usize::from(c)];
+        for &i in &client.live {
+            client.chains[usize::from(i)].done = true;
         }
     }
 
     /// Returns the chain's outcome if chain `i` is done; its results then count as observed.
     pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
         self.note_sections();
-        self.note_chain(i, Call::Await);
-        let chain = &mut self.chains[usize::from(i)];
-        let client = &mut self.clients[usize::from(c)];
+        self.note_chain(c, i, Call::Await);
+        let client = &mut *self.clients[usize::from(c)];
+        let chain = &client.chains[usize::from(i)];
         if !chain.done {
             if !chain.awaited {
-                chain.awaited = true;
+                client.chains[usize::from(i)].awaited = true;
                 client.awaiting.push(i);
             }
             return None;
         }
+        let answer = chain.error.map_or(Ok(()), Err);
         if !chain.observed {
+            let chain = &mut *client.chains[usize::from(i)];
             chain.observed = true;
             client.seen.fold(5);
             chain.fold_results(&mut client.seen);
             client.reads.append(&mut chain.seen);
             client.live.retain(|&x| x != i);
-            client.dirty = true;
         }
-        Some(chain.error.map_or(Ok(()), Err))
+        Some(answer)
     }
 
-    pub(crate) fn take(&mut self, i: u16, result: u16) -> Outcome<Lease> {
-        match self.chains[usize::from(i)].result(result) {
+    pub(crate) fn take(&mut self, c: u8, i: u16, result: u16) -> Outcome<Lease> {
+        let chain = &self.clients[usize::from(c)].chains[usize::from(i)];
+        match chain.result(result) {
             None => Outcome::None,
             Some(number) => {
-                let chain = &mut self.chains[usize::from(i)];
-                let lease = chain.buffers.get_mut(number).and_then(Option::take);
+                let lease = self.buffers.take(c, i, number);
                 lease.map_or(Outcome::Old(chain.requests[number].old), Outcome::Lease)
             }
         }
     }
 
-    pub(crate) fn close(&mut self, i: u16) {
+    pub(crate) fn close(&mut self, c: u8, i: u16) {
         self.note_sections();
-        self.note_chain(i, Call::Close);
-        let chain = &mut self.chains[usize::from(i)];
-        let c = chain.client;
-        self.clients[usize::from(c)].open.retain(|&x| x != i);
+        self.note_chain(c, i, Call::Close);
+        let client = &mut *self.clients[usize::from(c)];
+        client.open.retain(|&x| x != i);
+        let chain = &client.chains[usize::from(i)];
         if !chain.rung || chain.observed {
-            chain.clear();
-            self.free.push(i);
+            client.drop_chain(i);
             return;
         }
+        let chain = &mut *client.chains[usize::from(i)];
         chain.closed = true;
         chain.awaited = false;
-        self.clients[usize::from(c)].dirty = true;
         self.sweep(c);
     }
 
@@ -191,20 +193,20 @@ impl Machine {
     pub(super) fn fence(&mut self, c: u8) {
         let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
         for i in unfinished {
-            if self.chains[usize::from(i)].done {
+            let chain = &self.clients[usize::from(c)].chains[usize::from(i)];
+            if chain.done {
                 continue;
             }
-            for r in self.chains[usize::from(i)].requests.iter().filter(|r| r.half) {
+            for r in chain.requests.iter().filter(|r| r.half) {
                 self.held.retain(|&w| w != r.at);
             }
-            self.cut(i, VerbErrorKind::Fenced, 0);
-            self.chains[usize::from(i)].done = true;
-            self.log_completion(i);
+            self.cut(c, i, VerbErrorKind::Fenced, 0);
+            self.clients[usize::from(c)].chains[usize::from(i)].done = true;
+            self.log_completion(c, i);
         }
         self.drop_late(c, |_| true);
         let client = &mut self.clients[usize::from(c)];
         client.fenced = true;
-        client.dirty = true;
         // The client learns of the fence at any later time.
         client.woken |= client.status == Status::Running;
         self.sweep(c);
@@ -339,7 +341,6 @@ impl Machine {
             .watch
             .extend(client.reads.drain(m.reads.min(client.reads.len())..));
         client.rewound = true;
-        client.dirty = true;
     }
 
     pub(crate) fn rng(&mut self, c: u8, stream: u32) -> u64 {

@@ -117,20 +117,20 @@ impl Machine {
 
     /// Records a call that names chain `i`, if a tape is being recorded.
     #[inline]
-    pub(super) fn note_chain(&mut self, i: u16, call: impl FnOnce(u16) -> Call) {
+    pub(super) fn note_chain(&mut self, c: u8, i: u16, call: impl FnOnce(u16) -> Call) {
         if let Some(tape) = &mut self.tape {
-            let open = &self.clients[usize::from(self.chains[usize::from(i)].client)].open;
+            let open = &self.clients[usize::from(c)].open;
             let name = open.iter().position(|&x| x == i).unwrap_or(usize::from(u16::MAX));
             tape.calls.push(call(name as u16));
         }
     }
 
     #[inline]
-    pub(super) fn note_push(&mut self, i: u16, wqe: Wqe<'_>) {
+    pub(super) fn note_push(&mut self, c: u8, i: u16, wqe: Wqe<'_>) {
         if let Some(mut tape) = self.tape.take() {
             let request = tape.keep(wqe);
             self.tape = Some(tape);
-            self.note_chain(i, |name| Call::Push(name, request));
+            self.note_chain(c, i, |name| Call::Push(name, request));
         }
     }
 
@@ -180,7 +180,7 @@ impl Machine {
             Call::Open(node) => drop(self.open(c, node.0)),
             Call::Push(name, ref request) => {
                 let i = named(self, name);
-                self.push(i, tape.wqe(request));
+                self.push(c, i, tape.wqe(request));
             }
             Call::Ring(name) => {
                 let i = named(self, name);
@@ -192,7 +192,7 @@ impl Machine {
             }
             Call::Close(name) => {
                 let i = named(self, name);
-                self.close(i);
+                self.close(c, i);
             }
             Call::Deferred => drop(self.take_deferred(c)),
             Call::Control(ref request, again) => {

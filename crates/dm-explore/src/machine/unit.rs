@@ -11,8 +11,9 @@ use crate::memory::Memory;
 impl Machine {
     /// Serves unit `unit` of request `request` of the client's `place`-th live chain.
     pub(super) fn serve_live(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
-        let i = self.clients[usize::from(c)].live[usize::from(place)];
-        let node = self.chains[usize::from(i)].node;
+        let client = &self.clients[usize::from(c)];
+        let i = client.live[usize::from(place)];
+        let node = client.chains[usize::from(i)].node;
         self.connected(c, node);
         if self.serve(c, i, (false, place, request), unit) {
             self.complete(c, node)
@@ -24,14 +25,17 @@ impl Machine {
     /// Serves unit `unit` of a request of client `c`, and tells whether this finishes chain `i`. `which` names the
     /// request among steps: whether it is late, the chain's place, and the request's number.
     pub(super) fn serve(&mut self, c: u8, i: u16, which: (bool, u8, u8), unit: u8) -> bool {
-        let client = &mut self.clients[usize::from(c)];
-        client.dirty = true;
-        let (i, request) = (usize::from(i), which.2);
-        let chain = &self.chains[i];
-        if client.open_operation.is_some() && chain.operations == client.times.len() as u32 {
+        let request = which.2;
+        let client = &self.clients[usize::from(c)];
+        if client.open_operation.is_some() && client.chains[usize::from(i)].operations == client.operations {
             self.invoked(c);
         }
-        let chain = &mut *self.chains[i];
+        let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
+        let buffer = if self.deaf {
+            None
+        } else {
+            self.buffers.get_mut(c, i, usize::from(request))
+        };
         let r = &mut chain.requests[usize::from(request)];
         let (from, to) = r.unit(unit, self.unit);
         self.footprint.from = from;
@@ -43,7 +47,7 @@ impl Machine {
         match r.kind {
             Kind::Read if self.immediate => {
                 // This is the setup: nobody observes it, and all units are served at once.
-                if let Some(Some(buffer)) = chain.buffers.get_mut(usize::from(request)) {
+                if let Some(buffer) = buffer {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
                 r.done = if r.units == 128 {
@@ -55,7 +59,7 @@ impl Machine {
             Kind::Read => {
                 let bytes = self.mem.read(from, to);
                 let hash = self.mem.content(from, to);
-                if let Some(Some(buffer)) = chain.buffers.get_mut(usize::from(request)) {
+                if let Some(buffer) = buffer {
                     buffer[(from - r.at) as usize..(to - r.at) as usize].copy_from_slice(bytes);
                 }
                 let mut part = Fp::seed(u64::from(unit));
@@ -112,7 +116,6 @@ impl Machine {
         for (d, client) in self.clients.iter_mut().enumerate() {
             if client.paused && !client.ready && client.watch.iter().any(|s| s.from < to && from < s.to) {
                 client.ready = true;
-                client.dirty = true;
                 self.footprint.clients |= 1 << d;
             }
         }
@@ -124,18 +127,19 @@ impl Machine {
         let mut polls = false;
         let mut closed = false;
         for place in 0..self.clients[usize::from(c)].live.len() {
-            let i = self.clients[usize::from(c)].live[place];
-            let chain = &mut self.chains[usize::from(i)];
+            let client = &self.clients[usize::from(c)];
+            let i = client.live[place];
+            let chain = &client.chains[usize::from(i)];
             if chain.node != node || chain.done {
                 continue;
             }
             if chain.left > 0 {
                 break;
             }
-            chain.done = true;
             polls |= chain.awaited;
             closed |= chain.closed;
-            self.log_completion(i);
+            self.clients[usize::from(c)].chains[usize::from(i)].done = true;
+            self.log_completion(c, i);
         }
         if closed {
             self.sweep(c);

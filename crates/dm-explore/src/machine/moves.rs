@@ -1,0 +1,236 @@
+//! Known moves: the outcomes of steps that a client has taken before in the same state.
+//!
+//! The clients of a model have far fewer states than the model itself, because every state of one client occurs
+//! together with many states of the others. The outcome of a step for its own client depends on the client's state,
+//! on what the step reads in remote memory, and, if the client looks, on what its compute node shares. So the outcome
+//! is recorded the first time. Later the recorded state replaces the client's state, and only the effects on
+//! everything else are carried out again. Steps whose outcome depends on more than that are not recorded.
+
+use super::Machine;
+use super::chain::Kind;
+use super::client::ClientState;
+use super::shared::Shared;
+use crate::fp::{Fp, FpMap};
+use crate::step::{Answers, Footprint, Step, StepKind};
+
+/// An effect of a step on something other than its client, remote memory, and the state that a compute node shares.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Effect {
+    /// The client began its operation of this number.
+    Begin(u32, Fp),
+    /// That operation took its first micro-step.
+    Invoke(u32),
+    /// That operation returned this result.
+    End(u32, Fp),
+    Ghost(&'static str, u64),
+    /// The client entered a section that admits this many clients.
+    Enter(&'static str, u32),
+    Leave(&'static str),
+    /// The client called the wakers of these other clients.
+    Wake(u64),
+}
+
+/// The record of a step that is being taken.
+#[derive(Debug)]
+pub(super) struct Recording {
+    effects: Vec<Effect>,
+    /// What the client's compute node shared before the step, and whether the client looked at it.
+    node: Fp,
+    looked: bool,
+    /// Whether clients that wait for a change of it were told.
+    told: bool,
+    /// The outcome depends on more than the step's input.
+    spoiled: bool,
+}
+
+/// The outcome of a step.
+#[derive(Debug)]
+pub(crate) struct Move {
+    client: Shared<ClientState>,
+    footprint: Footprint,
+    effects: Box<[Effect]>,
+    /// What the client's compute node shares afterwards, and whether clients that wait for a change of it are told.
+    node: Option<(Fp, bool)>,
+}
+
+/// All known moves.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// The moves by their inputs. `None` stands for a client that looked at what its compute node shares; a second
+    /// look-up then includes that state.
+    places: FpMap<Option<usize>>,
+    moves: Vec<Move>,
+    /// The states that moves lead to. Moves that lead to equal states share one.
+    clients: FpMap<Shared<ClientState>>,
+}
+
+impl Moves {
+    /// Returns the move of a client of compute node `node` for this input, if it is known.
+    #[inline]
+    pub(crate) fn get(&self, input: Fp, node: impl FnOnce() -> Fp) -> Option<&Move> {
+        let place = match *self.places.get(&input)? {
+            Some(place) => place,
+            None => (*self.places.get(&with_node(input, node()))?)?,
+        };
+        self.moves.get(place)
+    }
+
+    /// Keeps the move that `machine` has recorded, unless its outcome depends on more than `input`.
+    pub(crate) fn keep(&mut self, input: Fp, machine: &mut Machine, c: u8) {
+        let Some(recording) = machine.recording.take() else {
+            return;
+        };
+        if recording.spoiled || machine.failure.is_some() {
+            return;
+        }
+        let c = usize::from(c);
+        let client = &machine.clients[c];
+        let mut name = machine.client_hash(c);
+        name.fold(client.progress());
+        let client = self.clients.entry(name).or_insert_with(|| client.clone());
+        let node = machine.nodes[usize::from(client.node)].chain;
+        self.moves.push(Move {
+            client: client.clone(),
+            footprint: machine.footprint,
+            effects: recording.effects.into(),
+            node: recording.looked.then_some((node, recording.told)),
+        });
+        let place = Some(self.moves.len() - 1);
+        if recording.looked {
+            self.places.insert(input, None);
+            self.places.insert(with_node(input, recording.node), place);
+        } else {
+            self.places.insert(input, place);
+        }
+    }
+}
+
+fn with_node(mut input: Fp, node: Fp) -> Fp {
+    input.fold2(node);
+    input
+}
+
+impl Machine {
+    /// Returns a hash of all that decides the outcome of `step` for its client, except what its compute node shares.
+    /// Returns `None` if the outcome may depend on more.
+    pub(crate) fn input(&self, step: Step) -> Option<Fp> {
+        let c = usize::from(step.client);
+        let client = &self.clients[c];
+        let (kind, read) = match step.kind {
+            StepKind::Start => (1, Fp::default()),
+            StepKind::Local => (2, Fp::default()),
+            StepKind::Wake => (3, Fp::default()),
+            StepKind::Unit { chain, request, unit } => {
+                let i = client.live[usize::from(chain)];
+                let r = &client.chains[usize::from(i)].requests[usize::from(request)];
+                let (from, to) = r.unit(unit, self.unit);
+                let read = match r.kind {
+                    Kind::Read => self.mem.content(from, to),
+                    // A change may wake the client itself.
+                    kind if !kind.is_read() && client.paused && !client.ready => return None,
+                    Kind::Write => Fp::default(),
+                    _ if r.half => Fp::default(),
+                    _ => Fp {
+                        a: self.mem.word(from),
+                        b: 0,
+                    },
+                };
+                let place = u64::from(chain) << 8 | u64::from(request) << 16 | u64::from(unit) << 24;
+                (4 | place, read)
+            }
+            _ => return None,
+        };
+        // What a failed queue pair left behind depends on words that other clients hold, and overtaking on all
+        // clients.
+        if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
+            return None;
+        }
+        let mut input = self.client_hash(c);
+        input.fold(kind | client.progress() << 32);
+        input.fold2(read);
+        Some(input)
+    }
+
+    /// Returns what the compute node of client `c` shares.
+    pub(crate) fn shared_with(&self, c: u8) -> Fp {
+        self.nodes[usize::from(self.clients[usize::from(c)].node)].chain
+    }
+
+    /// Records the outcome of the next step, which is one of client `c`.
+    pub(crate) fn record(&mut self, c: u8) {
+        self.recording = Some(Recording {
+            effects: Vec::new(),
+            node: self.shared_with(c),
+            looked: false,
+            told: false,
+            spoiled: false,
+        });
+    }
+
+    /// Notes that the outcome of the step depends on more than its input.
+    #[inline]
+    pub(super) fn spoil(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.spoiled = true;
+        }
+    }
+
+    /// Notes that the step's client looked at what its compute node shares.
+    pub(super) fn note_look(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.looked = true;
+        }
+    }
+
+    /// Notes that clients that wait for a change of what the compute node shares were told, and whether this woke one.
+    pub(super) fn note_told(&mut self, woke: bool) {
+        if let Some(recording) = &mut self.recording {
+            recording.told = true;
+            recording.spoiled |= woke;
+        }
+    }
+
+    /// Records an effect of client `c` and carries it out.
+    pub(super) fn affect(&mut self, c: u8, effect: Effect) {
+        if let Some(recording) = &mut self.recording {
+            recording.effects.push(effect);
+        }
+        self.carry_effect(c, effect);
+    }
+
+    fn carry_effect(&mut self, c: u8, effect: Effect) {
+        match effect {
+            Effect::Begin(number, operation) => self.operation_begins(c, number, operation),
+            Effect::Invoke(number) => self.operation_is_invoked(c, number),
+            Effect::End(number, result) => self.operation_ends(c, number, result),
+            Effect::Ghost(name, value) => *self.ghost_mut(name) = value,
+            Effect::Enter(name, limit) => self.section_is_entered(c, name, limit),
+            Effect::Leave(name) => self.section_is_left(name),
+            Effect::Wake(clients) => self.wake(clients),
+        }
+    }
+
+    /// Takes `step`, whose outcome is known.
+    pub(crate) fn repeat(&mut self, step: Step, known: &Move) {
+        let c = step.client;
+        self.step_count += 1;
+        (self.answers, self.asked) = (Answers::default(), Answers::default());
+        self.footprint = known.footprint;
+        if let StepKind::Unit { chain, request, unit } = step.kind {
+            self.change_memory(c, chain, request, unit);
+        }
+        self.clients[usize::from(c)].clone_from(&known.client);
+        for &effect in &known.effects {
+            self.carry_effect(c, effect);
+        }
+        if let Some((chain, told)) = known.node {
+            let node = known.client.node;
+            if self.nodes[usize::from(node)].chain != chain {
+                self.nodes[usize::from(node)].chain = chain;
+            }
+            if told {
+                self.local_changed(node, c);
+            }
+        }
+    }
+}

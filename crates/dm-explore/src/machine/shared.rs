@@ -1,0 +1,102 @@
+//! Values that a state shares with the saved states until one of them changes.
+
+use core::cell::Cell;
+use core::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use crate::fp::Fp;
+
+/// A value that is copied only when one of several owners changes it. Saving a state and returning to it therefore
+/// cost one reference count for each value, and a step copies only what it changes.
+#[derive(Debug, Default)]
+pub(crate) struct Shared<T>(Rc<Inner<T>>);
+
+#[derive(Clone, Debug, Default)]
+struct Inner<T> {
+    value: T,
+    /// A hash of the value, if it was asked for since the last change.
+    hash: Cell<Option<Fp>>,
+}
+
+impl<T> From<T> for Shared<T> {
+    fn from(value: T) -> Self {
+        let hash = Cell::default();
+        Self(Rc::new(Inner { value, hash }))
+    }
+}
+
+// A derived implementation would demand `T: Clone`.
+impl<T> Clone for Shared<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+
+    #[inline]
+    fn clone_from(&mut self, o: &Self) {
+        // Most values have not changed between a save and a return.
+        if !Rc::ptr_eq(&self.0, &o.0) {
+            self.0 = Rc::clone(&o.0);
+        }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        let inner = Rc::make_mut(&mut self.0);
+        inner.hash.set(None);
+        &mut inner.value
+    }
+}
+
+impl<T> Shared<T> {
+    /// Returns `hash` of the value, which must depend on nothing that changes apart from the value. It is computed
+    /// only once for each value. The caller must always pass the same function.
+    #[inline]
+    pub(super) fn hash(&self, hash: impl FnOnce(&T) -> Fp) -> Fp {
+        if let Some(known) = self.0.hash.get() {
+            return known;
+        }
+        let known = hash(&self.0.value);
+        self.0.hash.set(Some(known));
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_one_owner_leaves_the_others_alone() {
+        let mut now = Shared::from(1u64);
+        let kept = now.clone();
+        *now = 2;
+        assert_eq!((*now, *kept), (2, 1));
+        now.clone_from(&kept);
+        assert_eq!(*now, 1);
+    }
+
+    #[test]
+    fn a_hash_is_of_the_value_as_it_is() {
+        let of = |x: u64| Fp::at(x, 0);
+        let hash = |v: &Shared<u64>| v.hash(|&v| of(v));
+        let mut now = Shared::from(1u64);
+        assert_eq!(hash(&now), of(1));
+        let kept = now.clone();
+        *now = 2;
+        assert_eq!((hash(&now), hash(&kept)), (of(2), of(1)));
+        *now = 3;
+        now.clone_from(&kept);
+        assert_eq!(hash(&now), of(1));
+    }
+}
