@@ -16,6 +16,7 @@ use dm_sync::atomic::{AtomicU64, Ordering};
 
 use crate::fp::{Fp, FpMap, FpSet};
 use crate::machine::client::Status;
+use crate::machine::moves::Moves;
 use crate::machine::saved::Saved;
 use crate::machine::tape::Tape;
 use crate::machine::{Machine, Then};
@@ -64,12 +65,10 @@ impl Wake for Flag {
 pub(crate) struct Taken {
     pub(crate) footprint: Footprint,
     pub(crate) asked: Answers,
-    /// The tape of what the client did, if it was recorded.
-    pub(crate) did: Option<Did>,
 }
 
 /// The number of a tape.
-pub(crate) type Did = u32;
+type Did = u32;
 
 pub(crate) struct Runner<'p> {
     pub(crate) machine: Rc<RefCell<Machine>>,
@@ -86,14 +85,18 @@ pub(crate) struct Runner<'p> {
     /// second look-up then includes that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
+    /// The outcomes of steps, under the same condition.
+    moves: Moves,
     /// The steps of the execution so far.
-    path: Vec<(Step, Answers, Option<Did>)>,
+    path: Vec<(Step, Answers)>,
     /// Whether the futures are at the machine's state.
     present: bool,
     opened: bool,
     /// `steps` counts the steps taken, including those of replays; `spared` counts the steps of replays that
     /// restoring a saved state saved.
     pub(crate) steps: u64,
+    /// The number of states that the search has found, as it reports them.
+    pub(crate) states: u64,
     pub(crate) spared: u64,
     pub(crate) executions: u64,
     #[cfg(debug_assertions)]
@@ -122,12 +125,14 @@ impl<'p> Runner<'p> {
             fingerprints,
             known: None,
             tapes: Vec::new(),
+            moves: Moves::default(),
             path: Vec::new(),
             present: false,
             opened: false,
             machine,
             spared: 0,
             steps: 0,
+            states: 0,
             executions: 0,
             #[cfg(debug_assertions)]
             compared: 0,
@@ -137,6 +142,7 @@ impl<'p> Runner<'p> {
     /// Sets whether clients are replaced by tapes at points that they have reached before.
     pub(crate) fn spare_clients(&mut self, yes: bool) {
         self.known = yes.then(FpMap::default);
+        self.moves = Moves::default();
     }
 
     /// Tells whether the present state can be saved.
@@ -200,41 +206,50 @@ impl<'p> Runner<'p> {
     /// Takes `step`.
     pub(crate) fn take(&mut self, step: Step, answers: Answers) -> Taken {
         self.steps += 1;
-        let then = self.machine.borrow_mut().apply(step, answers);
-        let did = match then.client() {
-            None => None,
-            Some(c) if self.known.is_some() => Some(self.act(step, answers, then, c)),
-            Some(_) => {
-                self.run(then);
-                None
-            }
+        // The futures don't follow known moves. So as long as they are at the machine's state they are polled.
+        let input = if self.present || self.known.is_none() || answers.count > 0 {
+            None
+        } else {
+            self.machine.borrow().input_hash(step)
         };
-        self.path.push((step, answers, did));
+        if !input.is_some_and(|input| self.repeat(step, input)) {
+            if input.is_some() && self.moves.has_room(self.states) {
+                self.machine.borrow_mut().record(step.client);
+            }
+            let then = self.machine.borrow_mut().apply(step, answers);
+            match then.client() {
+                Some(c) if self.known.is_some() => self.act(step, answers, then, c),
+                _ => self.run(then),
+            }
+            if let Some(input) = input {
+                let mut m = self.machine.borrow_mut();
+                self.moves.keep(input, &mut m, step.client);
+            }
+        }
+        self.path.push((step, answers));
         let m = self.machine.borrow();
         Taken {
             footprint: m.footprint,
             asked: m.asked(),
-            did,
         }
     }
 
-    /// Takes `step` again; its client does what tape `did` records.
-    pub(crate) fn retake(&mut self, step: Step, answers: Answers, did: Option<Did>) {
-        let Some(did) = did.filter(|_| self.known.is_some() && !self.present) else {
-            self.take(step, answers);
-            return;
+    /// Takes `step` if its outcome is known.
+    fn repeat(&mut self, step: Step, input: Fp) -> bool {
+        let mut m = self.machine.borrow_mut();
+        let Some(known) = self.moves.get(input, || m.shared_with(step.client)) else {
+            return false;
         };
-        self.steps += 1;
-        let then = self.machine.borrow_mut().apply(step, answers);
-        if let Some(c) = then.client() {
-            self.perform(c, did);
-        }
-        self.path.push((step, answers, Some(did)));
+        m.repeat(step, known);
+        drop(m);
+        #[cfg(debug_assertions)]
+        self.compare(step, Answers::default());
+        true
     }
 
     /// Carries out what the client of the applied `step` does: from its tape if there is one, and else by polling the
     /// client.
-    fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) -> Did {
+    fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) {
         let (alone, looking) = {
             let m = self.machine.borrow();
             let alone = m.standing(step, answers);
@@ -248,16 +263,12 @@ impl<'p> Runner<'p> {
             Some(did) if !self.present => {
                 self.perform(c, did);
                 #[cfg(debug_assertions)]
-                self.compare(step, answers, then);
-                did
+                self.compare(step, answers);
             }
-            Some(did) => {
-                self.run(then);
-                did
-            }
+            Some(_) => self.run(then),
             None => {
                 if !self.present {
-                    self.catch_up(step, answers);
+                    let _ = self.catch_up(step, answers);
                 }
                 self.machine.borrow_mut().tape = Some(Tape::default());
                 self.run(then);
@@ -272,39 +283,40 @@ impl<'p> Runner<'p> {
                     }
                 }
                 self.tapes.push(tape);
-                did
             }
         }
     }
 
-    /// Checks now and then, in debug builds, that the client does the same when it is polled as its tape says.
+    /// Checks now and then, in debug builds, that the client does the same when it is polled as was recorded.
     #[cfg(debug_assertions)]
-    fn compare(&mut self, step: Step, answers: Answers, then: Then) {
+    fn compare(&mut self, step: Step, answers: Answers) {
         const ONE_IN: u64 = 53;
         self.compared += 1;
         if !self.compared.is_multiple_of(ONE_IN) {
             return;
         }
-        let spared = self.fingerprint();
-        self.catch_up(step, answers);
+        let outcome = |runner: &Self| (runner.fingerprint(), runner.machine.borrow().footprint);
+        let spared = outcome(self);
+        let then = self.catch_up(step, answers);
         self.run(then);
         assert_eq!(
             spared,
-            self.fingerprint(),
+            outcome(self),
             "the client of {step:?} acts differently at a point that it has reached before"
         );
     }
 
-    /// Brings the futures to the machine's state, up to but excluding what the client of `step` does.
-    fn catch_up(&mut self, step: Step, answers: Answers) {
+    /// Brings the futures to the machine's state, up to but excluding what the client of `step` does, and returns what
+    /// that is.
+    fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
         self.begin();
         for i in 0..self.path.len() {
-            let (step, answers, _) = self.path[i];
+            let (step, answers) = self.path[i];
             self.steps += 1;
             let then = self.machine.borrow_mut().apply(step, answers);
             self.run(then);
         }
-        self.machine.borrow_mut().apply(step, answers);
+        self.machine.borrow_mut().apply(step, answers)
     }
 
     /// Replays the tape `did` in place of client `c`.

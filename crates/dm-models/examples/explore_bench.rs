@@ -3,7 +3,8 @@
 //! A search that began each path at the start would replay its steps; going back to a kept state saves them. The bench
 //! prints both counts: the steps taken, and the steps including the saved ones. Each search runs several times and the
 //! fastest run counts, because other work on the machine only makes runs slower. Beside other programs, compare the
-//! figures per second of CPU time. With `--once` each search runs once, on one core, for counting instructions.
+//! figures per second of CPU time. With `--once` each search runs once, on one core, for counting instructions. A name
+//! picks the models of that name.
 
 #![expect(clippy::print_stdout, reason = "a bench's output is its purpose")]
 
@@ -30,9 +31,13 @@ type Sums = (f64, u64, u64, u64, f64);
 
 fn main() {
     let once = std::env::args().any(|arg| arg == "--once");
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let cores = std::thread::available_parallelism().map_or(1, core::num::NonZero::get);
     let mut totals = [Sums::default(); 2];
     for (name, shape) in MODELS {
+        if only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
         let entry = find(name).unwrap_or_else(|| panic!("no model {name}"));
         let mut sums = [Sums::default(); 2];
         for (number, _) in cases(entry, shape) {

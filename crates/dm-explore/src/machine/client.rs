@@ -3,6 +3,7 @@
 use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
 
 use super::chain::{Chain, Seen};
+use super::offer::Offers;
 use super::shared::Shared;
 use crate::fp::Fp;
 
@@ -37,6 +38,9 @@ pub(crate) struct Mark {
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
 }
+
+/// A client's state, and the steps that it offers.
+pub(crate) type Client = Shared<ClientState, Offers>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientState {
@@ -136,6 +140,11 @@ impl ClientState {
     pub(super) fn drop_chain(&mut self, i: u16) {
         self.chains[usize::from(i)] = Shared::default();
         self.free.push(i);
+    }
+
+    /// Returns how far the client has come in its operations.
+    pub(super) fn progress(&self) -> u64 {
+        u64::from(self.operations) << 1 | u64::from(self.invoked)
     }
 
     /// Tells whether a waker, a change, or time allows the client to be polled.

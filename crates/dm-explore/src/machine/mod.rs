@@ -8,6 +8,7 @@ mod control;
 mod fail;
 mod hash;
 mod monitor;
+pub(crate) mod moves;
 mod offer;
 mod post;
 pub(crate) mod saved;
@@ -27,7 +28,8 @@ use crate::trace::Log;
 use crate::verdict::Failure;
 use buffers::Buffers;
 use chain::Chain;
-use client::{ClientState, Status, Times};
+use client::{Client, ClientState, Status, Times};
+use moves::Effect;
 use shared::Shared;
 
 /// The work that the runner must do to finish a step.
@@ -65,7 +67,7 @@ pub(crate) struct Machine {
     buffers: Buffers,
     opened_chains: u32,
     /// The clients, and one more that runs the setup.
-    pub(crate) clients: Vec<Shared<ClientState>>,
+    pub(crate) clients: Vec<Client>,
     /// The recorded operations of each client. They are not part of the client's state, because their times depend
     /// on the path.
     pub(crate) operations: Vec<Shared<Vec<Times>>>,
@@ -108,6 +110,8 @@ pub(crate) struct Machine {
     /// For each point that a client has reached, a hash of what it did next.
     pub(crate) determinism: Option<FpMap<Fp>>,
     pub(crate) log: Option<Log>,
+    /// Records the outcome of the step that is being taken.
+    recording: Option<moves::Recording>,
     /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
     /// No client is polled, so the results of READs need not be kept.
@@ -170,6 +174,7 @@ impl Machine {
             dead: false,
             determinism: None,
             log: None,
+            recording: None,
             tape: None,
             deaf: false,
         }
@@ -225,6 +230,7 @@ impl Machine {
         self.completed = Fp::default();
         self.ghosts.clear();
         self.failure = None;
+        self.recording = None;
         self.dead = false;
     }
 
@@ -323,7 +329,7 @@ impl Machine {
     }
 
     /// Concludes the poll. `woken` are the clients whose wakers were called.
-    pub(crate) fn leave(&mut self, c: u8, end: Option<Status>, mut woken: u64) {
+    pub(crate) fn leave(&mut self, c: u8, end: Option<Status>, woken: u64) {
         self.note_sections();
         self.polled = None;
         let client = &mut self.clients[usize::from(c)];
@@ -333,13 +339,21 @@ impl Machine {
             client.status = status;
             self.act(c, 7);
         }
-        self.footprint.clients |= woken;
-        while woken != 0 {
-            let d = woken.trailing_zeros() as usize;
-            woken &= woken - 1;
-            let client = &mut self.clients[d];
-            if client.status == Status::Running {
-                client.woken = true;
+        if woken != 0 {
+            self.footprint.clients |= woken;
+            let itself = woken & 1 << c;
+            self.wake(itself);
+            self.affect(c, Effect::Wake(woken & !itself));
+        }
+    }
+
+    /// Notes that the wakers of these clients were called.
+    fn wake(&mut self, mut clients: u64) {
+        while clients != 0 {
+            let d = clients.trailing_zeros() as usize;
+            clients &= clients - 1;
+            if self.clients[d].status == Status::Running {
+                self.clients[d].woken = true;
             }
         }
     }
@@ -393,6 +407,7 @@ impl Machine {
     /// Notes that client `c` was in sections.
     fn saw_sections(&mut self, c: u8) {
         self.invoked(c);
+        self.note_look();
         let client = &mut self.clients[usize::from(c)];
         let node = &mut self.nodes[usize::from(client.node)];
         self.footprint.nodes |= 1 << (client.node % 64);
@@ -437,6 +452,7 @@ impl Machine {
     }
 
     fn local_changed(&mut self, node: u16, by: u8) {
+        let mut woke = false;
         for (d, client) in self.clients.iter_mut().enumerate() {
             if d != usize::from(by)
                 && client.paused
@@ -446,8 +462,10 @@ impl Machine {
             {
                 client.ready = true;
                 self.footprint.clients |= 1 << d;
+                woke = true;
             }
         }
+        self.note_told(woke);
     }
 
     /// Notes that client `c` does something that others may see. `what` names it.
@@ -467,6 +485,7 @@ impl Machine {
 
     /// Answers a free question.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
+        self.spoil();
         self.note(tape::Call::Answer);
         assert!(
             self.asked.count < Answers::MAX,
@@ -488,6 +507,7 @@ impl Machine {
 
     /// Reads the clock for client `c`.
     pub(crate) fn look_at_clock(&mut self, c: u8) -> u64 {
+        self.spoil();
         self.note(tape::Call::Clock);
         self.footprint.global = true;
         let client = &mut self.clients[usize::from(c)];
@@ -504,6 +524,7 @@ impl Machine {
 
     /// Lets time pass at the request of client `c`.
     pub(crate) fn pass_time(&mut self, c: u8, nanos: u64) {
+        self.spoil();
         self.note_sections();
         self.note(tape::Call::PassTime(nanos));
         self.act(c, nanos ^ 0xC);

@@ -4,6 +4,7 @@ use dm_verbs::trace::{What, number};
 
 use super::Machine;
 use super::client::{Status, Times};
+use super::moves::Effect;
 use super::tape::Call;
 use crate::fp::Fp;
 use crate::verdict::Failure;
@@ -14,17 +15,21 @@ impl Machine {
         self.note_sections();
         self.note(Call::Begin(operation));
         self.act(c, operation.a ^ 0xB);
-        let client = &mut self.clients[usize::from(c)];
-        client.open_operation = Some(client.operations);
+        let client = &mut *self.clients[usize::from(c)];
+        let number = client.operations;
+        client.open_operation = Some(number);
         client.operations += 1;
         client.invoked = false;
-        let number = u64::from(client.operations);
+        self.affect(c, Effect::Begin(number, operation));
+    }
+
+    pub(super) fn operation_begins(&mut self, c: u8, number: u32, operation: Fp) {
         self.operations[usize::from(c)].push(Times {
             op: operation,
             ..Times::default()
         });
         let mut id = operation;
-        id.fold(u64::from(c) | number << 32);
+        id.fold(u64::from(c) | (u64::from(number) + 1) << 32);
         self.history.xor(id);
     }
 
@@ -33,13 +38,17 @@ impl Machine {
         let client = &self.clients[usize::from(c)];
         if let (Some(number), false) = (client.open_operation, client.invoked) {
             self.clients[usize::from(c)].invoked = true;
-            self.operations[usize::from(c)][number as usize].invoked = Some(self.step_count);
             self.footprint.invokes = true;
-            // Only the set of operations that had returned by now matters later.
-            let mut before = Fp::at(u64::from(c) | 1 << 40, u64::from(number));
-            before.fold2(self.completed);
-            self.history.xor(before);
+            self.affect(c, Effect::Invoke(number));
         }
+    }
+
+    pub(super) fn operation_is_invoked(&mut self, c: u8, number: u32) {
+        self.operations[usize::from(c)][number as usize].invoked = Some(self.step_count);
+        // Only the set of operations that had returned by now matters later.
+        let mut before = Fp::at(u64::from(c) | 1 << 40, u64::from(number));
+        before.fold2(self.completed);
+        self.history.xor(before);
     }
 
     /// Returns the open operation of `c`.
@@ -55,13 +64,15 @@ impl Machine {
         self.invoked(c);
         self.act(c, result.a ^ 0xE);
         self.footprint.responds = true;
-        let now = self.step_count;
-        let client = &mut self.clients[usize::from(c)];
-        let Some(number) = client.open_operation.take() else {
+        let Some(number) = self.clients[usize::from(c)].open_operation.take() else {
             return;
         };
+        self.affect(c, Effect::End(number, result));
+    }
+
+    pub(super) fn operation_ends(&mut self, c: u8, number: u32, result: Fp) {
         let times = &mut self.operations[usize::from(c)][number as usize];
-        (times.returned, times.ret) = (Some(now), Some(result));
+        (times.returned, times.ret) = (Some(self.step_count), Some(result));
         let place = Fp::at(u64::from(c) | 1 << 41, u64::from(number));
         self.completed.xor(place);
         let mut id = place;
@@ -79,6 +90,7 @@ impl Machine {
 
     /// Records a failure that a client found by its own check.
     pub(crate) fn fail(&mut self, failure: Failure) {
+        self.spoil();
         self.note(Call::Fail(Box::new(failure.clone())));
         self.failure.get_or_insert(failure);
     }
@@ -93,7 +105,7 @@ impl Machine {
         self.ghosts.iter().find(|g| g.0 == name).map_or(0, |g| g.1)
     }
 
-    fn ghost_mut(&mut self, name: &'static str) -> &mut u64 {
+    pub(super) fn ghost_mut(&mut self, name: &'static str) -> &mut u64 {
         self.footprint.ghosts = true;
         let at = self.ghosts.iter().position(|g| g.0 == name).unwrap_or_else(|| {
             self.ghosts.push((name, 0));
@@ -107,7 +119,8 @@ impl Machine {
         self.note_sections();
         self.note(Call::Ghost(name, value));
         self.act(c, value ^ Fp::bytes(name.as_bytes()).a);
-        let before = core::mem::replace(self.ghost_mut(name), value);
+        let before = self.ghost(name);
+        self.affect(c, Effect::Ghost(name, value));
         if before != value
             && let Some(log) = &mut self.log
         {
@@ -124,6 +137,10 @@ impl Machine {
             let section = name.to_owned();
             log.then(c, What::Enters { section }, format!("enters {name}"));
         }
+        self.affect(c, Effect::Enter(name, limit));
+    }
+
+    pub(super) fn section_is_entered(&mut self, c: u8, name: &'static str, limit: u32) {
         let inside = self.ghost_mut(name);
         *inside += 1;
         let inside = u32::try_from(*inside).unwrap_or(u32::MAX);
@@ -198,6 +215,10 @@ impl Machine {
             let section = name.to_owned();
             log.then(c, What::Leaves { section }, format!("leaves {name}"));
         }
+        self.affect(c, Effect::Leave(name));
+    }
+
+    pub(super) fn section_is_left(&mut self, name: &'static str) {
         let inside = self.ghost_mut(name);
         *inside = inside.saturating_sub(1);
     }

@@ -8,8 +8,7 @@
 
 use super::Machine;
 use super::chain::Kind;
-use super::client::ClientState;
-use super::shared::Shared;
+use super::client::Client;
 use crate::fp::{Fp, FpMap};
 use crate::step::{Answers, Footprint, Step, StepKind};
 
@@ -30,6 +29,14 @@ pub(super) enum Effect {
     Wake(u64),
 }
 
+/// All that decides the outcome of a step for its client: a hash of the client's state and the step, and the range of
+/// memory that the step reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    state: Fp,
+    reads: (u32, u32),
+}
+
 /// The record of a step that is being taken.
 #[derive(Debug)]
 pub(super) struct Recording {
@@ -46,7 +53,7 @@ pub(super) struct Recording {
 /// The outcome of a step.
 #[derive(Debug)]
 pub(crate) struct Move {
-    client: Shared<ClientState>,
+    client: Client,
     footprint: Footprint,
     effects: Box<[Effect]>,
     /// What the client's compute node shares afterwards, and whether clients that wait for a change of it are told.
@@ -61,8 +68,13 @@ pub(crate) struct Moves {
     places: FpMap<Option<usize>>,
     moves: Vec<Move>,
     /// The states that moves lead to. Moves that lead to equal states share one.
-    clients: FpMap<Shared<ClientState>>,
+    clients: FpMap<Client>,
 }
+
+/// The number of client states that are kept at first, and the number of a model's states for each further one. A
+/// client's state takes about as much memory as 16 to 32 of the model's states, so known moves add at most a quarter.
+const CLIENTS: u64 = 4096;
+const STATES_PER_CLIENT: u64 = 64;
 
 impl Moves {
     /// Returns the move of a client of compute node `node` for this input, if it is known.
@@ -73,6 +85,11 @@ impl Moves {
             None => (*self.places.get(&with_node(input, node()))?)?,
         };
         self.moves.get(place)
+    }
+
+    /// Tells whether there is room for another move in a search that has found this many states.
+    pub(crate) fn has_room(&self, states: u64) -> bool {
+        (self.clients.len() as u64) < CLIENTS + states / STATES_PER_CLIENT
     }
 
     /// Keeps the move that `machine` has recorded, unless its outcome depends on more than `input`.
@@ -111,44 +128,49 @@ fn with_node(mut input: Fp, node: Fp) -> Fp {
 }
 
 impl Machine {
-    /// Returns a hash of all that decides the outcome of `step` for its client, except what its compute node shares.
-    /// Returns `None` if the outcome may depend on more.
-    pub(crate) fn input(&self, step: Step) -> Option<Fp> {
+    /// Returns the input of `step`, which its client offers. Returns `None` if the outcome may depend on more.
+    pub(super) fn input(&self, step: Step) -> Option<Input> {
         let c = usize::from(step.client);
         let client = &self.clients[c];
-        let (kind, read) = match step.kind {
-            StepKind::Start => (1, Fp::default()),
-            StepKind::Local => (2, Fp::default()),
-            StepKind::Wake => (3, Fp::default()),
-            StepKind::Unit { chain, request, unit } => {
-                let i = client.live[usize::from(chain)];
-                let r = &client.chains[usize::from(i)].requests[usize::from(request)];
-                let (from, to) = r.unit(unit, self.unit);
-                let read = match r.kind {
-                    Kind::Read => self.mem.content(from, to),
-                    // A change may wake the client itself.
-                    kind if !kind.is_read() && client.paused && !client.ready => return None,
-                    Kind::Write => Fp::default(),
-                    _ if r.half => Fp::default(),
-                    _ => Fp {
-                        a: self.mem.word(from),
-                        b: 0,
-                    },
-                };
-                let place = u64::from(chain) << 8 | u64::from(request) << 16 | u64::from(unit) << 24;
-                (4 | place, read)
-            }
-            _ => return None,
-        };
         // What a failed queue pair left behind depends on words that other clients hold, and overtaking on all
         // clients.
         if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
             return None;
         }
-        let mut input = self.client_hash(c);
-        input.fold(kind | client.progress() << 32);
-        input.fold2(read);
-        Some(input)
+        let (kind, reads) = match step.kind {
+            StepKind::Start => (1, (0, 0)),
+            StepKind::Local => (2, (0, 0)),
+            StepKind::Wake => (3, (0, 0)),
+            StepKind::Unit { chain, request, unit } => {
+                let i = client.live[usize::from(chain)];
+                let r = &client.chains[usize::from(i)].requests[usize::from(request)];
+                // A change may wake the client itself.
+                if !r.kind.is_read() && client.paused && !client.ready {
+                    return None;
+                }
+                let reads = if r.kind == Kind::Write || r.half {
+                    (0, 0)
+                } else {
+                    r.unit(unit, self.unit)
+                };
+                let place = u64::from(chain) << 8 | u64::from(request) << 16 | u64::from(unit) << 24;
+                (4 | place, reads)
+            }
+            _ => return None,
+        };
+        let mut state = self.client_hash(c);
+        state.fold(kind | client.progress() << 32);
+        Some(Input { state, reads })
+    }
+
+    /// Returns a hash of all that decides the outcome of `step` for its client, except what its compute node shares.
+    /// Returns `None` if the outcome may depend on more.
+    pub(crate) fn input_hash(&self, step: Step) -> Option<Fp> {
+        let Input { mut state, reads } = self.input_of(step)?;
+        if reads.0 < reads.1 {
+            state.fold2(self.mem.content(reads.0, reads.1));
+        }
+        Some(state)
     }
 
     /// Returns what the compute node of client `c` shares.

@@ -1,10 +1,13 @@
 //! The possible steps of a state: the order rules of one queue pair.
 
+use core::cell::RefCell;
+
 use dm_verbs::{CasThenRead, LineOrder};
 
 use super::Machine;
 use super::chain::{Kind, Request};
 use super::client::{ClientState, Status};
+use super::moves::Input;
 use crate::knobs::Late;
 use crate::step::{Step, StepKind};
 
@@ -20,60 +23,135 @@ struct Ahead {
 /// The maximum number of memory nodes.
 pub(super) const NODES_MAX: usize = 8;
 
-/// A unit that may be served: its chain's place, its request's number, its own number, and whether it can no longer
-/// be lost.
-type Served = (u8, u8, u8, bool);
+/// A unit that may be served.
+struct Served {
+    /// The place of its chain, the number of its request, and its own number.
+    place: u8,
+    request: u8,
+    unit: u8,
+    /// Whether it can no longer be lost.
+    must: bool,
+    /// The word that no other client may hold, or `ANY`.
+    free: u32,
+}
+
+/// The word of a step that waits for no word.
+const ANY: u32 = u32::MAX;
+
+/// A step that a client offers while nobody holds a word of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub(super) step: Step,
+    /// The word that nobody may hold, or `ANY`.
+    free: u32,
+    /// The input of the step, if its outcome can be known (see `moves`).
+    pub(super) input: Option<Input>,
+}
+
+/// The steps that a client's state offers, for the allowance of faults that is given with them.
+#[derive(Debug, Default)]
+pub(crate) struct Offers(RefCell<Option<(u8, Box<[Offer]>)>>);
 
 impl Machine {
     /// Lists all possible steps, in an order that only the state decides.
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {
         into.clear();
+        let faults = self.allowed_faults();
         for c in 0..self.setup_client() {
-            let client = &self.clients[usize::from(c)];
-            let mut add = |kind| into.push(Step { client: c, kind });
-            match client.status {
-                Status::NotStarted if self.is_in_reserve(c) => {}
-                Status::NotStarted => add(StepKind::Start),
-                Status::Running => {
-                    if client.at_local {
-                        add(StepKind::Local);
-                    }
-                    if client.control.is_some() && client.reply.is_none() {
-                        add(StepKind::Control);
-                    }
-                    if client.can_wake() {
-                        add(StepKind::Wake);
-                    }
-                }
-                Status::Done | Status::Cancelled | Status::Crashed => {}
-            }
-            // Requests of a failed queue pair that must land do so before a later queue pair is used.
-            let due = self.due(client);
-            self.offer_units(client, &client.live, due, &mut |(chain, request, unit, _)| {
-                add(StepKind::Unit { chain, request, unit });
+            self.with_offers(c, faults, |offers| {
+                let free = |o: &&Offer| o.free == ANY || !self.held.contains(&o.free);
+                into.extend(offers.iter().filter(free).map(|o| o.step));
             });
-            self.offer_units(client, &client.late, due, &mut |(chain, request, unit, must)| {
-                add(StepKind::Late {
-                    chain,
-                    request,
-                    unit,
-                    must,
-                });
+        }
+    }
+
+    /// Passes the steps that client `c` offers to `f`. A step changes one client, so the others' steps are remembered.
+    fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&[Offer]) -> R) -> R {
+        let mut known = self.clients[usize::from(c)].derived().0.borrow_mut();
+        match &mut *known {
+            Some((of, offers)) if *of == faults => f(offers),
+            other => f(&other.insert((faults, self.offers_of(c))).1),
+        }
+    }
+
+    /// Returns the input of `step`, if its outcome can be known.
+    pub(super) fn input_of(&self, step: Step) -> Option<Input> {
+        self.with_offers(step.client, self.allowed_faults(), |offers| {
+            offers.iter().find(|o| o.step == step)?.input
+        })
+    }
+
+    /// Returns which faults may still happen and whether a crash has, as bits.
+    fn allowed_faults(&self) -> u8 {
+        let (crashes, cancels, failures) = self.faults;
+        u8::from(cancels < self.knobs.cancels)
+            | u8::from(crashes < self.knobs.crashes) << 1
+            | u8::from(failures < self.knobs.failures) << 2
+            | u8::from(crashes > 0) << 3
+    }
+
+    /// Returns the steps that client `c` offers while nobody holds a word.
+    fn offers_of(&self, c: u8) -> Box<[Offer]> {
+        let client = &self.clients[usize::from(c)];
+        let mut offers = Vec::new();
+        let mut put = |kind, free| {
+            let step = Step { client: c, kind };
+            offers.push(Offer {
+                step,
+                free,
+                input: None,
             });
-            if client.status == Status::Running {
-                if self.faults.1 < self.knobs.cancels {
-                    add(StepKind::Cancel);
+        };
+        let mut add = |kind| put(kind, ANY);
+        match client.status {
+            Status::NotStarted if self.is_in_reserve(c) => {}
+            Status::NotStarted => add(StepKind::Start),
+            Status::Running => {
+                if client.at_local {
+                    add(StepKind::Local);
                 }
-                if self.faults.0 < self.knobs.crashes {
-                    add(StepKind::Crash);
+                if client.control.is_some() && client.reply.is_none() {
+                    add(StepKind::Control);
+                }
+                if client.can_wake() {
+                    add(StepKind::Wake);
                 }
             }
-            // The requests that a client posted last may be lost even after its end.
-            let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
-            if lives && self.faults.2 < self.knobs.failures {
-                self.offer_failures(c, &mut add);
+            Status::Done | Status::Cancelled | Status::Crashed => {}
+        }
+        // Requests of a failed queue pair that must land do so before a later queue pair is used.
+        let due = self.due(client);
+        self.offer_units(client, &client.live, due, &mut |served| {
+            let (chain, request, unit) = (served.place, served.request, served.unit);
+            put(StepKind::Unit { chain, request, unit }, served.free);
+        });
+        self.offer_units(client, &client.late, due, &mut |served| {
+            let kind = StepKind::Late {
+                chain: served.place,
+                request: served.request,
+                unit: served.unit,
+                must: served.must,
+            };
+            put(kind, served.free);
+        });
+        let mut add = |kind| put(kind, ANY);
+        if client.status == Status::Running {
+            if self.faults.1 < self.knobs.cancels {
+                add(StepKind::Cancel);
+            }
+            if self.faults.0 < self.knobs.crashes {
+                add(StepKind::Crash);
             }
         }
+        // The requests that a client posted last may be lost even after its end.
+        let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
+        if lives && self.faults.2 < self.knobs.failures {
+            self.offer_failures(c, &mut add);
+        }
+        for o in &mut offers {
+            o.input = self.input(o.step);
+        }
+        offers.into()
     }
 
     /// Offers failures of the client's queue pairs, one for each memory node to which it has chains in flight.
@@ -144,8 +222,17 @@ impl Machine {
                     } else {
                         self.knobs.read_lines
                     };
+                    // In its second step a racy atomic holds the word itself; the first step waits for other atomics
+                    // on it.
+                    let waits = r.kind.is_atomic() && !r.half;
                     for unit in (0..r.units).filter(|u| r.done >> u & 1 == 0) {
-                        add((place as u8, number as u8, unit, r.must_land()));
+                        add(Served {
+                            place: place as u8,
+                            request: number as u8,
+                            unit,
+                            must: r.must_land(),
+                            free: if waits { r.at } else { ANY },
+                        });
                         if order == LineOrder::Increasing {
                             break;
                         }
@@ -177,8 +264,7 @@ impl Machine {
                 (!ahead.read || knobs.read_lines == LineOrder::Any)
                     && (!ahead.atomic || knobs.cas_then_read != CasThenRead::InOrder)
             }
-            // In its second step a racy atomic holds the word itself; the first step waits for other atomics on it.
-            _ => !(ahead.read || ahead.atomic) && (r.half || !self.held.contains(&r.at)),
+            _ => !(ahead.read || ahead.atomic),
         }
     }
 

@@ -260,6 +260,8 @@ impl Machine {
     }
 
     fn begin_pause(&mut self, c: u8) {
+        // Whether the pause may end at once depends on all that the attempt has read.
+        self.spoil();
         let client = &mut *self.clients[usize::from(c)];
         if !client.rewound {
             client.watch.clear();

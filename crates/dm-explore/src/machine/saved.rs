@@ -1,7 +1,7 @@
 //! Saved states of the machine, to which a search can return. Futures can't be copied. But if tapes replace the
 //! clients (see `tape`), the machine is the whole state.
 
-use super::client::{ClientState, Times};
+use super::client::{Client, Times};
 use super::shared::Shared;
 use super::{Machine, NodeState};
 use crate::fp::Fp;
@@ -11,7 +11,7 @@ use crate::fp::Fp;
 pub(crate) struct Saved {
     memory: usize,
     /// The clients, and one more that runs the setup, with their recorded operations.
-    clients: Vec<Shared<ClientState>>,
+    clients: Vec<Client>,
     operations: Vec<Shared<Vec<Times>>>,
     nodes: Shared<Vec<NodeState>>,
     held: Shared<Vec<u32>>,

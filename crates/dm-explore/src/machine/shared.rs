@@ -7,26 +7,46 @@ use std::rc::Rc;
 use crate::fp::Fp;
 
 /// A value that is copied only when one of several owners changes it. Saving a state and returning to it therefore
-/// cost one reference count for each value, and a step copies only what it changes.
+/// cost one reference count for each value, and a step copies only what it changes. `D` is derived from the value on
+/// demand; a change resets it to its default.
 #[derive(Debug, Default)]
-pub(crate) struct Shared<T>(Rc<Inner<T>>);
+pub(crate) struct Shared<T, D = ()>(Rc<Inner<T, D>>);
 
-#[derive(Clone, Debug, Default)]
-struct Inner<T> {
-    value: T,
+// In this order, the parts that are used most share a cache line with the reference count.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Inner<T, D> {
     /// A hash of the value, if it was asked for since the last change.
     hash: Cell<Option<Fp>>,
+    derived: D,
+    value: T,
 }
 
-impl<T> From<T> for Shared<T> {
+impl<T: Clone, D: Default> Clone for Inner<T, D> {
+    /// Copies a value that is about to change.
+    fn clone(&self) -> Self {
+        self.value.clone().into()
+    }
+}
+
+impl<T, D: Default> From<T> for Inner<T, D> {
     fn from(value: T) -> Self {
-        let hash = Cell::default();
-        Self(Rc::new(Inner { value, hash }))
+        Self {
+            value,
+            hash: Cell::default(),
+            derived: D::default(),
+        }
+    }
+}
+
+impl<T, D: Default> From<T> for Shared<T, D> {
+    fn from(value: T) -> Self {
+        Self(Rc::new(value.into()))
     }
 }
 
 // A derived implementation would demand `T: Clone`.
-impl<T> Clone for Shared<T> {
+impl<T, D> Clone for Shared<T, D> {
     #[inline]
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
@@ -41,7 +61,7 @@ impl<T> Clone for Shared<T> {
     }
 }
 
-impl<T> Deref for Shared<T> {
+impl<T, D> Deref for Shared<T, D> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -49,16 +69,22 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T: Clone> DerefMut for Shared<T> {
+impl<T: Clone, D: Default> DerefMut for Shared<T, D> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         let inner = Rc::make_mut(&mut self.0);
         inner.hash.set(None);
+        inner.derived = D::default();
         &mut inner.value
     }
 }
 
-impl<T> Shared<T> {
+impl<T, D> Shared<T, D> {
+    #[inline]
+    pub(super) fn derived(&self) -> &D {
+        &self.0.derived
+    }
+
     /// Returns `hash` of the value, which must depend on nothing that changes apart from the value. It is computed
     /// only once for each value. The caller must always pass the same function.
     #[inline]
@@ -78,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_change_of_one_owner_leaves_the_others_alone() {
-        let mut now = Shared::from(1u64);
+        let mut now = Shared::<u64>::from(1);
         let kept = now.clone();
         *now = 2;
         assert_eq!((*now, *kept), (2, 1));
@@ -90,7 +116,7 @@ mod tests {
     fn a_hash_is_of_the_value_as_it_is() {
         let of = |x: u64| Fp::at(x, 0);
         let hash = |v: &Shared<u64>| v.hash(|&v| of(v));
-        let mut now = Shared::from(1u64);
+        let mut now = Shared::<u64>::from(1);
         assert_eq!(hash(&now), of(1));
         let kept = now.clone();
         *now = 2;

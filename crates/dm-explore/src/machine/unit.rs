@@ -3,6 +3,7 @@
 use dm_verbs::{AtomicVsWrite, FailedCas};
 
 use super::chain::{Kind, Request, Seen};
+use super::shared::Shared;
 use super::{Machine, Then};
 use crate::fp::Fp;
 use crate::knobs::Knobs;
@@ -111,13 +112,39 @@ impl Machine {
         ended
     }
 
+    /// Changes memory as this unit does, and leaves the client alone.
+    pub(super) fn change_memory(&mut self, c: u8, place: u8, request: u8, unit: u8) {
+        let client = &self.clients[usize::from(c)];
+        let chain = &client.chains[usize::from(client.live[usize::from(place)])];
+        let r = &chain.requests[usize::from(request)];
+        let (from, to) = r.unit(unit, self.unit);
+        let changed = match r.kind {
+            Kind::Read | Kind::Word => false,
+            Kind::Write => {
+                let at = (r.data + from - r.at) as usize;
+                self.mem.write(from, &chain.data[at..at + (to - from) as usize])
+            }
+            Kind::Cas | Kind::MaskedCas | Kind::Faa => {
+                step_atomic(&mut { *r }, &self.knobs, &mut self.mem, &mut self.held) == Some(true)
+            }
+        };
+        if changed {
+            self.note_change(from, to);
+        }
+    }
+
     /// Wakes the clients that wait for a change of this range.
     fn note_change(&mut self, from: u32, to: u32) {
+        let mut woke = false;
         for (d, client) in self.clients.iter_mut().enumerate() {
             if client.paused && !client.ready && client.watch.iter().any(|s| s.from < to && from < s.to) {
                 client.ready = true;
                 self.footprint.clients |= 1 << d;
+                woke = true;
             }
+        }
+        if woke {
+            self.spoil();
         }
     }
 
@@ -157,7 +184,12 @@ impl Machine {
 
 /// Takes the next step of an atomic. An atomic has one step, or two if atomics race with WRITEs: it reads, and then
 /// it writes back. Once the atomic is done, the result tells whether memory changed.
-fn step_atomic(r: &mut Request, knobs: &Knobs, mem: &mut Memory, held: &mut Vec<u32>) -> Option<bool> {
+fn step_atomic(
+    r: &mut Request,
+    knobs: &Knobs,
+    mem: &mut Memory,
+    held: &mut Shared<Vec<u32>>,
+) -> Option<bool> {
     if r.half {
         r.half = false;
         held.retain(|&w| w != r.at);

@@ -28,7 +28,6 @@ use super::table::Table;
 use super::{Cut, End, Walk, choice};
 use crate::fp::Fp;
 use crate::machine::saved::Saved;
-use crate::runner::Did;
 use crate::step::{Answers, Footprint, Step};
 
 /// The most steps that one state may offer.
@@ -62,8 +61,6 @@ struct Frame {
     /// The step being explored, and its answers.
     at: Option<u8>,
     answers: Answers,
-    /// The tape of what the client did in the step.
-    did: Option<Did>,
     /// The next sequence of answers to try for the step.
     more: Option<Answers>,
     /// The index of the saved state.
@@ -233,7 +230,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
             None => runner.reset(),
         }
         for frame in &self.frames[nearest.unwrap_or(0)..before] {
-            runner.retake(self.arena[frame.step()].step, frame.answers, frame.did);
+            runner.take(self.arena[frame.step()].step, frame.answers);
         }
     }
 
@@ -250,7 +247,6 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         frame.answers = taken.asked;
         frame.more = taken.asked.next();
-        frame.did = taken.did;
         let state = self.state();
         if let Some(failure) = self.walk.runner.failure(&taken.footprint) {
             return Some(self.found(failure));
@@ -338,6 +334,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
             Some(Err(new)) => {
                 frame.number = new;
                 self.walk.states += 1;
+                self.walk.runner.states = self.walk.states;
                 frame.living = ended || self.walk.runner.may_hang();
                 if frame.living {
                     self.table.mark(new);
@@ -533,7 +530,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         let mut frames = self.frames[..=at].to_vec();
         for frame in &mut frames {
             (frame.todo, frame.left_out) = (0, 0);
-            (frame.did, frame.more, frame.saved) = (None, None, None);
+            (frame.more, frame.saved) = (None, None);
         }
         if let Some(frame) = frames.last_mut() {
             frame.todo = given;
