@@ -89,8 +89,6 @@ pub(crate) struct Runner<'p> {
     moves: Moves,
     /// The steps of the execution so far.
     path: Vec<(Step, Answers)>,
-    /// Whether the futures are at the machine's state.
-    present: bool,
     opened: bool,
     /// `steps` counts the steps taken, including those of replays; `spared` counts the steps of replays that
     /// restoring a saved state saved.
@@ -127,7 +125,6 @@ impl<'p> Runner<'p> {
             tapes: Vec::new(),
             moves: Moves::default(),
             path: Vec::new(),
-            present: false,
             opened: false,
             machine,
             spared: 0,
@@ -159,9 +156,8 @@ impl<'p> Runner<'p> {
         self.executions += 1;
         self.spared += depth as u64;
         self.path.truncate(depth);
-        self.present = false;
         let mut m = self.machine.borrow_mut();
-        m.deaf = true;
+        m.polled_clients = 0;
         m.restore(saved);
     }
 
@@ -170,8 +166,7 @@ impl<'p> Runner<'p> {
         self.executions += 1;
         self.path.clear();
         if self.known.is_some() && self.opened {
-            self.present = false;
-            self.machine.borrow_mut().deaf = true;
+            self.machine.borrow_mut().polled_clients = 0;
             self.machine.borrow_mut().reset_opened();
             return;
         }
@@ -193,24 +188,23 @@ impl<'p> Runner<'p> {
         {
             let mut m = self.machine.borrow_mut();
             m.reset();
-            m.deaf = false;
+            m.polled_clients = u64::MAX;
         }
         self.woken.store(0, Ordering::Relaxed); // Relaxed: one thread.
         self.program.open_shared(&self.machine);
         // A saved state counts the changes of memory before it, so opening must leave as many changes as
         // `reset_opened` does.
         self.machine.borrow_mut().mem.compact();
-        self.present = true;
     }
 
     /// Takes `step`.
     pub(crate) fn take(&mut self, step: Step, answers: Answers) -> Taken {
         self.steps += 1;
         // The futures don't follow known moves. So as long as they are at the machine's state they are polled.
-        let input = if self.present || self.known.is_none() || answers.count > 0 {
+        let input = if self.is_present(step.client) {
             None
         } else {
-            self.machine.borrow().input_hash(step)
+            self.input(step, answers)
         };
         if !input.is_some_and(|input| self.repeat(step, input)) {
             if input.is_some() && self.moves.has_room(self.states) {
@@ -234,6 +228,19 @@ impl<'p> Runner<'p> {
         }
     }
 
+    /// Tells whether the future of client `c` is at the machine's state.
+    fn is_present(&self, c: u8) -> bool {
+        self.machine.borrow().hears(c)
+    }
+
+    /// Returns the hash of the input of `step`, if its outcome can be known.
+    fn input(&self, step: Step, answers: Answers) -> Option<Fp> {
+        if self.known.is_none() || answers.count > 0 {
+            return None;
+        }
+        self.machine.borrow().input_hash(step)
+    }
+
     /// Takes `step` if its outcome is known.
     fn repeat(&mut self, step: Step, input: Fp) -> bool {
         let mut m = self.machine.borrow_mut();
@@ -255,19 +262,15 @@ impl<'p> Runner<'p> {
             let alone = m.standing(step, answers);
             (alone, m.standing_with_node(alone, c))
         };
-        let known = self.known.as_ref().and_then(|known| match known.get(&alone)? {
-            Some(did) => Some(*did),
-            None => known.get(&looking).copied().flatten(),
-        });
-        match known {
-            Some(did) if !self.present => {
+        match self.tape(alone, looking) {
+            Some(did) if !self.is_present(c) => {
                 self.perform(c, did);
                 #[cfg(debug_assertions)]
                 self.compare(step, answers);
             }
             Some(_) => self.run(then),
             None => {
-                if !self.present {
+                if !self.is_present(c) {
                     let _ = self.catch_up(step, answers);
                 }
                 self.machine.borrow_mut().tape = Some(Tape::default());
@@ -284,6 +287,16 @@ impl<'p> Runner<'p> {
                 }
                 self.tapes.push(tape);
             }
+        }
+    }
+
+    /// Returns the tape of a client at the point `alone`, or at the point `looking` if it looks at what its compute
+    /// node shares.
+    fn tape(&self, alone: Fp, looking: Fp) -> Option<Did> {
+        let known = self.known.as_ref()?;
+        match known.get(&alone)? {
+            Some(did) => Some(*did),
+            None => known.get(&looking).copied().flatten(),
         }
     }
 
@@ -306,17 +319,55 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the futures to the machine's state, up to but excluding what the client of `step` does, and returns what
-    /// that is.
+    /// Brings the future of the client of `step` to the machine's state, up to but excluding what it does in `step`, and
+    /// returns what that is. The futures of other compute nodes share nothing with it, so they are left alone if all
+    /// that they do is known.
     fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
+        let neighbours = self.machine.borrow().neighbours(step.client);
+        if !self.walk_again(neighbours) {
+            let all = self.walk_again(u64::MAX);
+            debug_assert!(all, "every future can be polled");
+        }
+        self.machine.borrow_mut().apply(step, answers)
+    }
+
+    /// Begins anew, and takes the steps of the path with the futures of these clients. Returns false if another client
+    /// takes a step whose outcome is not known.
+    fn walk_again(&mut self, clients: u64) -> bool {
         self.begin();
+        self.machine.borrow_mut().polled_clients = clients;
         for i in 0..self.path.len() {
             let (step, answers) = self.path[i];
             self.steps += 1;
-            let then = self.machine.borrow_mut().apply(step, answers);
-            self.run(then);
+            if self.is_present(step.client) {
+                let then = self.machine.borrow_mut().apply(step, answers);
+                self.run(then);
+            } else if !self.follow(step, answers) {
+                return false;
+            }
         }
-        self.machine.borrow_mut().apply(step, answers)
+        true
+    }
+
+    /// Takes a step of a client that is not polled. Returns false if the step's outcome is not known.
+    fn follow(&mut self, step: Step, answers: Answers) -> bool {
+        let input = self.input(step, answers);
+        let mut m = self.machine.borrow_mut();
+        if let Some(known) = input.and_then(|input| self.moves.get(input, || m.shared_with(step.client))) {
+            m.repeat(step, known);
+            return true;
+        }
+        let Some(c) = m.apply(step, answers).client() else {
+            return true;
+        };
+        let alone = m.standing(step, answers);
+        let looking = m.standing_with_node(alone, c);
+        drop(m);
+        let Some(did) = self.tape(alone, looking) else {
+            return false;
+        };
+        self.perform(c, did);
+        true
     }
 
     /// Replays the tape `did` in place of client `c`.

@@ -114,8 +114,8 @@ pub(crate) struct Machine {
     recording: Option<moves::Recording>,
     /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
-    /// No client is polled, so the results of READs need not be kept.
-    pub(crate) deaf: bool,
+    /// The clients, as bits, whose futures are at this state. The results of the others' READs need not be kept.
+    pub(crate) polled_clients: u64,
     /// The effects of opening shared state: the words that differ from the image, and the allocated bytes.
     opened: (Vec<(u32, u64)>, Shared<Vec<u64>>),
 }
@@ -176,7 +176,7 @@ impl Machine {
             log: None,
             recording: None,
             tape: None,
-            deaf: false,
+            polled_clients: u64::MAX,
         }
     }
 
@@ -541,6 +541,19 @@ impl Machine {
 impl Machine {
     pub(crate) fn chain(&self, c: u8, i: u16) -> &Chain {
         &self.clients[usize::from(c)].chains[usize::from(i)]
+    }
+
+    /// Returns the clients, as bits, that run on the compute node of client `c`.
+    pub(crate) fn neighbours(&self, c: u8) -> u64 {
+        let node = self.clients[usize::from(c)].node;
+        let clients = self.clients.iter().enumerate();
+        let clients = clients.filter(|(_, client)| client.node == node);
+        clients.fold(0, |all, (d, _)| all | 1 << d)
+    }
+
+    /// Tells whether client `c` will look at the results of its READs.
+    pub(crate) fn hears(&self, c: u8) -> bool {
+        self.polled_clients >> c & 1 == 1
     }
 
     /// Returns the buffer of a READ of chain `i` of client `c`.

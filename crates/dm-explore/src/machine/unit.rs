@@ -32,10 +32,10 @@ impl Machine {
             self.invoked(c);
         }
         let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
-        let buffer = if self.deaf {
-            None
-        } else {
+        let buffer = if self.polled_clients >> c & 1 == 1 {
             self.buffers.get_mut(c, i, usize::from(request))
+        } else {
+            None
         };
         let r = &mut chain.requests[usize::from(request)];
         let (from, to) = r.unit(unit, self.unit);
