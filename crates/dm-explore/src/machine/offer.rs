@@ -44,13 +44,13 @@ pub(super) struct Offer {
     pub(super) step: Step,
     /// The word that nobody may hold, or `ANY`.
     free: u32,
-    /// The input of the step, if its outcome can be known (see `moves`).
-    pub(super) input: Option<Input>,
+    /// The input of the step, if its outcome can be known (see `moves`). It is computed when the step is taken.
+    pub(super) input: Option<Option<Input>>,
 }
 
 /// The steps that a client's state offers, for the allowance of faults that is given with them.
 #[derive(Debug, Default)]
-pub(crate) struct Offers(RefCell<Option<(u8, Box<[Offer]>)>>);
+pub(crate) struct Offers(RefCell<Option<(u8, Vec<Offer>)>>);
 
 impl Machine {
     /// Lists all possible steps, in an order that only the state decides.
@@ -66,18 +66,19 @@ impl Machine {
     }
 
     /// Passes the steps that client `c` offers to `f`. A step changes one client, so the others' steps are remembered.
-    fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&[Offer]) -> R) -> R {
+    fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&mut [Offer]) -> R) -> R {
         let mut known = self.clients[usize::from(c)].derived().0.borrow_mut();
         match &mut *known {
             Some((of, offers)) if *of == faults => f(offers),
-            other => f(&other.insert((faults, self.offers_of(c))).1),
+            other => f(&mut other.insert((faults, self.offers_of(c))).1),
         }
     }
 
     /// Returns the input of `step`, if its outcome can be known.
     pub(super) fn input_of(&self, step: Step) -> Option<Input> {
         self.with_offers(step.client, self.allowed_faults(), |offers| {
-            offers.iter().find(|o| o.step == step)?.input
+            let offer = offers.iter_mut().find(|o| o.step == step)?;
+            *offer.input.get_or_insert_with(|| self.input(step))
         })
     }
 
@@ -91,9 +92,9 @@ impl Machine {
     }
 
     /// Returns the steps that client `c` offers while nobody holds a word.
-    fn offers_of(&self, c: u8) -> Box<[Offer]> {
+    fn offers_of(&self, c: u8) -> Vec<Offer> {
         let client = &self.clients[usize::from(c)];
-        let mut offers = Vec::new();
+        let mut offers = Vec::with_capacity(4);
         let mut put = |kind, free| {
             let step = Step { client: c, kind };
             offers.push(Offer {
@@ -148,10 +149,7 @@ impl Machine {
         if lives && self.faults.2 < self.knobs.failures {
             self.offer_failures(c, &mut add);
         }
-        for o in &mut offers {
-            o.input = self.input(o.step);
-        }
-        offers.into()
+        offers
     }
 
     /// Offers failures of the client's queue pairs, one for each memory node to which it has chains in flight.
