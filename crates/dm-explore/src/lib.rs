@@ -61,16 +61,17 @@
 //! A future can't be cloned, so the search returns to a branch by replaying the choices that lead to it. A client's
 //! behaviour is a function of its observations. So the explorer keeps, for each point that a client has reached, the
 //! calls that the client made there, and later repeats these calls without polling the client. Clients are polled
-//! only when one of them reaches a new point; the futures of its compute node first replay the execution up to there if
-//! they are not there yet. A search without a cache always polls, and so checks that clients are deterministic. The rest of a
-//! state can be saved and restored.
+//! only when one of them reaches a new point; the futures of its compute node first replay the execution up to there
+//! if they are not there yet. A search without a cache always polls, and so checks that clients are deterministic. The
+//! rest of a state can be saved and restored.
 //!
 //! Most steps are not even computed. A client's state occurs together with many states of the other clients, and a
 //! step's outcome for its own client depends only on that client's state, on what the step reads, and on what the
 //! compute node shares. So the explorer also keeps outcomes of steps. When a step's outcome is known, the explorer
 //! replaces the client's state and carries out the effects on memory and on the other clients. It keeps 2,048 client
 //! states and one more for 64 states of the model, so that outcomes need little memory beside the visited states. Saved
-//! states share the clients that did not change.
+//! states share the clients that did not change. A counterexample is run once more, with every client polled, before
+//! it is reported ([`Failure::NotReproduced`]).
 //!
 //! A state consists of remote memory, posted requests, and for each client a hash of all that it observed. The state
 //! that a compute node shares is part of it: as the order in which sections ran on it, or, if the model has a
@@ -109,8 +110,9 @@
 //! * Memory is sequentially consistent per unit. No request is carried out twice. A request is lost or late only
 //!   after a crash or a failed queue pair.
 //! * Clients must be deterministic: no clock, no randomness except `Env::rng`, no iteration over hash maps, and
-//!   nothing shared outside `dm-sync` and the harness. Searches without a cache check this
-//!   ([`Failure::NotDeterministic`]); a search with a cache can't.
+//!   nothing shared outside `dm-sync` and the harness. Clients of different compute nodes share remote memory and
+//!   nothing else. Searches without a cache check this ([`Failure::NotDeterministic`]); a search with a cache can't,
+//!   but it runs a counterexample again before it reports it ([`Failure::NotReproduced`]).
 //! * The orderings of atomics and plain accesses *inside* a compute node are not explored; loom checks them.
 //! * A retry loop whose attempts enter sections on shared state never waits unless the model has a
 //!   [`Model::fingerprint`]; without one, its search does not end.

@@ -80,9 +80,9 @@ pub(crate) struct Runner<'p> {
     /// Hashes of histories that are known to be good.
     checked: FpSet,
     fingerprints: bool,
-    /// The tapes of clients by the points that they have reached, so that they need not be polled there again. Only searches that
-    /// rely on fingerprints to tell states apart use this. `None` stands for a client that looked at shared state; a
-    /// second look-up then includes that state.
+    /// The tapes of clients by the points that they have reached, so that they need not be polled there again. Only
+    /// searches that rely on fingerprints to tell states apart use this. `None` stands for a client that looked at
+    /// shared state; a second look-up then includes that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
     /// The outcomes of steps, under the same condition.
@@ -319,9 +319,9 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the future of the client of `step` to the machine's state, up to but excluding what it does in `step`, and
-    /// returns what that is. The futures of other compute nodes share nothing with it, so they are left alone if all
-    /// that they do is known.
+    /// Brings the future of the client of `step` to the machine's state, up to but excluding what it does in `step`,
+    /// and returns what that is. The futures of other compute nodes share nothing with it, so they are left alone if
+    /// all that they do is known.
     fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
         let neighbours = self.machine.borrow().neighbours(step.client);
         if !self.walk_again(neighbours) {

@@ -84,6 +84,12 @@ pub enum Failure {
         /// The client, counted from 0.
         client: u8,
     },
+    /// The search found a failing run, but that run does not fail when every client is polled. A client is not
+    /// deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) leaves something out.
+    NotReproduced {
+        /// The failure that the search found.
+        why: String,
+    },
 }
 
 impl Failure {
@@ -134,6 +140,10 @@ impl Failure {
             Self::NotDeterministic { client } => format!(
                 "{} acted differently after observing the same: it keeps something across `rewind`, or uses hidden state",
                 name(client)
+            ),
+            Self::NotReproduced { why } => format!(
+                "this run does not fail again: a client is not deterministic, or the model's fingerprint leaves \
+                 something out; the search found: {why}"
             ),
         }
     }

@@ -72,9 +72,11 @@ pub(crate) struct Moves {
 }
 
 /// The number of client states that are kept at first, and the number of a model's states for each further one. A
-/// client's state takes 1 to 2 KB and a visited state about 100 bytes, so known moves add about a quarter at most.
+/// client's state takes 1 to 2 KB and a visited state about 100 bytes, so they add about a quarter.
 const CLIENTS: u64 = 2048;
 const STATES_PER_CLIENT: u64 = 64;
+/// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
+const MOVES_PER_CLIENT: u64 = 8;
 
 impl Moves {
     /// Returns the move of a client of compute node `node` for this input, if it is known.
@@ -89,7 +91,8 @@ impl Moves {
 
     /// Tells whether there is room for another move in a search that has found this many states.
     pub(crate) fn has_room(&self, states: u64) -> bool {
-        (self.clients.len() as u64) < CLIENTS + states / STATES_PER_CLIENT
+        let clients = CLIENTS + states / STATES_PER_CLIENT;
+        (self.clients.len() as u64) < clients && (self.moves.len() as u64) < MOVES_PER_CLIENT * clients
     }
 
     /// Keeps the move that `machine` has recorded, unless its outcome depends on more than `input`.
@@ -137,6 +140,10 @@ impl Machine {
         if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
             return None;
         }
+        // What a waiting client has read is determined by memory, and the client's hash leaves it out.
+        if client.paused && !client.ready {
+            return None;
+        }
         let (kind, reads) = match step.kind {
             StepKind::Start => (1, (0, 0)),
             StepKind::Local => (2, (0, 0)),
@@ -144,10 +151,6 @@ impl Machine {
             StepKind::Unit { chain, request, unit } => {
                 let i = client.live[usize::from(chain)];
                 let r = &client.chains[usize::from(i)].requests[usize::from(request)];
-                // A change may wake the client itself.
-                if !r.kind.is_read() && client.paused && !client.ready {
-                    return None;
-                }
                 let reads = if r.kind == Kind::Write || r.half {
                     (0, 0)
                 } else {

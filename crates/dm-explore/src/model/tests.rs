@@ -1,6 +1,7 @@
 //! Tests of the states that a cache may merge, and of those that it must keep apart.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Env, LocalStep, NodeId, RemotePtr, Verbs, Why};
@@ -133,6 +134,25 @@ fn a_lying_rewind_is_caught_where_nothing_is_cached_and_only_there() {
     }
     // The wrong merge prunes the evidence. This is why a pass of a cached search assumes honest loops.
     lying().run(Search::exhaustive()).expect_pass();
+}
+
+/// A counterexample that only the first execution shows, because a client keeps something outside the world, is not
+/// reported as a failure of the protocol.
+#[test]
+fn a_failure_that_does_not_repeat_is_reported_as_such() {
+    let polled = std::sync::Arc::new(AtomicU32::new(0));
+    let model = Model::new("fails once").client("one", 0, move |c: Client<(), NoSpec>| {
+        let polled = std::sync::Arc::clone(&polled);
+        async move {
+            c.verbs().read(at(64), 8).await.unwrap();
+            if polled.fetch_add(1, Ordering::Relaxed) == 0 {
+                c.check(false, || "the first time".into());
+            }
+        }
+    });
+    let found = model.run(Search::exhaustive().threads(1)).expect_counterexample();
+    assert!(matches!(found.failure, Failure::NotReproduced { .. }), "{found}");
+    assert!(found.to_string().contains("the first time"), "{found}");
 }
 
 #[test]

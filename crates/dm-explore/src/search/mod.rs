@@ -418,8 +418,14 @@ pub(crate) fn run(source: &dyn Source, rules: &Rules, search: &Search) -> Verdic
             }
             walk.runner.machine.borrow_mut().determinism = None;
             walk.runner.spare_clients(false);
-            let (steps, lines) = tell(&mut walk.runner, &found.trace);
+            let ((steps, lines), replayed) = tell(&mut walk.runner, &found.trace);
             let clients = rules.clients.clone();
+            // The search has repeated what clients did before. Now each of them was polled.
+            let kind = |failure: &Failure| core::mem::discriminant(failure);
+            if !hidden && replayed.as_ref().map(kind) != Some(kind(&found.failure)) {
+                let why = found.failure.tell(&clients);
+                found.failure = Failure::NotReproduced { why };
+            }
             Verdict::Counterexample(Box::new(Counterexample {
                 failure: found.failure,
                 trace: found.trace,
@@ -489,8 +495,8 @@ fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
 
 type Told = (Vec<crate::trace::TraceStep>, Vec<(u32, String)>);
 
-/// Runs `trace` and describes every step in words.
-fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
+/// Runs `trace` and describes every step in words. Returns the failure in which the run ends, too.
+fn tell(runner: &mut Runner<'_>, trace: &Trace) -> (Told, Option<Failure>) {
     {
         let mut m = runner.machine.borrow_mut();
         let names = runner.rules.names.iter();
@@ -504,7 +510,7 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
             ..Log::default()
         });
     }
-    let _ = follow(runner, trace);
+    let failure = follow(runner, trace).ok().flatten();
     let mut m = runner.machine.borrow_mut();
     let mut lines: Vec<u32> = Vec::new();
     let steps = m
@@ -522,7 +528,7 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
     lines.sort_unstable();
     let named = lines.into_iter().map(|line| (line, m.line_name(line))).collect();
     m.log = None;
-    (steps, named)
+    ((steps, named), failure)
 }
 
 /// Runs `trace` and returns its failure, if any. A cycle fails if it leads back to the state where it begins and all
@@ -578,7 +584,7 @@ pub(crate) fn replay(source: &dyn Source, rules: &Rules, trace: &Trace) -> Resul
     let (machine, program) = source.make();
     let mut walk = walk(Runner::new(machine, &*program, rules), Search::exhaustive());
     let failure = follow(&mut walk.runner, trace)?.ok_or(BadReplay::NothingFails)?;
-    let (steps, lines) = tell(&mut walk.runner, trace);
+    let ((steps, lines), _) = tell(&mut walk.runner, trace);
     walk.depth = trace.choices.len() as u32;
     Ok(Counterexample {
         failure,
