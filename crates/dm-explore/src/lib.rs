@@ -68,9 +68,9 @@
 //! Most steps are not even computed. A client's state occurs together with many states of the other clients, and a
 //! step's outcome for its own client depends only on that client's state, on what the step reads, and on what the
 //! compute node shares. So the explorer also keeps outcomes of steps. When a step's outcome is known, the explorer
-//! replaces the client's state and carries out the effects on memory and on the other clients. It keeps 2,048 client
-//! states and one more for 64 states of the model, so that outcomes need little memory beside the visited states. Saved
-//! states share the clients that did not change. A counterexample is run once more, with every client polled, before
+//! replaces the client's state and carries out the effects on memory and on the other clients. It keeps 32,768
+//! client states (some 50 MB in each thread) and one more for 64 states of the model. Saved states share the clients
+//! that did not change. A counterexample is run once more, with every client polled, before
 //! it is reported ([`Failure::NotReproduced`]).
 //!
 //! A state consists of remote memory, posted requests, and for each client a hash of all that it observed. The state

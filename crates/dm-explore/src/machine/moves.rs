@@ -72,8 +72,8 @@ pub(crate) struct Moves {
 }
 
 /// The number of client states that are kept at first, and the number of a model's states for each further one. A
-/// client's state takes 1 to 2 KB and a visited state about 100 bytes, so they add about a quarter.
-const CLIENTS: u64 = 2048;
+/// client's state takes 1 to 2 KB: some 50 MB in each thread at first, and then a quarter of what visited states take.
+const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
 const MOVES_PER_CLIENT: u64 = 8;
