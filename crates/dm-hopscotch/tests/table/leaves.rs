@@ -3,8 +3,8 @@
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_hopscotch::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
-use dm_index::{Answer, Applied, Key8, Lead, Neighbours, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, NodeEdit, NodeInit, NodeRead, NodeShape, Place, ValueRef};
+use dm_index::{Answer, Applied, Key8, Lead, NodeAccess, Restructure, Write};
+use dm_layout::{FenceKeys, NodeRead, NodeShape, Place};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{DOUBT, GlobalLockTable, LockOptions, LockWord, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -44,20 +44,12 @@ fn hot() -> HopOptions {
 struct World {
     _pool: Loopback,
     v: Endpoint,
-    alloc: Arc<Allocator>,
     format: Hopscotch<Key8>,
     leaves: Neighbourhoods<Key8, Whole>,
-    /// The same nodes under the same locks, without neighbourhoods.
-    whole: Whole,
 }
 
 impl World {
     fn new(format: Hopscotch<Key8>, options: HopOptions) -> Self {
-        Self::of(format, options, Nanos(u64::MAX))
-    }
-
-    /// Makes leaves whose compute node announces itself once in `period`.
-    fn of(format: Hopscotch<Key8>, options: HopOptions, period: Nanos) -> Self {
         let pool = Loopback::builder().host_bytes(2 << 20).counted_clock(Nanos(50));
         let pool = pool.build().expect("memory");
         let v = pool.connect(0).expect("a client");
@@ -67,20 +59,18 @@ impl World {
         };
         let superblock = block_on(Superblock::create_or_open(&v, &descriptor)).expect("a pool");
         let reclaim = ReclaimOptions {
-            period,
+            period: Nanos(u64::MAX),
             ..ReclaimOptions::new()
         };
         let alloc = Allocator::for_pool(&superblock, v.compute_node(), reclaim).chunk_bytes(16 << 10);
         let alloc = Arc::new(alloc);
         let locks = GlobalLockTable::new([lock().into()], 1);
         let locks = Arc::new(Locks::new(LockOptions::default(), locks));
-        let nodes = || Nodes::new(format, locks.clone(), alloc.clone(), NodeOptions::default());
+        let nodes = Nodes::new(format, locks.clone(), alloc.clone(), NodeOptions::default());
         Self {
-            leaves: Neighbourhoods::new(format, nodes(), locks.clone(), alloc.clone(), options),
-            whole: nodes(),
+            leaves: Neighbourhoods::new(format, nodes, locks, alloc, options),
             _pool: pool,
             v,
-            alloc,
             format,
         }
     }
@@ -89,7 +79,7 @@ impl World {
     fn leaf(&self, fences: FenceKeys<Key8>, keys: &[u64]) -> RemotePtr {
         let value = vec![1; self.format.value_len()];
         let entries: Vec<_> = keys.iter().map(|n| (Key8(*n), &value[..])).collect();
-        let made = block_on(self.leaves.create(&self.v, 0, fences, &entries, false));
+        let made = block_on(self.leaves.nodes().create(&self.v, 0, fences, &entries, false));
         made.expect("room").at
     }
 
@@ -385,114 +375,4 @@ fn an_exchange_of_a_large_entry_compares_its_value() {
         assert_eq!(world.write(at, 7, write).0, Answer::Done(applied));
     }
     assert!(world.get(at, 7).0);
-}
-
-/// Everything that concerns whole nodes is answered by the store of whole nodes.
-#[test]
-fn whole_nodes_are_those_of_the_store_inside() {
-    let world = World::new(small_entries(), HopOptions::default());
-    let (leaves, v) = (&world.leaves, &world.v);
-    assert_eq!(NodeStore::<Endpoint, Key8>::capacity(leaves), 64);
-    assert_eq!(
-        u64::from(NodeStore::<Endpoint, Key8>::node_bytes(leaves)),
-        world.node()
-    );
-    // A copy that a write has left folded.
-    let at = world.leaf(MIDDLE, &[10, 20, 30]);
-    let mut copy = NodeCopy::new();
-    let write = Write::Insert(&VALUE);
-    let done = block_on(leaves.write(v, Lead::hint(at), 0, &Key8(40), write, Some(&mut copy)));
-    assert_eq!(done, Ok(Answer::Done(Applied::Inserted)));
-    assert!(!copy.folded.is_empty() && copy.entries.is_empty());
-    assert_eq!(NodeStore::<Endpoint, Key8>::unfold(leaves, &mut copy), Ok(()));
-    let keys: Vec<u64> = copy.entries.iter().map(|(key, _)| key.0).collect();
-    assert_eq!(keys, [10, 20, 30, 40]);
-    // An image that was read under the lock.
-    for (keys, sparse) in [(3, true), (40, false)] {
-        let at = world.leaf(MIDDLE, &world.keys()[..keys]);
-        let image = block_on(v.read(at, world.node() as u32)).expect("in range");
-        let mut copy = NodeCopy::new();
-        assert_eq!(
-            NodeStore::<Endpoint, Key8>::show(leaves, at, &image, &mut copy),
-            Ok(sparse)
-        );
-        assert_eq!((copy.at, copy.entries.len()), (at, keys));
-    }
-}
-
-/// A bulk load asks whether a leaf has a place for one more key in its neighbourhood.
-#[test]
-fn a_leaf_takes_the_keys_that_find_a_place() {
-    let format = Hopscotch::new(64, 4, 8).expect("a geometry");
-    let World { leaves, whole, .. } = World::new(format, HopOptions::default());
-    let mut copy = NodeCopy::new();
-    let mut taken = [0, 0];
-    for n in 1..64_u64 {
-        let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let takes = NodeStore::<Endpoint, Key8>::takes(&leaves, &copy, &key);
-        assert_eq!(
-            takes,
-            NodeStore::<Endpoint, Key8>::takes(&whole, &copy, &key),
-            "{n}"
-        );
-        taken[usize::from(takes)] += 1;
-        if takes {
-            copy.entries.push((key, 0));
-        }
-    }
-    assert!(taken[0] > 0 && taken[1] > 0, "{taken:?}");
-}
-
-/// A parent of such leaves could be a node of the same format: its right child is taken out of its image.
-#[test]
-fn a_child_is_taken_out_of_an_image_by_the_store_inside() {
-    let world = World::new(small_entries(), HopOptions::default());
-    let children = [1_u64, 2].map(|n| RemotePtr::new(NodeId(0), n << 12).expect("in range"));
-    let values = children.map(|at| at.raw().to_le_bytes());
-    let mut image = vec![0; world.format.node_bytes()];
-    let entries = [0_u64, 50]
-        .into_iter()
-        .zip(&values)
-        .map(|(key, value)| (Key8(key), ValueRef::from(&value[..])));
-    let init = NodeInit::live(1, FenceKeys::ALL);
-    world.format.build(&mut image, &init, entries);
-    let pair = Neighbours {
-        level: 0,
-        left: children[0],
-        right: children[1],
-        between: Key8(50),
-        until: None,
-        parent: RemotePtr::NULL,
-    };
-    let before = image.clone();
-    let written = NodeStore::<Endpoint, Key8>::unlink(&world.leaves, &mut image, &pair);
-    let written = written.expect("a node").expect("it is shown");
-    assert!(!written.is_empty() && image != before);
-    let again = NodeStore::<Endpoint, Key8>::unlink(&world.leaves, &mut image, &pair);
-    assert_eq!(again, Ok(None));
-}
-
-/// Memory, seats and announcements are those of the allocator.
-#[test]
-fn memory_and_announcements_are_those_of_the_store_inside() {
-    for (period, due) in [(Nanos(1), true), (Nanos(u64::MAX), false)] {
-        let world = World::of(small_entries(), HopOptions::default(), period);
-        let (leaves, v) = (&world.leaves, &world.v);
-        let in_use = || world.alloc.stats().in_use_bytes;
-        let before = in_use();
-        let made = block_on(leaves.create(v, 0, FenceKeys::ALL, &[], false)).expect("room");
-        assert_eq!(in_use(), before + world.node() as i64);
-        NodeStore::<Endpoint, Key8>::forget(leaves, made);
-        assert_eq!(in_use(), before);
-        let seat = leaves.seat(v).expect("the pool has members");
-        assert_eq!(world.alloc.epochs().map(|all| all.seats()), Some(1));
-        let (done, cost) = world.cost(leaves.attend(v, &seat));
-        assert_eq!(done, Ok(()));
-        assert!(cost.housekeeping_verbs > 0, "{cost:?}");
-        assert_eq!(leaves.is_due(v), due);
-        // The last client of a compute node makes it leave the pool.
-        let (_, cost) = world.cost(async { leaves.vacate(v, seat) });
-        assert!(cost.verbs() + cost.housekeeping_verbs > 0, "{cost:?}");
-        assert_eq!(world.alloc.epochs().map(|all| all.seats()), Some(0));
-    }
 }
