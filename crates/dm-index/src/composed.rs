@@ -201,7 +201,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
         let running = match self.try_begin() {
             Ok(running) => running,
-            Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
+            // Not in a box, because it is needed for one operation in some dozens, which then would allocate.
+            Err(seat) => Some(self.enrolled(seat).await?),
         };
         self.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
@@ -356,7 +357,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         }
         let running = match self.try_begin() {
             Ok(running) => running,
-            Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
+            Err(seat) => Some(self.enrolled(seat).await?),
         };
         self.options.cpu.charge(self.v).await;
         value.clear();
