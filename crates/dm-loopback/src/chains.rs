@@ -135,6 +135,7 @@ pub(crate) fn changes(op: &Op<'_>) -> bool {
 #[derive(Default)]
 pub(crate) struct Chains {
     all: Vec<Chain>,
+    /// The numbers that are free, in descending order.
     free: Vec<u32>,
 }
 
@@ -190,7 +191,9 @@ impl Chains {
         chain.results.clear();
         chain.error = None;
         chain.changes = false;
-        self.free.push(slot.index);
+        // The lowest number is used first, so that the chains of a client that posts few at once keep their buffers.
+        let place = self.free.partition_point(|index| *index > slot.index);
+        self.free.insert(place, slot.index);
         untold
     }
 }
