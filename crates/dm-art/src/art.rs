@@ -14,7 +14,7 @@ use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 use crate::ArtOptions;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
-use crate::presence::{Clearing, Presence, Running, ended};
+use crate::presence::{Clearing, Presence, Running, end_operation};
 
 /// The incarnation of a node in memory that never was a node.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
@@ -256,7 +256,7 @@ where
                 done
             }
         };
-        ended(running, done)
+        end_operation(running, done)
     }
 }
 
@@ -311,7 +311,7 @@ where
         value.clear();
         let running = self.start().await?;
         let getting = pin!(self.get_key(key, value));
-        ended(running, self.art.alloc.while_announcing(self.v, getting).await)
+        end_operation(running, self.art.alloc.while_announcing(self.v, getting).await)
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
@@ -333,7 +333,7 @@ where
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
         let scanned = self.scan_keys(from, limit, out);
-        ended(running, self.art.alloc.while_announcing(self.v, scanned).await)
+        end_operation(running, self.art.alloc.while_announcing(self.v, scanned).await)
     }
 
     async fn bulk_load(
@@ -344,6 +344,6 @@ where
         let fill = fill.into().checked()?;
         let running = self.start().await?;
         let loaded = self.load_keys(fill.mean(), next);
-        ended(running, self.art.alloc.while_announcing(self.v, loaded).await)
+        end_operation(running, self.art.alloc.while_announcing(self.v, loaded).await)
     }
 }

@@ -5,7 +5,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
-use crate::presence::ended;
+use crate::presence::end_operation;
 use crate::walk::{Item, Side, children};
 
 /// The bound of a floor search.
@@ -33,7 +33,7 @@ where
     ) -> Result<Option<K>, IndexError> {
         let running = self.start().await?;
         let found = self.floor_key(key, bound, value);
-        ended(running, self.art.alloc.while_announcing(self.v, found).await)
+        end_operation(running, self.art.alloc.while_announcing(self.v, found).await)
     }
 
     async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {

@@ -20,7 +20,8 @@ use crate::block::{leaf_class, retire};
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// Whether the client's operations run inside of other operations of the same client, which prepare the seat for both.
+    /// Whether the client's operations run inside of other operations of the same client, which prepare the seat for
+    /// both.
     within: bool,
     /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,
@@ -200,7 +201,7 @@ impl<K, L> Art<K, L> {
             v.local(LocalStep::Section).await;
             self.refresh();
             if let Some(running) = seat.enter() {
-                return dm_index::ended(Some(running), work.await);
+                return dm_index::end_operation(Some(running), work.await);
             }
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
@@ -221,8 +222,8 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        // An operation of several steps is not interrupted to prepare the seat. It belongs to the membership in which it began
-        // (R6), and its pin must not be lifted.
+        // An operation of several steps is not interrupted to prepare the seat. It belongs to the membership in which
+        // it began (R6), and its pin must not be lifted.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
         if !seat.is_running() && (seat.has_forgotten() || due()) {
             return None;
@@ -311,7 +312,7 @@ where
         //= docs/protocol/smart.md M23
         let running = self.start().await?;
         let last = self.clearing.take();
-        ended(running, self.cleared(last).await)
+        end_operation(running, self.cleared(last).await)
     }
 
     async fn cleared(&self, before: Option<Clearing<'h, V>>) -> Result<(), IndexError> {
@@ -332,7 +333,10 @@ where
 
 /// Ends an operation that succeeded. A failed one stays announced, because it may have left requests in flight.
 #[inline]
-pub(crate) fn ended<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+pub(crate) fn end_operation<T>(
+    running: Option<Running<'_>>,
+    done: Result<T, IndexError>,
+) -> Result<T, IndexError> {
     if let (Some(running), Ok(_)) = (running, &done) {
         running.end();
     }

@@ -8,7 +8,7 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::art::{Art, ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
 use crate::locate::{From, node_type};
-use crate::presence::ended;
+use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
     /// Replaces the content of this cache by that of another compute node's cache. Returns `false`, with nothing
@@ -106,7 +106,7 @@ where
             }
             let running = self.start().await?;
             let located = self.locate(&text, From::Cache).await;
-            ended(running, located.map(drop))?;
+            end_operation(running, located.map(drop))?;
         }
         Ok(())
     }

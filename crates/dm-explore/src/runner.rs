@@ -87,6 +87,8 @@ pub(crate) struct Runner<'p> {
     tapes: Vec<Tape>,
     /// The outcomes of steps, under the same condition.
     moves: Moves,
+    /// The number of outcomes that were remembered once, here or in other threads.
+    pub(crate) forgotten: u64,
     /// The steps of the execution so far.
     path: Vec<(Step, Answers)>,
     opened: bool,
@@ -124,6 +126,7 @@ impl<'p> Runner<'p> {
             known: None,
             tapes: Vec::new(),
             moves: Moves::default(),
+            forgotten: 0,
             path: Vec::new(),
             opened: false,
             machine,
@@ -138,8 +141,15 @@ impl<'p> Runner<'p> {
 
     /// Sets whether clients are replaced by tapes at points that they have reached before.
     pub(crate) fn spare_clients(&mut self, yes: bool) {
+        self.forgotten = self.outcomes();
         self.known = yes.then(FpMap::default);
         self.moves = Moves::default();
+    }
+
+    /// Returns the number of fingerprints by which outcomes of steps were remembered.
+    pub(crate) fn outcomes(&self) -> u64 {
+        let tapes = self.known.as_ref().map_or(0, FpMap::len);
+        self.forgotten + (tapes + self.moves.inputs()) as u64
     }
 
     /// Tells whether the present state can be saved.
@@ -230,7 +240,7 @@ impl<'p> Runner<'p> {
 
     /// Tells whether the future of client `c` is at the machine's state.
     fn is_present(&self, c: u8) -> bool {
-        self.machine.borrow().hears(c)
+        self.machine.borrow().is_present(c)
     }
 
     /// Returns the hash of the input of `step`, if its outcome can be known.
@@ -342,7 +352,7 @@ impl<'p> Runner<'p> {
             if self.is_present(step.client) {
                 let then = self.machine.borrow_mut().apply(step, answers);
                 self.run(then);
-            } else if !self.follow(step, answers) {
+            } else if !self.take_known(step, answers) {
                 return false;
             }
         }
@@ -350,7 +360,7 @@ impl<'p> Runner<'p> {
     }
 
     /// Takes a step of a client that is not polled. Returns false if the step's outcome is not known.
-    fn follow(&mut self, step: Step, answers: Answers) -> bool {
+    fn take_known(&mut self, step: Step, answers: Answers) -> bool {
         let input = self.input(step, answers);
         let mut m = self.machine.borrow_mut();
         if let Some(known) = input.and_then(|input| self.moves.get(input, || m.shared_with(step.client))) {

@@ -200,6 +200,9 @@ pub struct Report {
     pub spared: u64,
     /// Executions begun.
     pub executions: u64,
+    /// Fingerprints by which outcomes of steps were remembered; 0 if the search keeps no cache. With several threads,
+    /// each has its own.
+    pub outcomes: u64,
     /// Distinct end states.
     pub ends: u64,
     /// A hash of the set of end states. Searches that differ in method must agree on it.
@@ -215,8 +218,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Bounds the probability that two distinct states had the same fingerprint, so that a state was left out. This
-    /// is the birthday bound of `states` fingerprints of 128 bits. It is 0 if the search keeps no cache.
+    /// Bounds the probability that two distinct states, or two distinct inputs of steps, had the same fingerprint, so
+    /// that a state was left out. This is the birthday bound of `states` and `outcomes` fingerprints of 128 bits each.
+    /// It is 0 if the search keeps no cache. The 64 bits of a [`Model::fingerprint`](crate::Model::fingerprint) are
+    /// not in it.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -228,7 +233,8 @@ impl Report {
     /// ```
     #[must_use]
     pub fn omission(&self) -> f64 {
-        let pairs = self.states as f64 * self.states as f64 / 2.0;
+        let all = self.states as f64 + self.outcomes as f64;
+        let pairs = all * all / 2.0;
         pairs / 2.0_f64.powi(128)
     }
 

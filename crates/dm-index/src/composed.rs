@@ -210,7 +210,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             Some(located) => located,
             None => match Box::pin(self.found_or_planted(key)).await {
                 Ok(located) => located,
-                Err(error) => return ended(running, Err(error)),
+                Err(error) => return end_operation(running, Err(error)),
             },
         };
         let mut way = Way::new(self.v, self.options.attempts);
@@ -234,7 +234,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
                 Err(error) => break Err(error),
             }
         };
-        ended(running, done)
+        end_operation(running, done)
     }
 
     /// Finds the leaf of `key` by reading, or makes the first leaf.
@@ -366,7 +366,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
             Some(located) => located,
             None => match Box::pin(self.inner.find(self.v, key)).await {
                 Ok(Some(located)) => located,
-                other => return ended(running, other.map(|_| false)),
+                other => return end_operation(running, other.map(|_| false)),
             },
         };
         let mut way = Way::new(self.v, self.options.attempts);
@@ -381,7 +381,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
             match Box::pin(self.next(key, located, missed, &mut way)).await {
                 Ok(next) => located = next,
                 // A get may have planted the first leaf, and that may still land.
-                Err(error) => return ended(running, Err(error)),
+                Err(error) => return end_operation(running, Err(error)),
             }
         }
     }
@@ -412,7 +412,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         let mut buffers = self.buffers.take();
         let result = self.scan_into(from, limit, &mut buffers, out).await;
         self.buffers.replace(buffers);
-        ended(running, result)
+        end_operation(running, result)
     }
 
     async fn bulk_load(
@@ -440,7 +440,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
 /// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
 /// ([`Running::forget`]) until [`Reclaim::prepare`] proves that nothing can.
-pub fn ended<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+pub fn end_operation<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)
         && error.effect() != Effect::None

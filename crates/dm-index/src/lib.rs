@@ -43,7 +43,7 @@ pub use child::{
 };
 #[cfg(feature = "study")]
 pub use composed::Flaws;
-pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, ended};
+pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, end_operation};
 pub use error::IndexError;
 pub use fill::Fill;
 pub use gather::gather;

@@ -46,8 +46,7 @@ pub(crate) struct Knobs {
 /// The moment when a chain's completion is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// At the first poll.
-    AtPosting,
+    AtFirstPoll,
     /// After up to so many fruitless polls.
     Delayed(u32),
     /// When the executor polls again.
@@ -79,7 +78,7 @@ impl Builder {
                 masked_atomics: true,
                 cas_then_read: CasThenRead::InOrder,
                 atomic_vs_write: AtomicVsWrite::Serialised,
-                completion: Completion::AtPosting,
+                completion: Completion::AtFirstPoll,
                 chains_max: Self::DEFAULT_CHAINS_MAX,
                 lease: Self::DEFAULT_LEASE,
                 clock_step: None,
@@ -145,7 +144,7 @@ impl Builder {
     /// delayed, and neither are errors of chains of which nothing was carried out.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.completion = match polls_max {
-            0 => Completion::AtPosting,
+            0 => Completion::AtFirstPoll,
             polls => Completion::Delayed(polls),
         };
         self

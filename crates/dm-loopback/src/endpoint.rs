@@ -270,7 +270,7 @@ impl Transport for Endpoint {
 
     fn ring(&self, slot: &Slot) {
         let polls = match self.world.knobs.completion {
-            Completion::AtPosting => 0,
+            Completion::AtFirstPoll => 0,
             Completion::Delayed(max) => (self.roll() % (u64::from(max) + 1)) as u32,
             Completion::NextTurn => turns(),
         };

@@ -27,10 +27,9 @@ const ITEM_VALUE_BYTES: usize = 100;
 /// in random order. Items have keys of 32 bytes and values of 100. Drawing, checking and counting are the
 /// harness's work; two runs with different `--ops` differ only by the operations.
 ///
-/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-posting` is
+/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is
 /// given. The run then fails unless the executor polled once for each round trip, or at least so often where
-/// housekeeping adds polls (inserts, removes): an operation that finds its answer in the poll that posted it runs
-/// on a path that no card takes.
+/// housekeeping adds polls (inserts, removes): on a card, an operation always suspends between posting and its answer.
 #[derive(Debug)]
 pub struct OneClient {
     op: Op,
@@ -88,7 +87,7 @@ impl OneClient {
     /// operation for reclamation is counted.
     pub const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-    /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-posting]`.
+    /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-first-poll]`.
     ///
     /// # Errors
     /// Returns an error for an unknown option, or one with no value or a bad one.
@@ -104,9 +103,9 @@ impl OneClient {
                 "--scan" => scan = value.parse()?,
                 "--complete" => {
                     pending = match value.as_str() {
-                        "at-posting" => false,
+                        "at-first-poll" => false,
                         "later" => true,
-                        _ => return Err(format!("--complete is at-posting or later, not {value}").into()),
+                        _ => return Err(format!("--complete is at-first-poll or later, not {value}").into()),
                     }
                 }
                 _ => return Err(format!("no such dial: {dial}").into()),

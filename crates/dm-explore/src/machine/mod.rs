@@ -552,7 +552,7 @@ impl Machine {
     }
 
     /// Tells whether client `c` will look at the results of its READs.
-    pub(crate) fn hears(&self, c: u8) -> bool {
+    pub(crate) fn is_present(&self, c: u8) -> bool {
         self.polled_clients >> c & 1 == 1
     }
 

@@ -41,12 +41,13 @@ pub(super) struct Input {
 #[derive(Debug)]
 pub(super) struct Recording {
     effects: Vec<Effect>,
-    /// What the client's compute node shared before the step, and whether the client looked at it.
+    /// A hash of the state that the client's compute node shared before the step.
     node: Fp,
+    /// Whether the client looked at that state.
     looked: bool,
-    /// Whether clients that wait for a change of it were told.
+    /// Whether the step told clients that wait for a change of that state.
     told: bool,
-    /// The outcome depends on more than the step's input.
+    /// Whether the outcome depends on more than the step's input.
     spoiled: bool,
 }
 
@@ -56,7 +57,8 @@ pub(crate) struct Move {
     client: Client,
     footprint: Footprint,
     effects: Box<[Effect]>,
-    /// What the client's compute node shares afterwards, and whether clients that wait for a change of it are told.
+    /// A hash of the state that the client's compute node shares afterwards, and whether the step tells clients that
+    /// wait for a change of it. It is `None` if the client did not look.
     node: Option<(Fp, bool)>,
 }
 
@@ -93,6 +95,11 @@ impl Moves {
     pub(crate) fn has_room(&self, states: u64) -> bool {
         let clients = CLIENTS + states / STATES_PER_CLIENT;
         (self.clients.len() as u64) < clients && (self.moves.len() as u64) < MOVES_PER_CLIENT * clients
+    }
+
+    /// Returns the number of inputs by which moves are looked up.
+    pub(crate) fn inputs(&self) -> usize {
+        self.places.len()
     }
 
     /// Keeps the move that `machine` has recorded, unless its outcome depends on more than `input`.
@@ -135,12 +142,12 @@ impl Machine {
     pub(super) fn input(&self, step: Step) -> Option<Input> {
         let c = usize::from(step.client);
         let client = &self.clients[c];
-        // What a failed queue pair left behind depends on words that other clients hold, and overtaking on all
-        // clients.
+        // The requests that a failed queue pair left behind depend on words that other clients hold, and overtaking
+        // depends on all clients.
         if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
             return None;
         }
-        // What a waiting client has read is determined by memory, and the client's hash leaves it out.
+        // A waiting client's hash leaves out the bytes that it has read, because memory determines them.
         if client.paused && !client.ready {
             return None;
         }

@@ -21,7 +21,7 @@ impl Machine {
         });
         self.clients[usize::from(c)].open.push(i);
         self.opened_chains = self.opened_chains.wrapping_add(1);
-        if self.hears(c) {
+        if self.is_present(c) {
             self.buffers.begin(c, i);
         }
         i
@@ -43,7 +43,7 @@ impl Machine {
         match verdict {
             Ok(flat) => {
                 chain.push(wqe.op, wqe.fence, flat, self.unit);
-                if self.hears(c) {
+                if self.is_present(c) {
                     let len = matches!(wqe.op, Op::Read { .. }).then_some(wqe.op.len() as u32);
                     self.buffers.push(c, i, len);
                 }

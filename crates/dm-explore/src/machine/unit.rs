@@ -31,8 +31,9 @@ impl Machine {
         if client.open_operation.is_some() && client.chains[usize::from(i)].operations == client.operations {
             self.invoked(c);
         }
+        let present = self.is_present(c);
         let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
-        let buffer = if self.polled_clients >> c & 1 == 1 {
+        let buffer = if present {
             self.buffers.get_mut(c, i, usize::from(request))
         } else {
             None

@@ -28,8 +28,8 @@ struct Part {
     unmet: Vec<(u32, Fp)>,
     ends: FpSet,
     depth: u32,
-    /// Steps taken, steps saved, and executions.
-    counts: (u64, u64, u64),
+    /// Steps taken, steps saved, executions, and remembered outcomes.
+    counts: [u64; 4],
 }
 
 /// Explores all states, and tells whether several threads did. With `cache`, fingerprints tell states apart, and each
@@ -79,9 +79,11 @@ pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, slee
         unmet.append(&mut others);
         walk.ends.extend(ends);
         walk.depth = walk.depth.max(depth);
-        walk.runner.steps += counts.0;
-        walk.runner.spared += counts.1;
-        walk.runner.executions += counts.2;
+        let [steps, spared, executions, outcomes] = counts;
+        walk.runner.steps += steps;
+        walk.runner.spared += spared;
+        walk.runner.executions += executions;
+        walk.runner.forgotten += outcomes;
         end = worse(end, other);
     }
     if !cache {
@@ -143,7 +145,8 @@ fn help(crew: &Crew<'_>, begun: std::time::Instant) -> Part {
     dfs.begin(job);
     let end = dfs.explore_shared(crew.pool);
     let (open, unmet) = (core::mem::take(&mut dfs.open), core::mem::take(&mut dfs.unmet));
-    let counts = (walk.runner.steps, walk.runner.spared, walk.runner.executions);
+    let runner = &walk.runner;
+    let counts = [runner.steps, runner.spared, runner.executions, runner.outcomes()];
     Part {
         end: Some(end),
         open,

@@ -358,6 +358,7 @@ impl Walk<'_> {
             steps: self.runner.steps,
             spared: self.runner.spared,
             executions: self.runner.executions,
+            outcomes: self.runner.outcomes(),
             ends: self.ends.len() as u64,
             ends_hash: (hash.a, hash.b),
             depth: self.depth,

@@ -2,7 +2,7 @@
 
 use dm_alloc::{AllocError, Allocator, Block, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec, Retries};
-use dm_index::{IndexError, ended};
+use dm_index::{IndexError, end_operation};
 use dm_sync::Fingerprint;
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
@@ -91,7 +91,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                 let done = change(v).await;
                 match ends_unproved {
                     true => drop(running),
-                    false => drop(ended(Some(running), done)),
+                    false => drop(end_operation(Some(running), done)),
                 }
                 // The compute node goes on.
                 for _ in 0..2 {

@@ -103,7 +103,7 @@ impl Case {
         } else {
             "50000"
         };
-        let complete = if self.pending { "later" } else { "at-posting" };
+        let complete = if self.pending { "later" } else { "at-first-poll" };
         ["--keys", keys, "--complete", complete].map(str::to_owned)
     }
 }
@@ -193,7 +193,7 @@ fn parts(page: &str) -> Result<(&str, &str, &str)> {
 
 fn write(table: &Table) -> String {
     let mut lines = vec![
-        "| index | operation | executor polls | instructions | completed at posting |".to_owned(),
+        "| index | operation | executor polls | instructions | completed at first poll |".to_owned(),
         "|---|---|---|---|---|".to_owned(),
     ];
     for package in PACKAGES {
