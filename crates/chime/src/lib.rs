@@ -42,7 +42,7 @@ mod variant;
 
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
-    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, MODEL_CPU, Options,
+    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Options,
 };
 #[cfg(feature = "study")]
 pub use study::Flaws;

@@ -182,12 +182,3 @@ impl Options {
         ComposedOptions::new(self.attempts, self.cpu)
     }
 }
-
-/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed,
-/// half exponential, for cache misses) and judging its neighbourhood. It equals Sherman's, so that a
-/// comparison of the two shows only their use of the network.
-pub const MODEL_CPU: CpuCost = CpuCost {
-    locate: Nanos(950),
-    locate_mean: Nanos(950),
-    search: Nanos(500),
-};

@@ -106,10 +106,30 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
         alloc.visit(v, self.inner.warm(v)).await
     }
 
+    /// Copies the hotspot buffer. The inner nodes still have to be read.
+    async fn adopt_cache<V: Verbs + Control>(&self, _: &V, other: &Self) -> Result<bool, IndexError> {
+        if let (Some(own), Some(others)) = (self.hotspots(), other.hotspots()) {
+            own.adopt(others);
+        }
+        Ok(false)
+    }
+
+    fn gets_to_learn(&self) -> usize {
+        self.hotspots()
+            .map_or(0, |hotspots| hotspots.capacity() * GETS_PER_HOTSPOT)
+    }
+
+    fn learned_bytes(&self) -> u64 {
+        self.hotspots().map_or(0, Hotspots::bytes)
+    }
+
     fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
     }
 }
+
+/// Gets of a skewed workload, for each entry of the hotspot buffer, after which the buffer holds the hottest entries.
+const GETS_PER_HOTSPOT: usize = 4;
 
 impl<K: KeyBytes> ChimeParts<K> {
     fn leaf(options: &Options) -> Result<Hopscotch<K>, OpenError> {

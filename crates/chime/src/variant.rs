@@ -50,6 +50,19 @@ impl Variant {
         }
     }
 
+    /// Returns a line that says what it is, and in which figures of the paper it is.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Default => {
+                "every technique, locks on chip with local queues, taken in one chain with the READ"
+            }
+            Self::HopscotchLeaf => "Sherman as CHIME's paper ran it, with hopscotch leaves (Fig. 15 a)",
+            Self::Vacancy => "in addition, an insert knows the free slots (Fig. 15 a)",
+            Self::Replication => "in addition, a get knows the leaf's range (Fig. 15 a)",
+            Self::Speculative => "in addition, hot entries are read alone: CHIME as in its paper",
+        }
+    }
+
     /// Returns `base` with this preset's techniques.
     #[must_use]
     pub const fn apply(self, mut base: Options) -> Options {

@@ -127,6 +127,28 @@ impl<P: Parts> Handle<P> {
         self.parts.warm(v, &self.alloc).await
     }
 
+    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
+    /// keys. The hottest keys come last.
+    ///
+    /// # Errors
+    /// The same as any read.
+    pub async fn warm_for<V: Verbs + Control>(
+        &self,
+        v: &V,
+        keys: impl IntoIterator<Item = P::Key>,
+    ) -> Result<(), IndexError> {
+        self.parts.warm_for(v, keys).await
+    }
+
+    /// Replaces the content of this compute node's cache, and what it has learned about hot keys, by another compute
+    /// node's. Returns `false` if the cache still has to be warmed.
+    ///
+    /// # Errors
+    /// The same as any read.
+    pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
+        self.parts.adopt_cache(v, &other.parts).await
+    }
+
     /// Announces the running operations of this compute node now, instead of at its next operation, and frees the
     /// memory that all others have announced as no longer in use. It is for compute nodes that are idle for a while.
     /// The meter counts it as housekeeping.

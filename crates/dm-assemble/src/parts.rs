@@ -65,6 +65,43 @@ pub trait Parts: Sized {
         async { Ok(alloc.collect_alone(v).await?) }
     }
 
+    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
+    /// keys. The hottest keys come last.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn warm_for<V: Verbs + Control>(
+        &self,
+        _v: &V,
+        _keys: impl IntoIterator<Item = Self::Key>,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        async { Ok(()) }
+    }
+
+    /// Replaces the content of this compute node's cache, and what it has learned about hot keys, by another compute
+    /// node's. Returns `false` if the cache still has to be warmed: it could not be copied, because it does not fit or
+    /// is not known to be valid here.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn adopt_cache<V: Verbs + Control>(
+        &self,
+        _v: &V,
+        _other: &Self,
+    ) -> impl Future<Output = Result<bool, IndexError>> {
+        async { Ok(false) }
+    }
+
+    /// Returns after how many gets of a skewed workload what a compute node has learned about hot keys stays the same.
+    fn gets_to_learn(&self) -> usize {
+        0
+    }
+
+    /// Returns the bytes of what a compute node has learned about hot keys.
+    fn learned_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the bytes of the cache, including every allocation.
     fn cache_bytes(&self) -> u64;
 }

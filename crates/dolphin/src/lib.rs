@@ -43,8 +43,7 @@ mod study;
 mod tree;
 
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS,
-    MODEL_CPU, Options,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS, Options,
 };
 #[cfg(feature = "study")]
 pub use study::Flaws;

@@ -10,7 +10,7 @@ use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{NodeTypes, SplitBias};
 use dm_leaf::{NodeOptions, SingleOptions};
 use dm_lock::{Local, LockOptions, LockPlace};
-use dm_verbs::{Caps, Nanos};
+use dm_verbs::Caps;
 
 /// Options of a [`crate::Dolphin`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -213,11 +213,3 @@ impl Options {
         ComposedOptions::new(self.attempts, self.cpu)
     }
 }
-
-/// CPU time of a client's work per operation, for a simulator. It equals Sherman's fitted value, because an
-/// operation does the same work: a search in a cache of separators, and one in a leaf.
-pub const MODEL_CPU: CpuCost = CpuCost {
-    locate: Nanos(950),
-    locate_mean: Nanos(950),
-    search: Nanos(500),
-};

@@ -46,8 +46,8 @@ mod variant;
 
 pub use leaf_format::LeafFormat;
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NODE, MODEL_CPU,
-    NodeSize, Options,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NODE, NodeSize,
+    Options,
 };
 #[cfg(feature = "study")]
 pub use study::Flaws;

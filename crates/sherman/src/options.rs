@@ -11,7 +11,6 @@ use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{KeyBytes, SplitBias};
 use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace, ReleaseBy};
-use dm_verbs::Nanos;
 
 /// The size of nodes.
 ///
@@ -255,11 +254,3 @@ impl Options {
         options
     }
 }
-
-/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed, half
-/// exponential, for cache misses) and searching it. A fit to Sherman's Table 1 (median read of 4.9 µs).
-pub const MODEL_CPU: CpuCost = CpuCost {
-    locate: Nanos(950),
-    locate_mean: Nanos(950),
-    search: Nanos(500),
-};

@@ -94,6 +94,29 @@ impl Variant {
         }
     }
 
+    /// Returns a line that says what it is, and in which figures of a paper it is.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Default => "every technique, and locks taken in one chain with the READ",
+            Self::PaperRtt => {
+                "the same, but a lock's CAS is awaited before the READ (the paper's round trips)"
+            }
+            #[cfg(feature = "study")]
+            Self::Published => "the published version with all of its flaws",
+            Self::Fg => "FG (SIGMOD 2019): checksums, sorted leaves, release by FAA (Table 1)",
+            Self::FgPlus => "FG with release by WRITE: the baseline of Figs. 10 to 14",
+            Self::Combine => "FG+ with write-back and unlock in one chain (Figs. 10, 11)",
+            Self::OnChip => "in addition, locks in on-chip memory (Figs. 10, 11)",
+            Self::Hierarchical => "in addition, local locks with queues and handover (Figs. 10, 11)",
+            Self::TwoLevel => "in addition, versions in each line: Sherman as in its paper",
+            Self::AsInSmart => "as SMART's paper ran it: nodes of 32 entries (Figs. 11 to 15)",
+            Self::AsInChime => {
+                "as CHIME's paper ran it: nodes of 1.1 KB, locks in host memory, RDWC (Figs. 12, 15)"
+            }
+            Self::AsInDolphin => "as Dolphin's paper ran it: nodes of 1 KB (Figs. 6 to 9)",
+        }
+    }
+
     /// Returns the preset's leaf layout.
     pub const fn leaf(self) -> LeafKind {
         match self {

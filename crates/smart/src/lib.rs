@@ -42,9 +42,7 @@ mod options;
 mod study;
 mod tree;
 
-pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, MODEL_CPU, Options,
-};
+pub use options::{DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, Options};
 #[cfg(feature = "study")]
 pub use study::Flaws;
 pub use tree::{Smart, SmartParts};

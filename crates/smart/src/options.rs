@@ -147,12 +147,3 @@ impl Options {
         options
     }
 }
-
-/// CPU time of a client's work per operation, for a simulator: walking the cache (half fixed, half
-/// exponential, for cache misses) and judging the leaf. It equals Sherman's, so that a comparison of the two
-/// shows only their use of the network.
-pub const MODEL_CPU: CpuCost = CpuCost {
-    locate: Nanos(950),
-    locate_mean: Nanos(950),
-    search: Nanos(500),
-};

@@ -102,18 +102,9 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
         self.art.collect(v).await
     }
 
-    fn cache_bytes(&self) -> u64 {
-        self.art.cache().bytes()
-    }
-}
-
-impl<K: KeyBytes> SmartParts<K> {
     /// Reads the inner nodes on each key's path that are not cached, one key after another. If not all fit,
     /// the last ones read are cached in the end. The meter counts it as housekeeping; no leaf is read.
-    ///
-    /// # Errors
-    /// The same as any read.
-    pub async fn warm_for<V: Verbs + Control>(
+    async fn warm_for<V: Verbs + Control>(
         &self,
         v: &V,
         keys: impl IntoIterator<Item = K>,
@@ -121,15 +112,16 @@ impl<K: KeyBytes> SmartParts<K> {
         self.art.client(v).warm_for(keys).await
     }
 
-    /// Replaces the content of this compute node's cache by that of another compute node's. Returns `false`
-    /// and changes nothing if it does not fit, or is not known to be valid here.
-    ///
-    /// # Errors
-    /// The same as any operation.
-    pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
+    async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         self.art.adopt_cache(v, &other.art).await
     }
 
+    fn cache_bytes(&self) -> u64 {
+        self.art.cache().bytes()
+    }
+}
+
+impl<K: KeyBytes> SmartParts<K> {
     /// Returns the address of the root node.
     pub fn root(&self) -> RemotePtr {
         self.art.root()

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use dm_bench::{Registry, RunError, Trips};
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, LineOrder};
 
-use super::protocols::{Outcome, PROTOCOLS, Protocol};
+use super::protocols;
 use super::sysfs;
 use crate::cli::Doctor;
 
@@ -15,13 +16,13 @@ const PACKAGES: &str = "libibverbs-dev libnl-3-dev libnl-route-3-dev ibverbs-pro
     cmake libclang-dev pkg-config gcc libc6-dev";
 
 /// Examines this machine and prints the report; returns `false` if it has no usable device.
-pub(crate) fn perform(asked: &Doctor) -> io::Result<bool> {
+pub(crate) fn perform(asked: &Doctor, registry: &Registry) -> io::Result<bool> {
     let mut text = String::new();
     let ports = sysfs::ports(Path::new(sysfs::INFINIBAND));
     let usable = device_part(&mut text, &ports, asked)?;
     let caps = usable.unwrap_or_default();
     contract_part(&mut text, &caps, asked);
-    protocol_part(&mut text, &caps, asked);
+    protocol_part(&mut text, &caps, asked, registry);
     write!(io::stdout(), "{text}")?;
     Ok(usable.is_some())
 }
@@ -243,7 +244,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
 }
 
 /// Reports how protocols run with the device as it is, and with more assumed.
-fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor) {
+fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor, registry: &Registry) {
     let lines = caps.assume(Capability::LineAtomicity);
     let all = lines
         .assume(Capability::CasThenReadInOrder)
@@ -260,35 +261,31 @@ fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor) {
         settings.insert(1, ("as you assume", own));
     }
     let _ = writeln!(text, "Protocols, by round trips of a get, an update, an insert");
-    for protocol in &PROTOCOLS {
-        let best = protocol.attempt(all);
+    for (name, point) in protocols::all(registry) {
+        let best = point.trips(all);
         for (setting, caps) in &settings {
-            let _ = writeln!(
-                text,
-                "  {:<16}{setting:<20}{}",
-                protocol.name,
-                verdict(protocol, &protocol.attempt(*caps), &best, caps)
-            );
+            let verdict = verdict(&point.trips(*caps), best.as_ref().ok());
+            let _ = writeln!(text, "  {name:<16}{setting:<20}{verdict}");
         }
+    }
+    if caps.chip_bytes == 0 {
+        let _ = writeln!(
+            text,
+            "  No memory on the device: locks that could be there are in host memory."
+        );
     }
 }
 
-fn verdict(protocol: &Protocol, outcome: &Outcome, best: &Outcome, caps: &Caps) -> String {
-    match (outcome, best) {
-        (Err(words), _) => format!("refused: {words}"),
-        (Ok(trips), best) => {
+fn verdict(outcome: &Result<Trips, RunError>, best: Option<&Trips>) -> String {
+    match outcome {
+        Err(words) => format!("refused: {words}"),
+        Ok(trips) => {
             let costs = format!("{:.1}, {:.1}, {:.1}", trips.get, trips.update, trips.insert);
-            let mut falls = Vec::new();
-            if best.as_ref().is_ok_and(|best| trips.update > best.update + 0.05) {
-                falls.push("more round trips than with every order");
-            }
-            if protocol.on_chip && caps.chip_bytes == 0 {
-                falls.push("locks in host memory");
-            }
-            if falls.is_empty() {
-                format!("{costs}: as it is")
-            } else {
-                format!("{costs}: falls back: {}", falls.join(", "))
+            match best {
+                Some(best) if trips.update > best.update + 0.05 => {
+                    format!("{costs}: falls back: more round trips than with every order")
+                }
+                _ => format!("{costs}: as it is"),
             }
         }
     }
@@ -319,9 +316,11 @@ mod tests {
             text.contains("64-byte lines") && text.contains("not promised"),
             "{text}"
         );
-        protocol_part(&mut text, &Caps::default(), &asked);
+        protocol_part(&mut text, &Caps::default(), &asked, &dm_shipped::shipped());
         assert!(
-            text.contains("refused: ") && text.contains("falls back: more round trips"),
+            text.contains("refused: ")
+                && text.contains("falls back: more round trips")
+                && text.contains("in host memory"),
             "{text}"
         );
     }

@@ -1,0 +1,100 @@
+//! Measurements without a command line.
+
+use dm_workload::{Mix, WorkloadError};
+
+use crate::report::Row;
+use crate::{BenchIndex, Driver, Fabric, Point, RunError, Setting};
+
+/// A measurement of one index: every workload with every number of clients.
+///
+/// ```
+/// use dm_bench::{Bench, Driver, Fabric};
+/// # use dm_bench::BenchIndex;
+/// # fn measure<MyIndex: BenchIndex<Options = usize>>() -> Result<(), Box<dyn std::error::Error>> {
+/// let rows = Bench::new("sim:cx5-ib".parse()?)
+///     .workload("c")?
+///     .clients([16, 64, 256])
+///     .run("mine", || Driver::<MyIndex>::new(|at| Ok(at.value_bytes)))?;
+/// for row in rows {
+///     println!("{} clients: {:.1} Mops, at most {:?}", row.clients, row.mops, row.bound_mops);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is measured until it runs"]
+pub struct Bench {
+    setting: Setting,
+    mixes: Vec<Mix>,
+    clients: Vec<u32>,
+}
+
+impl Bench {
+    /// Makes a measurement with the parameters of [`Setting::new`].
+    pub fn new(fabric: Fabric) -> Self {
+        Self {
+            setting: Setting::new(fabric),
+            mixes: Vec::new(),
+            clients: Vec::new(),
+        }
+    }
+
+    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. Without one, it is `c`.
+    ///
+    /// # Errors
+    /// Returns [`WorkloadError`] if there is no such workload.
+    pub fn workload(mut self, mix: &str) -> Result<Self, WorkloadError> {
+        self.mixes.push(mix.parse()?);
+        Ok(self)
+    }
+
+    /// Measures with these numbers of client threads, over all compute nodes.
+    pub fn clients(mut self, clients: impl IntoIterator<Item = u32>) -> Self {
+        self.clients.extend(clients);
+        self
+    }
+
+    /// Changes any other parameter.
+    pub fn with(mut self, change: impl FnOnce(&mut Setting)) -> Self {
+        change(&mut self.setting);
+        self
+    }
+
+    /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of them.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] for the first point that has no result.
+    pub fn run<I: BenchIndex>(
+        self,
+        name: &str,
+        driver: impl Fn() -> Driver<I>,
+    ) -> Result<Vec<Row>, RunError> {
+        let Self {
+            setting,
+            mut mixes,
+            mut clients,
+        } = self;
+        if mixes.is_empty() {
+            mixes.push(setting.mix);
+        }
+        if clients.is_empty() {
+            clients.push(setting.clients);
+        }
+        let mut rows = Vec::new();
+        for mix in mixes {
+            for &clients in &clients {
+                let setting = Setting {
+                    mix,
+                    distribution: mix.usual_distribution(),
+                    clients,
+                    key_bytes: <I::Key as dm_index::KeyBytes>::LEN,
+                    ..setting.clone()
+                };
+                let point = Point::of(name, driver(), setting);
+                let measured = point.run()?;
+                rows.push(Row::of(&point, &measured));
+            }
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,199 @@
+//! How an index is run: its options for a setting, and what the harness can't know of it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use dm_index::{KeyBytes, RangeIndex};
+use dm_sim::{CostModel, MixDemand, Sim};
+use dm_verbs::{Caps, Counters, Env};
+use indicatif::ProgressBar;
+
+use crate::run::{RunError, bad, load, measure};
+use crate::{AnyEndpoint, BenchIndex, BenchKey, Measured, Point, Setting};
+
+type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
+type MakeDemand<I> = dyn Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync;
+
+/// How the harness runs an index.
+pub struct Driver<I: BenchIndex> {
+    options: Box<MakeOptions<I>>,
+    demand: Option<Box<MakeDemand<I>>>,
+    pub(crate) entry_bytes: Box<dyn Fn(&Setting) -> u64 + Send + Sync>,
+}
+
+impl<I: BenchIndex> fmt::Debug for Driver<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = <I::Key as KeyBytes>::LEN;
+        f.debug_struct("Driver")
+            .field("key_bytes", &keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<I: BenchIndex> Driver<I> {
+    /// Makes a driver of an index whose options for a setting are `options`. An error is a message for the user.
+    pub fn new(options: impl Fn(&Setting) -> Result<I::Options, String> + Send + Sync + 'static) -> Self {
+        Self {
+            options: Box::new(options),
+            demand: None,
+            entry_bytes: Box::new(|at| (at.key_bytes + at.value_bytes + 8) as u64 * 4),
+        }
+    }
+
+    /// Says which verbs and how much CPU an operation of the mix needs without contention. The bound of a simulated point
+    /// follows from it, and the resource that binds. Work that the index's shape requires (splits, misses of a cache)
+    /// may be taken from the counters of the given number of operations.
+    #[must_use]
+    pub fn demand(
+        mut self,
+        demand: impl Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync + 'static,
+    ) -> Self {
+        self.demand = Some(Box::new(demand));
+        self
+    }
+
+    /// Says how many bytes of memory nodes an entry needs at most. The default is four times the key, the value
+    /// and 8 bytes.
+    #[must_use]
+    pub fn entry_bytes(mut self, bytes: impl Fn(&Setting) -> u64 + Send + Sync + 'static) -> Self {
+        self.entry_bytes = Box::new(bytes);
+        self
+    }
+
+    pub(crate) fn options(&self, setting: &Setting) -> Result<I::Options, RunError> {
+        (self.options)(setting).map_err(RunError::Bad)
+    }
+
+    pub(crate) fn bound(
+        &self,
+        index: &I,
+        setting: &Setting,
+        counters: &Counters,
+        ops: u64,
+    ) -> Option<dm_sim::Bound> {
+        setting.bound(&self.demand.as_ref()?(index, setting, counters, ops))
+    }
+
+    /// Returns the size of a memory node: a generous estimate of what the index needs, and the chunks that compute
+    /// nodes have begun.
+    pub(crate) fn memory_bytes(&self, at: &Setting) -> u64 {
+        let entries = at.entry_bytes((self.entry_bytes)(at)) / u64::from(at.memory_nodes.max(1));
+        let chunks = u64::from(at.compute_nodes + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;
+        (entries + chunks).next_multiple_of(1 << 20)
+    }
+}
+
+/// A driver whose index is not named in its type.
+pub(crate) trait Drive: fmt::Debug + Send + Sync {
+    fn key_bytes(&self) -> usize;
+    fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
+    fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;
+    /// Creates the index, or opens it, and drops it again.
+    #[cfg(feature = "ib")]
+    fn touch<'a>(
+        &'a self,
+        v: &'a AnyEndpoint,
+        setting: &'a Setting,
+        create: bool,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>>;
+}
+
+/// Round trips of a get, an update and an insert, with warm caches and without contention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trips {
+    /// Of a get.
+    pub get: f64,
+    /// Of an update.
+    pub update: f64,
+    /// Of an insert.
+    pub insert: f64,
+}
+
+impl<I: BenchIndex> Drive for Driver<I> {
+    fn key_bytes(&self) -> usize {
+        <I::Key as KeyBytes>::LEN
+    }
+
+    fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+        measure(self, point, progress)
+    }
+
+    fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError> {
+        let bytes = self.memory_bytes(setting);
+        let mut model = CostModel::cx6_roce();
+        model.caps = Caps {
+            host_bytes: bytes,
+            ..caps
+        };
+        let sim = Sim::builder(model)
+            .compute_nodes(1)
+            .memory_nodes(1)
+            .memory_bytes(bytes)
+            .build()
+            .map_err(bad)?;
+        let options = self.options(setting)?;
+        let result: Rc<RefCell<Option<Result<Trips, RunError>>>> = Rc::default();
+        let (told, setting) = (Rc::clone(&result), setting.clone());
+        sim.spawn(0, 0, async move |v| {
+            let trips = trips::<I>(&AnyEndpoint::Sim(v), &options, &setting).await;
+            told.replace(Some(trips));
+        });
+        sim.run();
+        result.take().unwrap_or_else(|| Err(bad("it did not end")))
+    }
+
+    #[cfg(feature = "ib")]
+    fn touch<'a>(
+        &'a self,
+        v: &'a AnyEndpoint,
+        setting: &'a Setting,
+        create: bool,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>> {
+        Box::pin(async move {
+            let options = self.options(setting)?;
+            match create {
+                true => I::create(v, &options).await?,
+                false => I::open(v, &options).await?,
+            };
+            Ok(())
+        })
+    }
+}
+
+/// Operations of each kind, so few that leaves rarely split.
+const OPS: u64 = 40;
+
+async fn trips<I: BenchIndex>(
+    v: &AnyEndpoint,
+    options: &I::Options,
+    at: &Setting,
+) -> Result<Trips, RunError> {
+    let handle: I = load(v, options, at).await?;
+    handle.warm(v).await?;
+    let (index, space) = (handle.client(v), at.key_space());
+    let value = vec![7; at.value_bytes];
+    let mut read = Vec::new();
+    let mut trips = [0.0; 3];
+    for (kind, sum) in trips.iter_mut().enumerate() {
+        for i in 0..OPS {
+            let before = v.meter().counters();
+            // New keys are behind the loaded ones.
+            let number = if kind == 2 {
+                at.keys + i
+            } else {
+                i * (at.keys / OPS)
+            };
+            let key = I::Key::nth(&space, number);
+            match kind {
+                0 => index.get(&key, &mut read).await.map(drop)?,
+                1 => index.update(&key, &value).await.map(drop)?,
+                _ => index.insert(&key, &value).await.map(drop)?,
+            }
+            let cost = v.meter().counters() - before;
+            *sum += cost.round_trips as f64 / OPS as f64;
+        }
+    }
+    let [get, update, insert] = trips;
+    Ok(Trips { get, update, insert })
+}

@@ -1,0 +1,142 @@
+//! An index as the harness drives it.
+
+use core::future::Future;
+
+use dm_assemble::{Handle, OpenError, Parts};
+use dm_index::{IndexError, RangeIndex};
+use dm_verbs::{Control, Verbs};
+
+use crate::BenchKey;
+
+/// An index that the harness can open, warm, drive and weigh: the state that the clients of one compute node share.
+///
+/// Every [`Handle`] of `dm-assemble` is one, so an index that is assembled from parts needs no line of code here.
+pub trait BenchIndex: Sized + Send + Sync + 'static {
+    /// The index's keys.
+    type Key: BenchKey;
+    /// The options of one compute node.
+    type Options: 'static;
+
+    /// Creates the index in an empty pool.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the world lacks a capability, or if the sizes make no node.
+    fn create<V: Verbs + Control>(
+        v: &V,
+        options: &Self::Options,
+    ) -> impl Future<Output = Result<Self, OpenError>>;
+
+    /// Opens the index of a pool.
+    ///
+    /// # Errors
+    /// The same as [`BenchIndex::create`], and an error if the pool is empty.
+    fn open<V: Verbs + Control>(
+        v: &V,
+        options: &Self::Options,
+    ) -> impl Future<Output = Result<Self, OpenError>>;
+
+    /// Makes a client over `v`'s connections.
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
+
+    /// Fills the cache as far as it holds the index.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn warm<V: Verbs + Control>(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        async { Ok(()) }
+    }
+
+    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
+    /// keys. The hottest keys come last.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn warm_for<V: Verbs + Control>(
+        &self,
+        _v: &V,
+        _keys: impl Iterator<Item = Self::Key>,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        async { Ok(()) }
+    }
+
+    /// Returns after how many gets of a skewed workload what the compute node has learned about hot keys stays the
+    /// same. They are made before a measurement of the steady state.
+    fn gets_to_learn(&self) -> usize {
+        0
+    }
+
+    /// Brings this compute node's cache, and what it has learned about hot keys, into the state of another compute
+    /// node's.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn warm_like<V: Verbs + Control>(
+        &self,
+        v: &V,
+        _first: &Self,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.warm(v)
+    }
+
+    /// Returns the bytes that this compute node uses.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
+}
+
+/// The bytes that one compute node uses for an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// The index cache, and what it has learned about hot keys.
+    pub cache: u64,
+    /// Everything else in the compute node's own memory: tables of locks and of shared operations, allocators.
+    pub local: u64,
+    /// Bytes on memory nodes that its clients allocated, less those that they gave back. The sum over all compute nodes
+    /// is the memory in use.
+    pub remote: i64,
+}
+
+impl<P: Parts + Send + Sync + 'static> BenchIndex for Handle<P>
+where
+    P::Key: BenchKey,
+    P::Options: 'static,
+{
+    type Key = P::Key;
+    type Options = P::Options;
+
+    async fn create<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
+        Self::create_or_open(v, options).await
+    }
+    async fn open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
+        Self::open(v, options).await
+    }
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = P::Key> {
+        Self::client(self, v)
+    }
+    async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        Self::warm(self, v).await.map(drop)
+    }
+    async fn warm_for<V: Verbs + Control>(
+        &self,
+        v: &V,
+        keys: impl Iterator<Item = P::Key>,
+    ) -> Result<(), IndexError> {
+        Self::warm_for(self, v, keys).await
+    }
+    fn gets_to_learn(&self) -> usize {
+        P::gets_to_learn(self)
+    }
+    async fn warm_like<V: Verbs + Control>(&self, v: &V, first: &Self) -> Result<(), IndexError> {
+        if !Self::adopt_cache(self, v, first).await? {
+            Self::warm(self, v).await?;
+        }
+        Ok(())
+    }
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            cache: self.cache_bytes() + self.learned_bytes(),
+            local: self.local_bytes(),
+            remote: self.allocated_bytes(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The result of a point.
+
+use dm_sim::Bound;
+use dm_verbs::Counters;
+use hdrhistogram::Histogram;
+
+/// The result of a point.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Measured {
+    /// Operations that were made.
+    pub ops: u64,
+    /// The time that they took, in the world's time.
+    pub seconds: f64,
+    /// Latency of each operation, nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Sums over all clients.
+    pub counters: Counters,
+    /// Reads that returned a value which is not one whole write of their key.
+    pub wrong_values: u64,
+    /// The largest cache of a compute node, with what it has learned about hot keys.
+    pub cache_bytes: u64,
+    /// The most bytes of a compute node besides: tables of locks and of shared operations.
+    pub local_bytes: u64,
+    /// Bytes in use over all memory nodes.
+    pub remote_bytes: u64,
+    /// The keys that they hold.
+    pub keys: u64,
+    /// The throughput that the RNICs allow, if the world is the simulator and the index states its demand.
+    pub bound: Option<Bound>,
+    /// The counts of a steady run.
+    pub steady: Steady,
+    /// The costs of single write operations.
+    pub writes: WriteCosts,
+    /// The RNIC's shares of a simulated run.
+    pub nic: NicShares,
+    /// The device's promises and the assumptions, for real queue pairs.
+    pub promises: Option<String>,
+}
+
+/// The activity of the responder of the busiest memory node's RNIC, as shares of the run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NicShares {
+    /// Waiting for an operation on the same bytes.
+    pub stalled: f64,
+    /// Working.
+    pub worked: f64,
+}
+
+/// The work done between the end of the warm-up and the moment when the first client had no work left.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Steady {
+    /// The begin in nanoseconds of the world's time.
+    pub from: u64,
+    /// The end; 0 while there is work.
+    pub until: u64,
+    /// Operations.
+    pub ops: u64,
+    /// Scans among them.
+    pub scans: u64,
+}
+
+/// The costs of single write operations. A read-modify-write includes its read.
+#[derive(Debug, Clone)]
+pub struct WriteCosts {
+    /// Round trips.
+    pub round_trips: Histogram<u64>,
+    /// Payload bytes of write operations without a split, without the 8 bytes of an unlock.
+    pub bytes: Histogram<u64>,
+    /// Write operations.
+    pub count: u64,
+    /// Write operations that split a node.
+    pub splits: u64,
+}

@@ -1,0 +1,418 @@
+//! Indexes by name: what a command line, an experiment or a table calls them, and how they are run.
+
+use std::fmt;
+use std::sync::Arc; // std's: registries are built before any thread starts, and no model runs them
+
+use dm_verbs::Caps;
+
+use crate::driver::{Drive, Driver, Trips};
+use crate::{BenchIndex, RunError, Setting};
+
+/// The indexes that can be measured, in the order in which they are listed.
+#[derive(Debug, Clone, Default)]
+pub struct Registry(Vec<IndexEntry>);
+
+/// An index with its variants.
+#[derive(Debug, Clone)]
+pub struct IndexEntry {
+    name: String,
+    help: String,
+    knobs: Vec<(String, String)>,
+    variants: Vec<VariantEntry>,
+}
+
+/// An index with certain techniques.
+#[derive(Debug, Clone)]
+pub struct VariantEntry {
+    name: String,
+    help: String,
+    series: Option<String>,
+    probed: bool,
+    drivers: Vec<Arc<dyn Drive>>,
+}
+
+/// One point of a measurement: an index in a setting.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// The index's name.
+    pub index: String,
+    /// The variant's name.
+    pub variant: String,
+    /// Everything else.
+    pub setting: Setting,
+    pub(crate) driver: Arc<dyn Drive>,
+}
+
+/// The reason why a registry has no such index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnknownIndex {
+    /// No index has this name.
+    Index {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The index has no variant of this name.
+    Variant {
+        /// The index.
+        index: String,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// No variant has this name in experiments.
+    Series {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The variant does not run with keys of this size.
+    KeyBytes {
+        /// The index and its variant.
+        index: String,
+        /// The size.
+        bytes: usize,
+        /// The sizes that there are.
+        known: Vec<usize>,
+    },
+    /// The index has no such knob.
+    Knob {
+        /// The index.
+        index: String,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+}
+
+/// Lists names, the one most like `name` first.
+fn choice(name: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        return "there are none".to_owned();
+    }
+    match nearest(name, known) {
+        Some(like) => format!("did you mean {like:?}? there are {}", known.join(", ")),
+        None => format!("there are {}", known.join(", ")),
+    }
+}
+
+/// Returns the name that differs from `name` in the fewest letters, if it is at most every second one.
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
+    let edits = |other: &str| {
+        // Levenshtein's distance, row by row.
+        let other: Vec<char> = other.chars().collect();
+        let mut row: Vec<usize> = (0..=other.len()).collect();
+        for (i, letter) in name.chars().enumerate() {
+            let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+            for (j, its) in other.iter().enumerate() {
+                let changed = diagonal + usize::from(letter != *its);
+                diagonal = row[j + 1];
+                row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+            }
+        }
+        row[other.len()]
+    };
+    let best = known.iter().min_by_key(|other| edits(other))?;
+    (edits(best) * 2 <= name.chars().count()).then_some(best)
+}
+
+impl fmt::Display for UnknownIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index { name, known } => write!(f, "no index {name:?}; {}", choice(name, known)),
+            Self::Variant { index, name, known } => {
+                write!(f, "{index} has no variant {name:?}; {}", choice(name, known))
+            }
+            Self::Series { name, known } => write!(f, "no series {name:?}; {}", choice(name, known)),
+            Self::KeyBytes { index, bytes, known } => {
+                write!(
+                    f,
+                    "{index} does not run with keys of {bytes} bytes, but of {known:?}"
+                )
+            }
+            Self::Knob { index, name, known } => {
+                write!(f, "{index} has no knob {name:?}; {}", choice(name, known))
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnknownIndex {}
+
+impl Registry {
+    /// Returns a registry without an index.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an index. It replaces one of the same name.
+    #[must_use]
+    pub fn with(mut self, entry: IndexEntry) -> Self {
+        self.0.retain(|other| other.name != entry.name);
+        self.0.push(entry);
+        self
+    }
+
+    /// Returns the indexes in the order in which they were added.
+    pub fn entries(&self) -> &[IndexEntry] {
+        &self.0
+    }
+
+    /// Returns the index with this name.
+    ///
+    /// # Errors
+    /// Returns [`UnknownIndex`], which lists the names.
+    pub fn find(&self, name: &str) -> Result<&IndexEntry, UnknownIndex> {
+        let found = self.0.iter().find(|entry| entry.name == name);
+        found.ok_or_else(|| UnknownIndex::Index {
+            name: name.to_owned(),
+            known: self.0.iter().map(|entry| entry.name.clone()).collect(),
+        })
+    }
+
+    /// Returns the point of an index and variant in a setting.
+    ///
+    /// # Errors
+    /// Returns [`UnknownIndex`] if there is no such index, variant or knob, or none for the setting's size of keys.
+    pub fn point(&self, index: &str, variant: &str, setting: Setting) -> Result<Point, UnknownIndex> {
+        let entry = self.find(index)?;
+        let unknown = |name: &&str| !entry.knobs.iter().any(|(knob, _)| knob == name);
+        if let Some(name) = setting.knobs.names().find(unknown) {
+            return Err(UnknownIndex::Knob {
+                index: entry.name.clone(),
+                name: name.to_owned(),
+                known: entry.knobs.iter().map(|(knob, _)| knob.clone()).collect(),
+            });
+        }
+        entry.variant_named(variant)?.point(&entry.name, setting)
+    }
+
+    /// Returns the point of a series, as experiments name it, in a setting. Knobs that its index does not have are
+    /// ignored, because an experiment sets them for all of its series.
+    ///
+    /// # Errors
+    /// Returns [`UnknownIndex`] if there is no such series, or none for the setting's size of keys.
+    pub fn series_point(&self, series: &str, setting: Setting) -> Result<Point, UnknownIndex> {
+        let (entry, variant) = self.series(series)?;
+        variant.point(&entry.name, setting)
+    }
+
+    /// Returns the index and variant of a series.
+    ///
+    /// # Errors
+    /// Returns [`UnknownIndex::Series`], which lists the names.
+    pub fn series(&self, series: &str) -> Result<(&IndexEntry, &VariantEntry), UnknownIndex> {
+        let all = || {
+            let pairs = |entry| Self::pairs(entry);
+            self.0.iter().flat_map(pairs)
+        };
+        let found = all().find(|(entry, variant)| variant.series_name(entry) == series);
+        found.ok_or_else(|| UnknownIndex::Series {
+            name: series.to_owned(),
+            known: all().map(|(entry, variant)| variant.series_name(entry)).collect(),
+        })
+    }
+
+    fn pairs(entry: &IndexEntry) -> impl Iterator<Item = (&IndexEntry, &VariantEntry)> {
+        entry.variants.iter().map(move |variant| (entry, variant))
+    }
+}
+
+impl IndexEntry {
+    /// The name of the variant that is measured when no variant is named.
+    pub const DEFAULT: &str = "default";
+
+    /// Makes an entry without a variant. `help` is one line.
+    pub fn new(name: &str, help: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            help: help.to_owned(),
+            knobs: Vec::new(),
+            variants: Vec::new(),
+        }
+    }
+
+    /// Adds a variant.
+    #[must_use]
+    pub fn variant(mut self, variant: VariantEntry) -> Self {
+        self.variants.push(variant);
+        self
+    }
+
+    /// Adds a way to run the variant [`IndexEntry::DEFAULT`], for an index without other variants. Call it once for each
+    /// key type.
+    #[must_use]
+    pub fn runs<I: BenchIndex>(mut self, driver: Driver<I>) -> Self {
+        let at = self
+            .variants
+            .iter()
+            .position(|variant| variant.name == Self::DEFAULT);
+        let variant = match at {
+            Some(at) => self.variants.remove(at),
+            None => VariantEntry::new(Self::DEFAULT, "as its options are by default"),
+        };
+        self.variants.insert(0, variant.runs(driver));
+        self
+    }
+
+    /// Declares a parameter that only this index has; see [`Knobs`](crate::Knobs).
+    #[must_use]
+    pub fn knob(mut self, name: &str, help: &str) -> Self {
+        self.knobs.push((name.to_owned(), help.to_owned()));
+        self
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the line that describes it.
+    pub fn help(&self) -> &str {
+        &self.help
+    }
+
+    /// Returns its knobs, each with a line that describes it.
+    pub fn knobs(&self) -> &[(String, String)] {
+        &self.knobs
+    }
+
+    /// Returns its variants.
+    pub fn variants(&self) -> &[VariantEntry] {
+        &self.variants
+    }
+
+    /// Returns the variant with this name.
+    ///
+    /// # Errors
+    /// Returns [`UnknownIndex::Variant`], which lists the names.
+    pub fn variant_named(&self, name: &str) -> Result<&VariantEntry, UnknownIndex> {
+        let found = self.variants.iter().find(|variant| variant.name == name);
+        found.ok_or_else(|| UnknownIndex::Variant {
+            index: self.name.clone(),
+            name: name.to_owned(),
+            known: self.variants.iter().map(|variant| variant.name.clone()).collect(),
+        })
+    }
+}
+
+impl VariantEntry {
+    /// Makes a variant that has no way to run yet. `help` is one line.
+    pub fn new(name: &str, help: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            help: help.to_owned(),
+            series: None,
+            probed: name == IndexEntry::DEFAULT,
+            drivers: Vec::new(),
+        }
+    }
+
+    /// Adds a way to run it. Call it once for each key type.
+    #[must_use]
+    pub fn runs<I: BenchIndex>(mut self, driver: Driver<I>) -> Self {
+        self.drivers.push(Arc::new(driver));
+        self
+    }
+
+    /// Sets the name that experiments and their charts use. Without one, they use the index's name for the variant
+    /// [`IndexEntry::DEFAULT`], and both names for another one.
+    #[must_use]
+    pub fn series(mut self, series: &str) -> Self {
+        self.series = Some(series.to_owned());
+        self
+    }
+
+    /// Says that this variant is tried with a device's promises, like the default one, because it may run where the default
+    /// one does not.
+    #[must_use]
+    pub fn probed(mut self) -> Self {
+        self.probed = true;
+        self
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the line that describes it.
+    pub fn help(&self) -> &str {
+        &self.help
+    }
+
+    /// Returns whether it is tried with a device's promises.
+    pub fn is_probed(&self) -> bool {
+        self.probed
+    }
+
+    /// Returns the sizes of keys with which it runs.
+    pub fn key_bytes(&self) -> Vec<usize> {
+        self.drivers.iter().map(|driver| driver.key_bytes()).collect()
+    }
+
+    /// Returns the name that experiments and their charts use.
+    pub fn series_name(&self, entry: &IndexEntry) -> String {
+        match &self.series {
+            Some(series) => series.clone(),
+            None if self.name == IndexEntry::DEFAULT => entry.name.clone(),
+            None => format!("{} {}", entry.name, self.name),
+        }
+    }
+
+    fn point(&self, index: &str, setting: Setting) -> Result<Point, UnknownIndex> {
+        let fits = |driver: &&Arc<dyn Drive>| driver.key_bytes() == setting.key_bytes;
+        let driver = self.drivers.iter().find(fits).cloned();
+        let driver = driver.ok_or_else(|| UnknownIndex::KeyBytes {
+            index: format!("{index} ({})", self.name),
+            bytes: setting.key_bytes,
+            known: self.key_bytes(),
+        })?;
+        Ok(Point {
+            index: index.to_owned(),
+            variant: self.name.clone(),
+            setting,
+            driver,
+        })
+    }
+}
+
+impl Point {
+    /// Returns the point of an index that is in no registry.
+    pub fn of<I: BenchIndex>(name: &str, driver: Driver<I>, setting: Setting) -> Self {
+        Self {
+            index: name.to_owned(),
+            variant: IndexEntry::DEFAULT.to_owned(),
+            setting,
+            driver: Arc::new(driver),
+        }
+    }
+
+    /// Measures the round trips of a get, an update and an insert on a simulated RNIC that promises `caps`, with one client
+    /// and no contention.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the index refuses these promises.
+    pub fn trips(&self, caps: Caps) -> Result<Trips, RunError> {
+        self.driver.trips(&self.setting, caps)
+    }
+
+    /// Returns the variant, and what the setting changes about it.
+    pub fn techniques(&self) -> String {
+        let sharing = self
+            .setting
+            .sharing
+            .map(|sharing| format!(" +rdwc:{}", sharing.name()));
+        format!(
+            "{}{}{}",
+            self.variant,
+            sharing.unwrap_or_default(),
+            self.setting.knobs
+        )
+    }
+}

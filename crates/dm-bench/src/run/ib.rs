@@ -1,0 +1,246 @@
+//! A point over real queue pairs: this machine's part of it.
+
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Barrier;
+
+use dm_alloc::{AllocError, Superblock};
+use dm_ib::{DeviceChoice, Ib, Secret, Thread};
+use dm_verbs::{Counters, Env};
+use dm_workload::{OpKind, Plan, Values};
+use indicatif::ProgressBar;
+
+use super::{RunError, bad, load, measured};
+use crate::cluster::{ClusterFile, ClusterRun};
+use crate::driver::Driver;
+use crate::work::{Tally, Worker};
+use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Point, Setting};
+
+/// Makes the world of the cluster.
+fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
+    let mut builder = Ib::builder(&file.addresses().map_err(bad)?)
+        .device(DeviceChoice {
+            name: file.device.clone(),
+            port: file.port,
+            gid: file.gid,
+        })
+        .assume(&file.capabilities().map_err(bad)?)
+        .slower(file.slower)
+        .seed(seed);
+    if let Some(path) = &file.secret_file {
+        builder = builder.secret(Secret::from_file(path).map_err(bad)?);
+    }
+    builder.build().map_err(bad)
+}
+
+/// Runs one future on a thread with its own connections.
+fn alone<F: Future>(thread: &Thread, future: F) -> F::Output {
+    thread.run([future]).remove(0)
+}
+
+fn connect(thread: &Thread, compute_node: u16) -> Result<AnyEndpoint, RunError> {
+    thread.connect(compute_node).map(AnyEndpoint::Ib).map_err(bad)
+}
+
+/// Runs this machine's clients, concurrently with the other machines' clients.
+pub(super) fn run<I: BenchIndex>(
+    driver: &Driver<I>,
+    point: &Point,
+    cluster: &ClusterRun,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let (machine, setting) = (cluster.machine, &point.setting);
+    if cluster.existing && setting.share(OpKind::Insert) > 0.0 {
+        return Err(bad(
+            "a mix that inserts needs a fresh index: each insert brings a key that nobody had",
+        ));
+    }
+    let world = world(&cluster.file, setting.seed)?;
+    let thread = world.thread().map_err(bad)?;
+    let v = connect(&thread, machine.number)?;
+    let options = driver.options(setting)?;
+    let creates = machine.number == 0 && !cluster.existing;
+    let mut tree = None;
+    if creates {
+        alone(&thread, refuse_another(&v))?;
+        tree = Some(alone(&thread, load::<_, I>(&v, &options, setting))?);
+    }
+    meet(point, cluster, &v, "loaded")?;
+    let tree = match tree {
+        Some(tree) => tree,
+        None => alone(&thread, I::open(&v, &options))?,
+    };
+    alone(&thread, tree.warm(&v))?;
+    let plan = setting.plan(setting.mix).map_err(bad)?;
+    let own: Vec<u32> = (0..setting.clients)
+        .filter(|thread| thread % u32::from(machine.of) == u32::from(machine.number))
+        .collect();
+    // First all clients connect, then all machines meet, then all begin.
+    let (ready, begin) = (Barrier::new(own.len() + 1), Barrier::new(own.len() + 1));
+    let (began, met, results) = std::thread::scope(|scope| {
+        let threads: Vec<_> = own
+            .iter()
+            .map(|&number| {
+                let (world, tree, plan, gates) = (&world, &tree, &plan, [&ready, &begin]);
+                scope.spawn(move || clients(setting, plan, world, tree, number, gates, progress))
+            })
+            .collect();
+        ready.wait();
+        let met = meet(point, cluster, &v, "begin");
+        let began = v.now();
+        begin.wait();
+        let ends = threads.into_iter().map(|t| t.join());
+        let results: Vec<_> = ends
+            .map(|end| end.unwrap_or_else(|_| Err(bad("a client thread panicked"))))
+            .collect();
+        (began, met, results)
+    });
+    met?;
+    let mut tally = Tally::new(0);
+    let mut counters = Counters::default();
+    for result in results {
+        let (t, c) = result?;
+        tally.add(&t);
+        counters += c;
+    }
+    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
+    let measured = measured(
+        driver,
+        setting,
+        tally,
+        seconds,
+        counters,
+        std::slice::from_ref(&tree),
+    )?;
+    Ok(Measured {
+        promises: Some(world.promises().to_string()),
+        ..measured
+    })
+}
+
+/// Refuses an existing index, which must not be loaded again.
+async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
+    match Superblock::inspect(v).await {
+        Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
+        Ok(_) => Err(bad(
+            "the memory nodes hold an index already: --pool open uses it, a memory node that is started anew is empty",
+        )),
+        Err(e) => Err(bad(e)),
+    }
+}
+
+/// Waits until every machine has reached this stage.
+fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Result<(), RunError> {
+    // The same words give the same place on every machine that runs this program.
+    let mut place = DefaultHasher::new();
+    let (what, at) = ((&point.index, point.techniques()), &point.setting);
+    (
+        what,
+        at.mix.to_string(),
+        at.clients,
+        at.keys,
+        at.ops,
+        at.seed,
+        stage,
+    )
+        .hash(&mut place);
+    let of = cluster.machine.of;
+    match v.meet(place.finish(), of, cluster.patience) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(bad(format_args!(
+            "{} s passed and not all of {of} machines came ({stage}): each must be started with the same flags",
+            cluster.patience.as_secs()
+        ))),
+        Err(e) => Err(bad(e)),
+    }
+}
+
+/// Runs one client thread: its connections, then its coroutines.
+fn clients<I: BenchIndex>(
+    setting: &Setting,
+    plan: &Plan,
+    world: &Ib,
+    tree: &I,
+    number: u32,
+    [ready, begin]: [&Barrier; 2],
+    progress: &ProgressBar,
+) -> Result<(Tally, Counters), RunError> {
+    let compute_node = (number % u32::from(setting.compute_nodes)) as u16;
+    let connected = world.thread().map_err(bad).and_then(|thread| {
+        let endpoints = (0..setting.coroutines).map(|_| connect(&thread, compute_node));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        Ok((endpoints, thread))
+    });
+    // Other threads wait here even if this one could not connect.
+    ready.wait();
+    begin.wait();
+    let (endpoints, thread) = connected?;
+    let tally = RefCell::new(Tally::new(0));
+    thread.run(endpoints.iter().enumerate().map(|(coroutine, v)| {
+        let client = number * setting.coroutines + coroutine as u32;
+        let mut worker = Worker {
+            env: v,
+            index: tree.client(v),
+            keys: setting.key_space(),
+            values: Values::of_client(client),
+            loaded: setting.keys,
+            removes: setting.share(OpKind::Remove) > 0.0,
+            progress,
+        };
+        let tally = &tally;
+        async move { worker.run(plan.client(client), |_| true, tally).await }
+    }));
+    let counters = endpoints
+        .iter()
+        .fold(Counters::default(), |sum, v| sum + v.meter().counters());
+    Ok((tally.into_inner(), counters))
+}
+
+/// What to do before the index of a cluster is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// Create the index, empty, or open it if it exists.
+    Create,
+    /// Open the index; refused if there is none, or one of another kind or geometry.
+    Open,
+    /// Nothing.
+    Nothing,
+}
+
+impl Point {
+    /// Creates or opens the index of a cluster, and describes it, by its superblock.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the fabric is no cluster, or if the index can't be created or opened.
+    pub fn describe(&self, before: Before) -> Result<String, RunError> {
+        let Fabric::Ib(cluster) = &self.setting.fabric else {
+            return Err(bad("which cluster: --fabric ib:cluster.toml"));
+        };
+        let world = world(&cluster.file, self.setting.seed)?;
+        let thread = world.thread().map_err(bad)?;
+        let v = connect(&thread, 0)?;
+        if before != Before::Nothing {
+            alone(
+                &thread,
+                self.driver.touch(&v, &self.setting, before == Before::Create),
+            )?;
+        }
+        let found = alone(&thread, Superblock::inspect(&v)).map_err(bad)?;
+        let kind: String = found
+            .kind
+            .to_le_bytes()
+            .iter()
+            .map(|byte| char::from(*byte))
+            .collect();
+        Ok(format!(
+            "an index of kind {kind:?} over {} memory nodes, {} locks on each, {}; root word at {}",
+            found.memory_nodes(),
+            found.locks_per_node,
+            match found.members {
+                Some(area) => format!("{} members at most", area.slots),
+                None => "no reclamation".to_owned(),
+            },
+            found.root_word
+        ))
+    }
+}

@@ -1,0 +1,103 @@
+//! A point in in-process memory, with real threads.
+
+use std::cell::RefCell;
+use std::sync::Arc; // std's: client threads of a measurement, which no model runs
+
+use dm_loopback::{Loopback, block_on, run_all};
+use dm_verbs::{Counters, Env};
+use dm_workload::{OpKind, Plan, Values};
+use indicatif::ProgressBar;
+
+use super::{RunError, bad, load, measured};
+use crate::driver::Driver;
+use crate::measured::Measured;
+use crate::work::{Tally, Worker};
+use crate::{AnyEndpoint, BenchIndex, Setting};
+
+pub(super) fn run<I: BenchIndex>(
+    driver: &Driver<I>,
+    setting: &Setting,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let plan = setting.plan(setting.mix).map_err(bad)?;
+    let world = Loopback::builder()
+        .nodes(setting.memory_nodes)
+        .host_bytes(driver.memory_bytes(setting))
+        .seed(setting.seed)
+        .build()
+        .map_err(bad)?;
+    let options = driver.options(setting)?;
+    let mut handles = Vec::new();
+    for cn in 0..setting.compute_nodes {
+        let v = connect(&world, cn)?;
+        let handle: I = match cn {
+            0 => block_on(load(&v, &options, setting))?,
+            _ => block_on(I::open(&v, &options))?,
+        };
+        block_on(handle.warm(&v))?;
+        handles.push(handle);
+    }
+    let handles: Arc<[I]> = handles.into();
+    let clock = world.connect(0).map_err(bad)?;
+    let began = clock.now();
+    let results: Vec<Result<(Tally, Counters), RunError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..setting.clients)
+            .map(|thread| {
+                let (world, handles, plan) = (&world, &handles, &plan);
+                scope.spawn(move || clients(setting, plan, world, handles, thread, progress))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(bad("a client thread panicked"))))
+            .collect()
+    });
+    let mut tally = Tally::new(0);
+    let mut counters = Counters::default();
+    for result in results {
+        let (t, c) = result?;
+        tally.add(&t);
+        counters += c;
+    }
+    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
+    measured(driver, setting, tally, seconds, counters, &handles)
+}
+
+fn connect(world: &Loopback, cn: u16) -> Result<AnyEndpoint, RunError> {
+    world.connect(cn).map(AnyEndpoint::Loopback).map_err(bad)
+}
+
+/// Runs one client thread: its connections, then its coroutines.
+fn clients<I: BenchIndex>(
+    setting: &Setting,
+    plan: &Plan,
+    world: &Loopback,
+    handles: &[I],
+    thread: u32,
+    progress: &ProgressBar,
+) -> Result<(Tally, Counters), RunError> {
+    let cn = (thread % u32::from(setting.compute_nodes)) as u16;
+    let tally = RefCell::new(Tally::new(0));
+    let mut endpoints = Vec::new();
+    for _ in 0..setting.coroutines {
+        endpoints.push(connect(world, cn)?);
+    }
+    run_all(endpoints.iter().enumerate().map(|(coroutine, v)| {
+        let client = thread * setting.coroutines + coroutine as u32;
+        let mut worker = Worker {
+            env: v,
+            index: handles[usize::from(cn)].client(v),
+            keys: setting.key_space(),
+            values: Values::of_client(client),
+            loaded: setting.keys,
+            removes: setting.share(OpKind::Remove) > 0.0,
+            progress,
+        };
+        let tally = &tally;
+        async move { worker.run(plan.client(client), |_| true, tally).await }
+    }));
+    let counters = endpoints
+        .iter()
+        .fold(Counters::default(), |sum, v| sum + v.meter().counters());
+    Ok((tally.into_inner(), counters))
+}

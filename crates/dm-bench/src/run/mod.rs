@@ -1,0 +1,195 @@
+//! Runs a point in its world.
+
+use std::fmt;
+
+use dm_assemble::OpenError;
+use dm_index::{Fill, IndexError, KeyBytes, RangeIndex};
+use dm_verbs::{Control, Counters, Verbs};
+use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
+use indicatif::ProgressBar;
+
+use crate::driver::Driver;
+use crate::measured::{Measured, NicShares};
+use crate::work::Tally;
+use crate::{BenchIndex, BenchKey, Fabric, Footprint, Point, Setting};
+
+#[cfg(feature = "ib")]
+pub(crate) mod ib;
+mod loopback;
+mod sim;
+
+/// The reason why a point has no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The index could not be created or opened.
+    Open(OpenError),
+    /// An operation failed.
+    Index(IndexError),
+    /// The setting can't be measured, or its world could not be made.
+    Bad(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(e) => write!(f, "opening the index: {e}"),
+            Self::Index(e) => e.fmt(f),
+            Self::Bad(e) => f.write_str(e),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<IndexError> for RunError {
+    fn from(e: IndexError) -> Self {
+        Self::Index(e)
+    }
+}
+impl From<OpenError> for RunError {
+    fn from(e: OpenError) -> Self {
+        Self::Open(e)
+    }
+}
+
+pub(crate) fn bad(e: impl fmt::Display) -> RunError {
+    RunError::Bad(e.to_string())
+}
+
+impl Point {
+    /// Runs the point, on this thread if its world is the simulator.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the world or the index can't be made, or if an operation fails. Wrong values are no
+    /// error: [`Measured`] counts them.
+    pub fn run(&self) -> Result<Measured, RunError> {
+        self.run_with(&ProgressBar::hidden())
+    }
+
+    /// Does the same; `progress` advances by one per operation.
+    pub(crate) fn run_with(&self, progress: &ProgressBar) -> Result<Measured, RunError> {
+        let setting = &self.setting;
+        if setting.value_bytes < 8 {
+            return Err(bad(
+                "a value has at least 8 bytes: a stamp, by which every read is checked",
+            ));
+        }
+        if setting.clients == 0 || setting.coroutines == 0 || setting.compute_nodes == 0 {
+            return Err(bad("there must be a compute node, a client and a coroutine"));
+        }
+        self.driver.measure(self, progress)
+    }
+}
+
+/// Measures an index in the setting's world.
+pub(crate) fn measure<I: BenchIndex>(
+    driver: &Driver<I>,
+    point: &Point,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let setting = &point.setting;
+    match &setting.fabric {
+        Fabric::Sim(model) => sim::run(driver, setting, &Plans::of(setting)?, model, progress),
+        Fabric::Loopback => loopback::run(driver, setting, progress),
+        #[cfg(feature = "ib")]
+        Fabric::Ib(cluster) => ib::run(driver, point, cluster, progress),
+        #[cfg(not(feature = "ib"))]
+        Fabric::Ib(_) => Err(bad(crate::cluster::MISSING)),
+    }
+}
+
+/// The work of a compute node's threads, alternating: one mix, or scans and the rest of the mix.
+struct Plans([Plan; 2]);
+
+impl Plans {
+    fn of(setting: &Setting) -> Result<Self, RunError> {
+        if !setting.by_thread {
+            let plan = setting.plan(setting.mix).map_err(bad)?;
+            return Ok(Self([plan.clone(), plan]));
+        }
+        let part = |scans: bool| -> Result<Plan, RunError> {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share of at most 1"
+            )]
+            let weight = |kind| (setting.share(kind) * 1e6).round() as u32;
+            let kinds = OpKind::ALL
+                .iter()
+                .filter(|kind| (**kind == OpKind::Scan) == scans);
+            let weights: Vec<_> = kinds.map(|&kind| (kind, weight(kind))).collect();
+            let mix = Mix::new(&weights)
+                .ok_or_else(|| bad(format_args!("{} has no scans, or nothing else", setting.mix)))?;
+            setting.plan(mix).map_err(bad)
+        };
+        Ok(Self([part(true)?, part(false)?]))
+    }
+
+    /// Returns the operations of client `client`, on thread number `thread` of its compute node.
+    fn client(&self, client: u32, thread: u16) -> OpStream {
+        self.0[usize::from(thread % 2)].client(client)
+    }
+}
+
+/// Creates the index and fills it.
+pub(crate) async fn load<V: Verbs + Control, I: BenchIndex>(
+    v: &V,
+    options: &I::Options,
+    setting: &Setting,
+) -> Result<I, RunError> {
+    let handle = I::create(v, options).await?;
+    if setting.keys == 0 {
+        return Ok(handle);
+    }
+    let space = setting.key_space();
+    let mut keys: Vec<I::Key> = (0..setting.keys).map(|i| I::Key::nth(&space, i)).collect();
+    keys.sort_unstable();
+    let mut next = keys.into_iter();
+    let mut bytes = vec![0; <I::Key as KeyBytes>::LEN];
+    let fill: Fill = setting.fill;
+    handle
+        .client(v)
+        .bulk_load(fill, |value| {
+            let key = next.next()?;
+            key.write_to(&mut bytes);
+            value.resize(setting.value_bytes, 0);
+            Values::fill_loaded(&bytes, value);
+            Some(key)
+        })
+        .await?;
+    Ok(handle)
+}
+
+/// Puts the result of a run together; `handles` are those of all compute nodes.
+fn measured<I: BenchIndex>(
+    driver: &Driver<I>,
+    setting: &Setting,
+    tally: Tally,
+    seconds: f64,
+    counters: Counters,
+    handles: &[I],
+) -> Result<Measured, RunError> {
+    if let Some(e) = tally.failed {
+        return Err(e.into());
+    }
+    let footprints: Vec<Footprint> = handles.iter().map(I::footprint).collect();
+    let most = |part: fn(&Footprint) -> u64| footprints.iter().map(part).max().unwrap_or(0);
+    let remote: i64 = footprints.iter().map(|footprint| footprint.remote).sum();
+    Ok(Measured {
+        ops: tally.ops,
+        seconds,
+        counters,
+        wrong_values: tally.wrong,
+        cache_bytes: most(|footprint| footprint.cache),
+        local_bytes: most(|footprint| footprint.local),
+        remote_bytes: remote.max(0).unsigned_abs(),
+        keys: setting.keys + tally.inserted,
+        bound: driver.bound(&handles[0], setting, &counters, tally.ops),
+        latency: tally.latency,
+        steady: tally.steady,
+        writes: tally.writes,
+        nic: NicShares::default(),
+        promises: None,
+    })
+}

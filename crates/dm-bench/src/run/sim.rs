@@ -1,0 +1,164 @@
+//! A point on the simulated testbed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use dm_index::{IndexError, RangeIndex};
+use dm_sim::{CostModel, NicCounters, RunEnd, Sim};
+use dm_verbs::NodeId;
+use dm_workload::{Distribution, Mix, OpKind, Values};
+use indicatif::ProgressBar;
+
+use super::{Plans, RunError, bad, load, measured};
+use crate::driver::Driver;
+use crate::measured::{Measured, NicShares};
+use crate::work::{Tally, Worker};
+use crate::{AnyEndpoint, BenchIndex, BenchKey, Setting};
+
+pub(super) fn run<I: BenchIndex>(
+    driver: &Driver<I>,
+    setting: &Setting,
+    plans: &Plans,
+    model: &CostModel,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let sim = Sim::builder(model.clone())
+        .compute_nodes(setting.compute_nodes)
+        .memory_nodes(setting.memory_nodes)
+        .colocated(setting.colocated)
+        .memory_bytes(driver.memory_bytes(setting))
+        .seed(setting.seed)
+        .build()
+        .map_err(bad)?;
+    let handles = opened(driver, setting, &sim)?;
+    warm(setting, plans, &sim, &handles)?;
+
+    let (before, began) = (sim.meter(), sim.now());
+    let nics_before = nics(&sim, setting.memory_nodes);
+    let tally = Rc::new(RefCell::new(Tally::new(setting.warm_up())));
+    tally.borrow_mut().warm_until = began.0 + setting.least / 4;
+    let until = began.0 + setting.least;
+    let left = Rc::new(Cell::new(setting.ops));
+    for client in 0..setting.endpoints() {
+        let thread = client / setting.coroutines;
+        let cn = (thread % u32::from(setting.compute_nodes)) as u16;
+        let local = u16::try_from(thread / u32::from(setting.compute_nodes)).map_err(bad)?;
+        let (handles, tally, left) = (handles.clone(), tally.clone(), left.clone());
+        let stream = plans.client(client, local);
+        let (progress, setting) = (progress.clone(), setting.clone());
+        sim.spawn(cn, local, async move |v| {
+            let v = AnyEndpoint::Sim(v);
+            let mut worker = Worker {
+                env: &v,
+                index: handles[usize::from(cn)].client(&v),
+                keys: setting.key_space(),
+                values: Values::of_client(client),
+                loaded: setting.keys,
+                removes: setting.share(OpKind::Remove) > 0.0,
+                progress: &progress,
+            };
+            worker
+                .run(
+                    stream,
+                    |now| left.replace(left.get().saturating_sub(1)) > 0 || now < until,
+                    &tally,
+                )
+                .await;
+        });
+    }
+    finish(&sim)?;
+    let tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
+    let seconds = (tally.ended.saturating_sub(began.0)) as f64 / 1e9;
+    let took = (sim.now() - began).0.max(1) as f64;
+    let busiest = nics(&sim, setting.memory_nodes)
+        .into_iter()
+        .zip(nics_before)
+        .map(|(after, before)| NicShares {
+            stalled: (after.stall_ns - before.stall_ns) as f64 / took,
+            worked: (after.responder_busy_ns - before.responder_busy_ns) as f64 / took,
+        })
+        .max_by(|a, b| (a.stalled + a.worked).total_cmp(&(b.stalled + b.worked)));
+    let counters = sim.meter() - before;
+    let mut measured = measured(driver, setting, tally, seconds, counters, &handles)?;
+    measured.nic = busiest.unwrap_or_default();
+    Ok(measured)
+}
+
+/// Opens the index on each compute node; the first one creates and loads it.
+fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Result<Rc<[I]>, RunError> {
+    let opened: Rc<RefCell<Vec<Result<I, RunError>>>> = Rc::default();
+    for cn in 0..setting.compute_nodes {
+        let (opened, setting, options) = (opened.clone(), setting.clone(), driver.options(setting)?);
+        sim.spawn(cn, 0, async move |v| {
+            let v = AnyEndpoint::Sim(v);
+            let handle = match cn {
+                0 => load(&v, &options, &setting).await,
+                _ => I::open(&v, &options).await.map_err(RunError::from),
+            };
+            opened.borrow_mut().push(handle);
+        });
+        finish(sim)?;
+    }
+    let opened = Rc::into_inner(opened).expect("the tasks have ended").into_inner();
+    let handles: Vec<I> = opened.into_iter().collect::<Result<_, _>>()?;
+    Ok(handles.into())
+}
+
+/// Fills the caches of all compute nodes. The first one reads all inner nodes, those of its hottest keys once more
+/// if not all fit, and, before a steady run, learns which keys are hot. The others copy what it has.
+fn warm<I: BenchIndex>(
+    setting: &Setting,
+    plans: &Plans,
+    sim: &Sim,
+    handles: &Rc<[I]>,
+) -> Result<(), RunError> {
+    let skewed = setting.trace.is_some() || setting.distribution != Distribution::Uniform;
+    let only_gets = Mix::new(&[(OpKind::Get, 1)]).ok_or_else(|| bad("gets are a mix"))?;
+    let gets = setting.plan(only_gets).map_err(bad)?;
+    let learn = match setting.steady && skewed {
+        true => handles[0].gets_to_learn(),
+        false => 0,
+    };
+    for cn in 0..setting.compute_nodes {
+        let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
+        let (told, space, cache_bytes) = (failed.clone(), setting.key_space(), setting.cache_bytes);
+        let hottest = plans.0[0].hottest().rev();
+        let gets = gets.client(0).take(learn);
+        sim.spawn(cn, 0, async move |v| {
+            let v = AnyEndpoint::Sim(v);
+            let (handle, first) = (&handles[usize::from(cn)], &handles[0]);
+            let warmed = async {
+                if cn > 0 {
+                    return handle.warm_like(&v, first).await;
+                }
+                handle.warm(&v).await?;
+                if handle.footprint().cache > cache_bytes / 20 * 19 {
+                    let keys = hottest.map(|index| I::Key::nth(&space, index));
+                    handle.warm_for(&v, keys).await?;
+                }
+                let (client, mut value) = (handle.client(&v), Vec::new());
+                for op in gets {
+                    client.get(&I::Key::nth(&space, op.key), &mut value).await?;
+                }
+                Ok::<(), IndexError>(())
+            };
+            told.set(warmed.await.err());
+        });
+        finish(sim)?;
+        if let Some(e) = failed.take() {
+            return Err(e.into());
+        }
+    }
+    Ok(())
+}
+
+fn nics(sim: &Sim, nodes: u16) -> Vec<NicCounters> {
+    (0..nodes).map(|node| sim.memory_nic(NodeId(node))).collect()
+}
+
+fn finish(sim: &Sim) -> Result<(), RunError> {
+    match sim.run() {
+        RunEnd::Finished => Ok(()),
+        other => Err(bad(format_args!("the simulation ended in {other:?}"))),
+    }
+}

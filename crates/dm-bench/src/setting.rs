@@ -1,0 +1,356 @@
+//! What is measured in which world: everything about a point but its index.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use dm_combine::Rdwc;
+use dm_index::{CpuCost, Fill};
+use dm_sim::{Bound, CostModel, MixDemand, Testbed};
+use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Trace, Workload, WorkloadError};
+
+use crate::cluster::ClusterRun;
+
+/// The parameters of one measurement. No index has parameters of its own here, except for [`Knobs`].
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The world.
+    pub fabric: Fabric,
+    /// Compute nodes; in a cluster, its client machines.
+    pub compute_nodes: u16,
+    /// Memory nodes.
+    pub memory_nodes: u16,
+    /// Compute and memory nodes share machines and NICs (simulator only).
+    pub colocated: bool,
+    /// Client threads over all compute nodes.
+    pub clients: u32,
+    /// Coroutines of a client thread. Each has connections of its own.
+    pub coroutines: u32,
+    /// Keys that are loaded first.
+    pub keys: u64,
+    /// Operations in all.
+    pub ops: u64,
+    /// The kinds of operations.
+    pub mix: Mix,
+    /// The distribution of the keys of operations.
+    pub distribution: Distribution,
+    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
+    pub ranks: u64,
+    /// Keys that a scan asks for.
+    pub scan_length: ScanLength,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value, at least 8: a stamp, by which every read is checked.
+    pub value_bytes: usize,
+    /// Bytes of a compute node's index cache.
+    pub cache_bytes: u64,
+    /// Fill of loaded leaves.
+    pub fill: Fill,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The operations that clients of a compute node share; `None` leaves the choice to the index.
+    pub sharing: Option<Sharing>,
+    /// Whether keys of 32 bytes look like mail addresses.
+    pub addresses: bool,
+    /// Recorded operations, which replace the mix and the distribution.
+    pub trace: Option<Trace>,
+    /// Parameters that only some indexes know.
+    pub knobs: Knobs,
+    /// The CPU time that the simulator charges for a client's own work. See [`Setting::cpu`].
+    pub cpu_cost: CpuCost,
+    /// Half of a compute node's threads scan, and the others run the rest of the mix.
+    pub by_thread: bool,
+    /// Clients continue until all of them together have done the operations (a fast client does more), and
+    /// only the time between a warm-up and the moment when the work runs out is measured. Simulator only.
+    pub steady: bool,
+    /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take a while
+    /// to fill; the more clients there are, the longer.
+    pub least: u64,
+}
+
+impl Setting {
+    /// Returns a small default: 8 compute and 8 memory nodes, 176 client threads, a million keys of 8 bytes with
+    /// values of 8 bytes, and a million gets of Zipf-distributed keys.
+    pub fn new(fabric: Fabric) -> Self {
+        let mix: Mix = "c".parse().expect("a preset");
+        Self {
+            fabric,
+            compute_nodes: 8,
+            memory_nodes: 8,
+            colocated: false,
+            clients: 176,
+            coroutines: 1,
+            keys: 1_000_000,
+            ops: 1_000_000,
+            mix,
+            distribution: mix.usual_distribution(),
+            ranks: 1_000_000,
+            scan_length: ScanLength::default(),
+            key_bytes: 8,
+            value_bytes: 8,
+            cache_bytes: 500_000_000,
+            fill: Fill::Even(0.8),
+            seed: 1,
+            sharing: None,
+            addresses: false,
+            trace: None,
+            knobs: Knobs::default(),
+            cpu_cost: CpuCost::MODEL,
+            by_thread: false,
+            steady: false,
+            least: 0,
+        }
+    }
+
+    /// Returns the CPU time to charge for a client's own work: nothing in worlds in which it is real.
+    pub fn cpu(&self) -> CpuCost {
+        match self.fabric {
+            Fabric::Sim(_) => self.cpu_cost,
+            _ => CpuCost::NONE,
+        }
+    }
+
+    /// Returns the operations that clients of a compute node share, for an index that shares `own` by itself.
+    pub fn sharing_or(&self, own: Rdwc) -> Rdwc {
+        self.sharing.map_or(own, |sharing| sharing.0)
+    }
+
+    /// Returns the number of clients with connections of their own: threads times coroutines.
+    pub fn endpoints(&self) -> u32 {
+        self.clients * self.coroutines
+    }
+
+    /// Returns the share of an operation in the mix.
+    pub fn share(&self, kind: OpKind) -> f64 {
+        self.mix.share(kind)
+    }
+
+    /// Returns the mean number of keys that a scan asks for.
+    pub fn scan_keys(&self) -> f64 {
+        match self.scan_length {
+            ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
+            ScanLength::Fixed(n) => f64::from(n),
+        }
+    }
+
+    /// Returns the keys of the workload.
+    pub fn key_space(&self) -> KeySpace {
+        match self.addresses {
+            true => KeySpace::addresses(),
+            false => KeySpace::scrambled(self.seed),
+        }
+    }
+
+    /// Returns the throughput that the simulated RNICs allow for `demand`, or `None` in another world.
+    pub fn bound(&self, demand: &MixDemand) -> Option<Bound> {
+        let Fabric::Sim(model) = &self.fabric else {
+            return None;
+        };
+        let threads = self.clients.div_ceil(u32::from(self.compute_nodes.max(1)));
+        let bed = Testbed {
+            compute_nodes: self.compute_nodes,
+            memory_nodes: self.memory_nodes,
+            colocated: self.colocated,
+            threads: u16::try_from(threads).unwrap_or(u16::MAX),
+        };
+        Some(model.bound(demand, &bed))
+    }
+
+    /// Returns the number of operations in the warm-up.
+    pub(crate) fn warm_up(&self) -> u64 {
+        if self.steady { self.ops / 4 } else { 0 }
+    }
+
+    /// Returns the operations of every client; `mix` is the setting's own, or a part of it.
+    pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
+        // In a steady run a client may do far more than its share, because locks are unfair.
+        let ops = if self.steady { u64::MAX / 2 } else { self.ops };
+        if let Some(trace) = &self.trace {
+            return Plan::of_trace(trace.clone(), self.endpoints(), ops);
+        }
+        Workload::new(mix, self.keys, ops)
+            .distribution(self.distribution)
+            .ranks(self.ranks.max(self.keys).max(1))
+            .scan_length(self.scan_length)
+            .clients(self.endpoints())
+            .seed(self.seed)
+            .plan()
+    }
+
+    /// Returns a generous estimate of the bytes of entries and nodes, over all memory nodes: `per_entry` for each key
+    /// that is loaded or inserted.
+    pub(crate) fn entry_bytes(&self, per_entry: u64) -> u64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count"
+        )]
+        let inserts = (self.ops as f64 * self.share(OpKind::Insert)) as u64;
+        self.keys.saturating_add(inserts).saturating_mul(per_entry)
+    }
+}
+
+/// A world to measure in.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Fabric {
+    /// In-process memory and real threads.
+    Loopback,
+    /// A simulated testbed of this model.
+    Sim(Box<CostModel>),
+    /// Real queue pairs; needs the feature `ib`.
+    Ib(Box<ClusterRun>),
+}
+
+impl Fabric {
+    /// Returns its name, as rows show it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Loopback => "loopback".to_owned(),
+            Self::Ib(cluster) => format!("ib:{}", cluster.path.display()),
+            Self::Sim(model) => format!("sim:{}", model.name.trim_start_matches("model ")),
+        }
+    }
+
+    /// Returns whether time is a model's.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self, Self::Sim(_))
+    }
+}
+
+impl FromStr for Fabric {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.split_once(':') {
+            None if s == "loopback" => Ok(Self::Loopback),
+            Some(("sim", name)) => preset(name).map(|m| Self::Sim(Box::new(m))),
+            Some(("ib", path)) => ClusterRun::read(path).map(|run| Self::Ib(Box::new(run))),
+            _ => Err(format!(
+                "no fabric {s:?}; there are loopback, sim:cx5-ib, sim:cx6-roce and ib:FILE"
+            )),
+        }
+    }
+}
+
+/// Parses a count with an optional k, M or G (powers of ten), in either case.
+///
+/// # Errors
+/// Returns a message with examples.
+pub fn count(s: &str) -> Result<u64, String> {
+    let (digits, unit) = match s.as_bytes().last().map(u8::to_ascii_lowercase) {
+        Some(b'k') => (&s[..s.len() - 1], 1_000),
+        Some(b'm') => (&s[..s.len() - 1], 1_000_000),
+        Some(b'g') => (&s[..s.len() - 1], 1_000_000_000),
+        _ => (s, 1),
+    };
+    let wrong = || format!("{s:?} is no count (such as 200000, 200k, 1M, 1G)");
+    digits
+        .replace('_', "")
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .ok_or_else(wrong)
+}
+
+/// Returns the simulator's model with this name.
+///
+/// # Errors
+/// Returns a message that lists the names.
+pub fn preset(name: &str) -> Result<CostModel, String> {
+    match name {
+        "cx5-ib" => Ok(CostModel::cx5_ib()),
+        "cx6-roce" => Ok(CostModel::cx6_roce()),
+        _ => Err(format!("no preset {name:?}; there are cx5-ib and cx6-roce")),
+    }
+}
+
+/// The operations that clients of a compute node share: `off`, `reads`, `writes` or `on`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sharing(pub Rdwc);
+
+impl Sharing {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match (self.0.delegate, self.0.combine) {
+            (false, false) => "off",
+            (true, false) => "reads",
+            (false, true) => "writes",
+            (true, true) => "on",
+        }
+    }
+}
+
+impl FromStr for Sharing {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let named = all.into_iter().map(|(delegate, combine)| {
+            Self(Rdwc {
+                delegate,
+                combine,
+                ..Rdwc::OFF
+            })
+        });
+        let mut named = named.filter(|sharing| sharing.name() == s);
+        named
+            .next()
+            .ok_or_else(|| format!("no sharing {s:?}; there are off, reads, writes and on"))
+    }
+}
+
+/// Parameters that only some indexes know, by name. An index lists its own when it is registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Knobs(BTreeMap<String, u64>);
+
+impl Knobs {
+    /// Returns the value of a knob, if it was set.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// Sets a knob.
+    pub fn set(&mut self, name: &str, value: u64) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    /// Returns the names of the knobs that were set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// Writes ` name=value` for each knob.
+impl fmt::Display for Knobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_units_in_either_case() {
+        assert_eq!(count("1_500k"), Ok(1_500_000));
+        assert_eq!(count("500K"), Ok(500_000));
+        assert_eq!((count("1G"), count("2m")), (Ok(1_000_000_000), Ok(2_000_000)));
+        assert!(count("M").is_err() && count("x").is_err() && count("").is_err());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_a_list() {
+        assert!("both".parse::<Sharing>().unwrap_err().contains("writes"));
+        assert_eq!("on".parse::<Sharing>().map(|s| s.0), Ok(Rdwc::ON));
+        assert!("sim:cx7".parse::<Fabric>().unwrap_err().contains("cx6-roce"));
+        assert!(
+            "ib:/no/such/file"
+                .parse::<Fabric>()
+                .unwrap_err()
+                .contains("/no/such/file")
+        );
+        assert!("ib".parse::<Fabric>().unwrap_err().contains("loopback"));
+    }
+}

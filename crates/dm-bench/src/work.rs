@@ -1,0 +1,222 @@
+//! The work of one client: draws operations, runs them, checks every value.
+
+use std::cell::RefCell;
+
+use dm_index::{Applied, IndexError, RangeIndex, Scan};
+use dm_verbs::{Counters, Env};
+use dm_workload::{KeySpace, Op, OpKind, OpStream, Values};
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+
+use crate::BenchKey;
+use crate::measured::{Steady, WriteCosts};
+
+impl WriteCosts {
+    fn note(&mut self, cost: Counters) {
+        self.count += 1;
+        record(&mut self.round_trips, cost.round_trips);
+        if cost.splits > 0 {
+            self.splits += 1;
+            return;
+        }
+        // An entry, and an unlock unless the lock was handed over or released by an atomic.
+        let unlock = if cost.writes > 1 { 8 } else { 0 };
+        record(&mut self.bytes, cost.bytes_written.saturating_sub(unlock));
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    // Three significant digits; the histogram grows as far as needed.
+    Histogram::new(3).expect("3 digits are in range")
+}
+
+fn record(histogram: &mut Histogram<u64>, value: u64) {
+    histogram
+        .record(value)
+        .expect("an auto-resizing histogram takes any value");
+}
+
+/// The combined results of one thread's clients.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) ops: u64,
+    pub(crate) wrong: u64,
+    pub(crate) inserted: u64,
+    pub(crate) failed: Option<IndexError>,
+    /// The end of the last operation, in the world's time.
+    pub(crate) ended: u64,
+    /// The first operations, this many, belong to the warm-up: they are checked, but not counted.
+    pub(crate) warm_up: u64,
+    /// Operations that end before this time belong to the warm-up too, in the world's time.
+    pub(crate) warm_until: u64,
+    pub(crate) steady: Steady,
+    pub(crate) writes: WriteCosts,
+}
+
+impl Tally {
+    pub(crate) fn new(warm_up: u64) -> Self {
+        Self {
+            latency: histogram(),
+            ops: 0,
+            wrong: 0,
+            inserted: 0,
+            failed: None,
+            ended: 0,
+            warm_up,
+            warm_until: 0,
+            steady: Steady::default(),
+            writes: WriteCosts {
+                round_trips: histogram(),
+                bytes: histogram(),
+                count: 0,
+                splits: 0,
+            },
+        }
+    }
+
+    /// Records an operation that ended at `ended`.
+    fn note(&mut self, kind: OpKind, began: u64, ended: u64, cost: Counters) {
+        self.ops += 1;
+        self.inserted += u64::from(kind == OpKind::Insert);
+        self.ended = self.ended.max(ended);
+        if self.ops <= self.warm_up || ended < self.warm_until {
+            self.steady.from = ended;
+            return;
+        }
+        record(&mut self.latency, ended - began);
+        if !matches!(kind, OpKind::Get | OpKind::Scan) {
+            self.writes.note(cost);
+        }
+        if self.steady.until == 0 {
+            self.steady.ops += 1;
+            self.steady.scans += u64::from(kind == OpKind::Scan);
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let into = &mut self.writes;
+        for (sum, more) in [
+            (&mut self.latency, &other.latency),
+            (&mut into.round_trips, &other.writes.round_trips),
+            (&mut into.bytes, &other.writes.bytes),
+        ] {
+            sum.add(more).expect("an auto-resizing histogram takes any value");
+        }
+        into.count += other.writes.count;
+        into.splits += other.writes.splits;
+        self.ops += other.ops;
+        self.wrong += other.wrong;
+        self.inserted += other.inserted;
+        self.failed = self.failed.or(other.failed);
+        self.ended = self.ended.max(other.ended);
+    }
+}
+
+/// The state of one client.
+pub(crate) struct Worker<'a, E, I> {
+    pub(crate) env: &'a E,
+    pub(crate) index: I,
+    pub(crate) keys: KeySpace,
+    pub(crate) values: Values,
+    /// Keys below this index are loaded, and mixes without removes never remove them.
+    pub(crate) loaded: u64,
+    pub(crate) removes: bool,
+    pub(crate) progress: &'a ProgressBar,
+}
+
+/// Buffers of a worker, allocated once.
+struct Buffers<K> {
+    read: Vec<u8>,
+    write: Vec<u8>,
+    scan: Scan<K>,
+    key: Vec<u8>,
+}
+
+impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
+    /// Works until the stream ends, an operation fails, or `more` returns false for the world's time.
+    pub(crate) async fn run(&mut self, stream: OpStream, more: impl Fn(u64) -> bool, tally: &RefCell<Tally>) {
+        let mut buffers = Buffers {
+            read: Vec::with_capacity(self.index.value_bytes()),
+            write: vec![0; self.index.value_bytes()],
+            scan: Scan::new(),
+            key: vec![0; K::LEN],
+        };
+        for op in stream {
+            if !more(self.env.now().0) {
+                let steady = &mut tally.borrow_mut().steady;
+                if steady.until == 0 {
+                    steady.until = self.env.now().0;
+                }
+                return;
+            }
+            let (before, began) = (self.env.meter().counters(), self.env.now());
+            let result = self.perform(op, &mut buffers).await;
+            let (cost, ended) = (self.env.meter().counters() - before, self.env.now());
+            let mut tally = tally.borrow_mut();
+            match result {
+                Ok(right) => tally.wrong += u64::from(!right),
+                Err(e) => {
+                    tally.failed = tally.failed.or(Some(e));
+                    return;
+                }
+            }
+            tally.note(op.kind, began.0, ended.0, cost);
+            self.progress.inc(1);
+        }
+    }
+
+    /// Runs an operation and returns whether its answer is right.
+    async fn perform(&mut self, op: Op, b: &mut Buffers<K>) -> Result<bool, IndexError> {
+        let key = K::nth(&self.keys, op.key);
+        key.write_to(&mut b.key);
+        // Without removes, a loaded key is always present.
+        let must_exist = op.key < self.loaded && !self.removes;
+        match op.kind {
+            OpKind::Get => self.read(&key, must_exist, b).await,
+            OpKind::Update => {
+                self.values.fill(&b.key, &mut b.write);
+                Ok(self.index.update(&key, &b.write).await? == Applied::Replaced || !must_exist)
+            }
+            OpKind::Upsert => {
+                self.values.fill(&b.key, &mut b.write);
+                Ok(self.index.upsert(&key, &b.write).await? == Applied::Replaced || !must_exist)
+            }
+            OpKind::Insert => {
+                // Every insert uses a new key.
+                self.values.fill(&b.key, &mut b.write);
+                Ok(self.index.insert(&key, &b.write).await? == Applied::Inserted)
+            }
+            OpKind::Remove => Ok(self.index.remove(&key).await? == Applied::Removed || !must_exist),
+            OpKind::Scan => {
+                self.index.scan(&key, op.scan_len as usize, &mut b.scan).await?;
+                Ok(self.scan_is_right(&key, must_exist, b))
+            }
+            OpKind::ReadModifyWrite => {
+                let right = self.read(&key, must_exist, b).await?;
+                self.values.fill(&b.key, &mut b.write);
+                Ok((self.index.update(&key, &b.write).await? == Applied::Replaced || !must_exist) && right)
+            }
+        }
+    }
+
+    async fn read(&self, key: &K, must_exist: bool, b: &mut Buffers<K>) -> Result<bool, IndexError> {
+        let found = self.index.get(key, &mut b.read).await?;
+        Ok(if found {
+            Values::check(&b.key, &b.read).is_ok()
+        } else {
+            !must_exist
+        })
+    }
+
+    fn scan_is_right(&self, from: &K, must_exist: bool, b: &mut Buffers<K>) -> bool {
+        let mut last = None;
+        let mut right = !must_exist || b.scan.keys().first() == Some(from);
+        for (key, value) in b.scan.iter() {
+            key.write_to(&mut b.key);
+            right &= key >= *from && last.is_none_or(|l| l < key) && Values::check(&b.key, value).is_ok();
+            last = Some(key);
+        }
+        right
+    }
+}

@@ -1,0 +1,217 @@
+//! The runs of an experiment, and their parallel execution.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, IsTerminal};
+use std::num::NonZero;
+// Runs are independent simulations: one thread each, std's own, nothing here is modelled.
+use std::sync::Mutex;
+
+use dm_bench::{Registry, RunError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use super::experiment::{Experiment, ExperimentError, World};
+use super::locks::LockWay;
+use super::metric::Metric;
+use super::setup::Resolved;
+use super::writes::Direction;
+use super::{locks, tree, writes};
+
+/// The amount of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// Seeds 1, 2, ….
+    pub(crate) seeds: u64,
+    /// A sixth of the operations, and a quarter of the virtual time if there is no tree.
+    pub(crate) quick: bool,
+    /// Replaces the file's number of keys.
+    pub(crate) keys: Option<u64>,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) world: World,
+    pub(crate) panel: String,
+    pub(crate) series: String,
+    /// The value of the panel's dial.
+    pub(crate) at: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) setup: Resolved,
+}
+
+/// The result of one run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) metrics: BTreeMap<Metric, f64>,
+    /// Distribution of the round trips of write operations: a count, and the share of operations with at most that
+    /// many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) round_trips: Vec<(u64, f64)>,
+}
+
+/// Figures by metric: the raw data of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) panel: String,
+    pub(crate) series: String,
+    pub(crate) at: Option<f64>,
+    pub(crate) seed: u64,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
+}
+
+/// Checks that a world has this series.
+///
+/// # Errors
+/// Returns a message that names the series.
+pub(crate) fn check_series(registry: &Registry, world: World, series: &str) -> Result<(), String> {
+    match world {
+        World::Tree => registry.series(series).map(drop).map_err(|e| e.to_string()),
+        World::Locks => series.parse::<LockWay>().map(drop),
+        World::Writes => series.parse::<Direction>().map(drop),
+    }
+}
+
+impl Case {
+    /// Returns all runs of an experiment.
+    ///
+    /// # Errors
+    /// Returns [`ExperimentError`] if the setup of a run is incomplete.
+    pub(crate) fn all(experiment: &Experiment, effort: Effort) -> Result<Vec<Self>, ExperimentError> {
+        let mut cases = Vec::new();
+        for panel in &experiment.panels {
+            for at in panel.places() {
+                let mut setup = experiment.resolve(panel, at)?;
+                if effort.quick {
+                    setup.operations /= 6;
+                    // A tree's time is what its queues need to fill, so it is not shortened.
+                    if experiment.world != World::Tree {
+                        setup.window_ns /= 4;
+                    }
+                }
+                if let Some(keys) = effort.keys.filter(|_| setup.keys > 0) {
+                    setup.load(keys);
+                }
+                for series in panel.all_series() {
+                    cases.extend((1..=effort.seeds).map(|seed| Self {
+                        world: experiment.world,
+                        panel: panel.name.clone(),
+                        series: series.clone(),
+                        at,
+                        seed,
+                        setup: setup.clone(),
+                    }));
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    /// Runs the case.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the world cannot be built or an operation fails.
+    pub(crate) fn run(&self, registry: &Registry) -> Result<Figures, RunError> {
+        match self.world {
+            World::Tree => tree::run(registry, &self.series, &self.setup, self.seed),
+            World::Locks => locks::run(&self.series, &self.setup, self.seed),
+            World::Writes => writes::run(&self.series, &self.setup, self.seed),
+        }
+    }
+
+    /// Returns a key that is equal for runs with equal results, in whichever figure they appear.
+    fn key(&self) -> String {
+        format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
+    }
+
+    fn sample(&self, figures: Figures) -> Sample {
+        Sample {
+            panel: self.panel.clone(),
+            series: self.series.clone(),
+            at: self.at,
+            seed: self.seed,
+            figures,
+        }
+    }
+}
+
+/// The runs of this process so far, by key, because figures share points.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
+
+impl Memory {
+    fn get(&self, key: &str) -> Option<Figures> {
+        self.0
+            .lock()
+            .expect("no thread panics while it holds this")
+            .get(key)
+            .cloned()
+    }
+
+    fn put(&self, key: String, figures: Figures) {
+        self.0
+            .lock()
+            .expect("no thread panics while it holds this")
+            .insert(key, figures);
+    }
+}
+
+/// Runs all of `cases`, as many in parallel as there are cores, and returns their results in order.
+///
+/// # Errors
+/// Returns the first case that failed, with its name.
+pub(crate) fn run_all(
+    name: &str,
+    cases: &[Case],
+    registry: &Registry,
+    memory: &Memory,
+) -> io::Result<Vec<Sample>> {
+    let bar = ProgressBar::new(cases.len() as u64);
+    if !io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise} {msg}");
+    bar.set_style(style.expect("a valid template"));
+    bar.set_message(name.to_owned());
+    let next = Mutex::new((0, cases.iter().map(|_| None).collect::<Vec<_>>()));
+    let work = || {
+        loop {
+            let i = {
+                let mut next = next.lock().expect("no thread panics while it holds this");
+                next.0 += 1;
+                next.0 - 1
+            };
+            let Some(case) = cases.get(i) else { return };
+            let key = case.key();
+            let result = match memory.get(&key) {
+                Some(known) => Ok(known),
+                None => case.run(registry),
+            };
+            if let Ok(figures) = &result {
+                memory.put(key, figures.clone());
+            }
+            bar.inc(1);
+            next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(cases.len()) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    let results = next.into_inner().expect("no thread panics while it holds this").1;
+    let outcome = |(case, result): (&Case, Option<Result<Figures, RunError>>)| {
+        let figures = result.expect("every case was run").map_err(|e| {
+            let at = case.at.map(|at| format!(" at {at}")).unwrap_or_default();
+            io::Error::other(format!(
+                "{name} {}, {}{at}, seed {}: {e}",
+                case.panel, case.series, case.seed
+            ))
+        })?;
+        Ok(case.sample(figures))
+    };
+    cases.iter().zip(results).map(outcome).collect()
+}

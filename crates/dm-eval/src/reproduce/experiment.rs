@@ -1,0 +1,485 @@
+//! The content of an experiment file: the testbed, the dial, and the claims of the paper.
+
+use std::fmt;
+
+use dm_bench::Registry;
+use serde::{Deserialize, Serialize};
+
+use super::metric::Metric;
+use super::setup::{Dial, Resolved, Setup};
+
+/// One figure or table of a paper.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Experiment {
+    /// Its name on the command line.
+    pub(crate) name: String,
+    /// The paper.
+    pub(crate) paper: String,
+    /// Its number there.
+    pub(crate) figure: String,
+    pub(crate) title: String,
+    /// The content of the figure, in a sentence or two.
+    pub(crate) about: String,
+    pub(crate) world: World,
+    /// The differences between the run and the paper's.
+    #[serde(default)]
+    pub(crate) differs: Vec<String>,
+    pub(crate) setup: Setup,
+    #[serde(rename = "panel")]
+    pub(crate) panels: Vec<Panel>,
+    #[serde(rename = "claim", default)]
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// The object under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum World {
+    /// A whole tree; series are variants of an index.
+    Tree,
+    /// The lock crate without a tree; series are ways of locking.
+    Locks,
+    /// Only WRITEs; series are directions.
+    Writes,
+}
+
+/// A part of a figure: some series over values of a dial.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Panel {
+    /// `a`, `b`, … in the paper's figure.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// Changes to the experiment's own setup.
+    #[serde(default)]
+    pub(crate) setup: Setup,
+    /// The dial; absent if nothing is varied.
+    pub(crate) over: Option<Over>,
+    pub(crate) series: Vec<String>,
+    /// Series that the paper does not have: they are drawn and listed, but never graded.
+    #[serde(default)]
+    pub(crate) extra: Vec<String>,
+    #[serde(rename = "chart", default)]
+    pub(crate) charts: Vec<Chart>,
+}
+
+/// The dial and its values.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Over {
+    pub(crate) dial: Dial,
+    pub(crate) at: Vec<f64>,
+}
+
+/// One drawing of a panel.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Chart {
+    pub(crate) metric: Metric,
+    #[serde(default)]
+    pub(crate) log: bool,
+    /// Draws the distribution over operations instead of the mean: round trips of a write.
+    #[serde(default)]
+    pub(crate) cdf: bool,
+}
+
+/// One claim of the paper, or one of dmkit beside it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Claim {
+    pub(crate) panel: String,
+    /// The claim in words.
+    pub(crate) what: String,
+    #[serde(default)]
+    pub(crate) kind: Kind,
+    #[serde(default)]
+    pub(crate) sense: Sense,
+    pub(crate) metric: Metric,
+    /// The series of the claim; empty with `rising`.
+    #[serde(default)]
+    pub(crate) of: String,
+    /// The series by which it is divided, if any.
+    pub(crate) over: Option<String>,
+    /// Replaces `of`: each of these series must be at least as good as the previous one; the value is the
+    /// smallest step.
+    #[serde(default)]
+    pub(crate) rising: Vec<String>,
+    /// The place on the panel's dial; may be absent if there is only one place.
+    pub(crate) at: Option<At>,
+    /// The place of the divisor, if it differs.
+    pub(crate) over_at: Option<At>,
+    /// The divisor's panel, if it differs: a paper's grids need not be the same for all.
+    pub(crate) over_panel: Option<String>,
+    /// The paper's figure.
+    pub(crate) paper: Option<f64>,
+    /// The result of an experimental model with these parameters and without a tree. dmkit's tree stays
+    /// within 25 % of it.
+    pub(crate) foretold: Option<f64>,
+    /// Fitted constants for which this very figure was used: then it is a fit, and no evidence.
+    #[serde(default)]
+    pub(crate) fitted: Vec<String>,
+    /// The place in the paper.
+    pub(crate) source: Option<String>,
+    /// The reason why the model misses the figure, if it does.
+    pub(crate) reason: Option<String>,
+    /// The reason why it cannot be run at all.
+    pub(crate) skip: Option<String>,
+}
+
+/// The strictness with which a claim can be graded on a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// The paper's text or a table gives the number.
+    #[default]
+    Graded,
+    /// The paper gives an order or a trend.
+    Order,
+    /// The number can only be read off a plot: it is shown, but never graded.
+    Plot,
+    /// A row of dmkit alone, beside the paper's: it is shown, but never graded.
+    Extra,
+}
+
+/// The deviations that count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sense {
+    /// Both directions.
+    #[default]
+    About,
+    /// Only falling short.
+    AtLeast,
+}
+
+/// The place on a dial at which a value is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum At {
+    Value(f64),
+    Named(Place),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// Each series at its own best.
+    Peak,
+    /// The greatest quotient along the dial.
+    Most,
+    /// The smallest growth of the quotient from one value to the next.
+    Rising,
+}
+
+/// The errors of an experiment file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ExperimentError {
+    /// The file does not have the form of an experiment.
+    Form { file: String, why: String },
+    /// The content is inconsistent.
+    Content { name: String, why: String },
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form { file, why } => write!(f, "experiment file {file}: {why}"),
+            Self::Content { name, why } => write!(f, "experiment {name}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+/// The experiments of this program, in the papers' order.
+const FILES: [(&str, &str); 19] = [
+    (
+        "sherman-table-1.toml",
+        include_str!("../../experiments/sherman-table-1.toml"),
+    ),
+    ("sherman-2.toml", include_str!("../../experiments/sherman-2.toml")),
+    ("sherman-3.toml", include_str!("../../experiments/sherman-3.toml")),
+    (
+        "sherman-10.toml",
+        include_str!("../../experiments/sherman-10.toml"),
+    ),
+    (
+        "sherman-11.toml",
+        include_str!("../../experiments/sherman-11.toml"),
+    ),
+    (
+        "sherman-12.toml",
+        include_str!("../../experiments/sherman-12.toml"),
+    ),
+    (
+        "sherman-13.toml",
+        include_str!("../../experiments/sherman-13.toml"),
+    ),
+    (
+        "sherman-14.toml",
+        include_str!("../../experiments/sherman-14.toml"),
+    ),
+    (
+        "sherman-15.toml",
+        include_str!("../../experiments/sherman-15.toml"),
+    ),
+    (
+        "sherman-16.toml",
+        include_str!("../../experiments/sherman-16.toml"),
+    ),
+    ("smart-14.toml", include_str!("../../experiments/smart-14.toml")),
+    ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
+    ("chime-12.toml", include_str!("../../experiments/chime-12.toml")),
+    ("chime-15.toml", include_str!("../../experiments/chime-15.toml")),
+    ("dolphin-6.toml", include_str!("../../experiments/dolphin-6.toml")),
+    ("dolphin-7.toml", include_str!("../../experiments/dolphin-7.toml")),
+    ("dolphin-8.toml", include_str!("../../experiments/dolphin-8.toml")),
+    ("dolphin-9.toml", include_str!("../../experiments/dolphin-9.toml")),
+    (
+        "dolphin-table-2.toml",
+        include_str!("../../experiments/dolphin-table-2.toml"),
+    ),
+];
+
+/// Returns all embedded experiments.
+///
+/// # Errors
+/// Returns [`ExperimentError`] for the first file that is not an experiment.
+pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
+    FILES.iter().map(|(file, text)| parse(file, text)).collect()
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// Returns [`ExperimentError`], which names the file or the experiment.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
+    let experiment: Experiment = toml::from_str(text).map_err(|e| ExperimentError::Form {
+        file: file.to_owned(),
+        why: e.to_string(),
+    })?;
+    experiment.check()?;
+    Ok(experiment)
+}
+
+impl Experiment {
+    /// Returns the experiment with the panels that `keep` selects, and the claims that need no other panel.
+    pub(crate) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
+        let mut part = self.clone();
+        part.panels.retain(|panel| keep(&panel.name));
+        part.claims
+            .retain(|claim| keep(&claim.panel) && claim.over_panel.as_deref().is_none_or(&keep));
+        part
+    }
+
+    pub(crate) fn panel(&self, name: &str) -> Option<&Panel> {
+        self.panels.iter().find(|panel| panel.name == name)
+    }
+
+    /// Returns the setup of a panel at a value of its dial.
+    ///
+    /// # Errors
+    /// Returns [`ExperimentError::Content`] if something is missing.
+    pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
+        let dial = panel.over.as_ref().map(|over| over.dial);
+        let merged = self.setup.clone().overlaid(&panel.setup);
+        merged
+            .resolve(dial.zip(at))
+            .map_err(|why| self.wrong(format!("panel {}: {why}", panel.name)))
+    }
+
+    fn wrong(&self, why: impl Into<String>) -> ExperimentError {
+        ExperimentError::Content {
+            name: self.name.clone(),
+            why: why.into(),
+        }
+    }
+
+    /// Checks that `registry` has every series.
+    ///
+    /// # Errors
+    /// Returns [`ExperimentError::Content`], which names the series and lists those that there are.
+    pub(crate) fn check_series(&self, registry: &Registry) -> Result<(), ExperimentError> {
+        let mut all = self.panels.iter().flat_map(Panel::all_series);
+        all.try_for_each(|series| {
+            super::cases::check_series(registry, self.world, series).map_err(|why| self.wrong(why))
+        })
+    }
+
+    fn check(&self) -> Result<(), ExperimentError> {
+        for panel in &self.panels {
+            if panel.series.is_empty() {
+                return Err(self.wrong(format!("panel {} has no series", panel.name)));
+            }
+            for at in panel.places() {
+                self.resolve(panel, at)?;
+            }
+        }
+        self.claims.iter().try_for_each(|claim| {
+            self.check_claim(claim)
+                .map_err(|why| self.wrong(format!("claim {:?}: {why}", claim.what)))
+        })
+    }
+
+    fn check_claim(&self, claim: &Claim) -> Result<(), String> {
+        let panel = self.panel(&claim.panel).ok_or("no such panel")?;
+        let other = match &claim.over_panel {
+            Some(name) => self.panel(name).ok_or("no such panel of the divisor")?,
+            None => panel,
+        };
+        if let Some(series) = claim
+            .over
+            .iter()
+            .find(|over| !other.all_series().any(|s| s == *over))
+        {
+            return Err(format!("panel {} has no series {series:?}", other.name));
+        }
+        let named = claim.rising.iter();
+        for series in named.chain(Some(&claim.of).filter(|_| claim.rising.is_empty())) {
+            if !panel.all_series().any(|s| s == series) {
+                return Err(format!("panel {} has no series {series:?}", panel.name));
+            }
+        }
+        for at in [claim.at, claim.over_at].into_iter().flatten() {
+            if let At::Value(at) = at
+                && claim.skip.is_none()
+                && !panel.places().any(|place| place == Some(at))
+            {
+                return Err(format!("panel {} has no point at {at}", panel.name));
+            }
+        }
+        if claim.at.is_none() && claim.skip.is_none() && panel.places().count() > 1 {
+            return Err("which point of the panel?".to_owned());
+        }
+        match claim.kind {
+            Kind::Graded | Kind::Order if claim.paper.is_none() => {
+                return Err("what does the paper say?".to_owned());
+            }
+            Kind::Graded if claim.source.is_none() => return Err("where does the paper say so?".to_owned()),
+            _ => {}
+        }
+        let unknown = |name: &&String| !super::constants::FITTED.contains(&name.as_str());
+        match claim.fitted.iter().find(unknown) {
+            Some(name) => Err(format!("{name} is no fitted constant")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Panel {
+    pub(crate) fn all_series(&self) -> impl Iterator<Item = &String> {
+        self.series.iter().chain(&self.extra)
+    }
+
+    /// Returns the values of the dial; a single `None` if nothing is varied.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Option<f64>> + use<'_> {
+        let varied = self
+            .over
+            .iter()
+            .flat_map(|over| over.at.iter().copied().map(Some));
+        varied.chain(self.over.is_none().then_some(None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_embedded_file_is_an_experiment_with_a_name_of_its_own() {
+        let all = all().unwrap();
+        let names: HashSet<&str> = all.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names.len(), FILES.len());
+        for ((file, _), experiment) in FILES.iter().zip(&all) {
+            assert_eq!(*file, format!("{}.toml", experiment.name));
+            assert!(!experiment.claims.is_empty(), "{file} claims nothing");
+            assert!(
+                experiment.panels.iter().all(|panel| !panel.charts.is_empty()),
+                "{file} has a panel that is not drawn"
+            );
+        }
+    }
+
+    /// Every graded number of the paper names its place in the paper, and no number without a place is
+    /// graded.
+    #[test]
+    fn every_number_of_a_paper_has_a_kind_and_a_source() {
+        let mut graded = 0;
+        for experiment in all().unwrap() {
+            for claim in &experiment.claims {
+                let what = format!("{}: {}", experiment.name, claim.what);
+                match claim.kind {
+                    Kind::Graded => {
+                        graded += 1;
+                        assert!(claim.paper.is_some_and(|p| p > 0.0), "{what}");
+                        assert!(
+                            claim.source.as_ref().is_some_and(|s| s.contains(['§', 'T'])),
+                            "{what}"
+                        );
+                    }
+                    Kind::Order => assert_eq!(
+                        claim.paper,
+                        Some(1.0),
+                        "{what}: an order is a quotient of at least 1"
+                    ),
+                    Kind::Plot | Kind::Extra => assert!(claim.fitted.is_empty(), "{what}"),
+                }
+            }
+        }
+        assert!(graded >= 50, "{graded} graded numbers");
+    }
+
+    const SMALL: &str = r#"
+        name = "x"
+        paper = "p"
+        figure = "Fig. 1"
+        title = "t"
+        about = "a"
+        world = "locks"
+        [setup]
+        model = "cx5-ib"
+        compute-nodes = 2
+        memory-nodes = 1
+        colocated = false
+        clients = 4
+        skew = 0.99
+        locks = 64
+        window-ms = 1.0
+        [[panel]]
+        name = "a"
+        title = "t"
+        series = ["host"]
+        [[claim]]
+        panel = "a"
+        what = "w"
+        metric = "mops"
+        of = "host"
+        paper = 1.0
+        source = "§1"
+    "#;
+
+    #[test]
+    fn what_does_not_hold_together_is_named() {
+        assert!(parse("x", SMALL).is_ok());
+        for (from, to, why) in [
+            ("model = \"cx5-ib\"", "model = \"cx9\"", "cx9"),
+            ("metric = \"mops\"", "metric = \"flops\"", "flops"),
+            ("of = \"host\"", "of = \"hosts\"", "no series \"hosts\""),
+            ("skew = 0.99", "skwe = 0.99", "skwe"),
+            ("skew = 0.99", "", "skew"),
+            ("paper = 1.0", "", "what does the paper say"),
+            ("source = \"§1\"", "", "where does the paper say so"),
+            (
+                "paper = 1.0",
+                "paper = 1.0\nfitted = [\"wire\"]",
+                "wire is no fitted constant",
+            ),
+        ] {
+            let wrong = parse("x", &SMALL.replace(from, to)).unwrap_err().to_string();
+            assert!(wrong.contains(why), "{from} -> {to}: {wrong}");
+        }
+    }
+}

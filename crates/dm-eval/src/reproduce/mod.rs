@@ -1,0 +1,268 @@
+//! `dmkit reproduce`: a paper's figures on the simulated testbed, beside the paper's own numbers.
+//!
+//! An experiment is a file (`experiments/*.toml`): a testbed, panels of series over a dial, and claims with
+//! the paper's numbers. Running it gives samples (raw, in JSON), outcomes of the claims, and charts, in this
+//! order; each can be made again from the previous one.
+
+mod cases;
+mod chart;
+mod constants;
+mod experiment;
+mod facts;
+mod grade;
+mod locks;
+mod metric;
+mod page;
+mod record;
+mod sensitivity;
+mod setup;
+mod svg;
+mod terminal;
+mod tree;
+mod writes;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use clap::Args;
+use dm_bench::{Output, Registry};
+
+use self::cases::{Case, Effort, Memory};
+use self::experiment::Experiment;
+use self::record::Record;
+
+/// The ending of an experiment file's name.
+const FILE: &str = ".toml";
+
+/// The figures, and the effort.
+#[derive(Debug, Clone, Args)]
+pub struct Reproduce {
+    /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
+    /// (in the form of `crates/dm-eval/experiments`).
+    pub names: Vec<String>,
+    /// List the available figures.
+    #[arg(long)]
+    pub list: bool,
+    /// Run only this panel of each figure; may be given more than once. Results of other panels in the output
+    /// directory stay and are graded too, if they were run in the same way.
+    #[arg(long = "panel", value_name = "PANEL")]
+    pub panels: Vec<String>,
+    /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub seeds: Option<u64>,
+    /// Run a sixth of the operations, for a first look. Verdicts about tail latencies are not reliable then.
+    #[arg(long)]
+    pub quick: bool,
+    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not.
+    #[arg(long, value_parser = dm_bench::count)]
+    pub keys: Option<u64>,
+    /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the
+    /// runs of one seed, about 8 times as long as three seeds without it (sherman-10 takes 10 minutes,
+    /// sherman-16 two).
+    #[arg(long)]
+    pub sensitivity: bool,
+    /// Write a page, index.html, about everything in the output directory.
+    #[arg(long)]
+    pub page: bool,
+}
+
+/// Lists the experiments, or runs those that are named.
+///
+/// # Errors
+/// Returns an error for a file that is not an experiment, a run that fails, or a file that cannot be written.
+pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
+    let all = experiment::all().map_err(io::Error::other)?;
+    if asked.list || (asked.names.is_empty() && !asked.page) {
+        list(&all)?;
+        return Ok(true);
+    }
+    let memory = Memory::default();
+    let chosen = choose(&all, &asked.names)?;
+    let mut outcomes = Vec::new();
+    for experiment in &chosen {
+        let earlier = match asked.panels.is_empty() {
+            true => None,
+            false => Record::read(&output.out, &experiment.name)?,
+        };
+        experiment.check_series(registry).map_err(io::Error::other)?;
+        let record = run(experiment, asked, earlier, registry, &memory)?;
+        let experiment = &record.part(experiment);
+        if output.json {
+            writeln!(
+                io::stdout(),
+                "{}",
+                serde_json::to_string(&record).map_err(io::Error::other)?
+            )?;
+        } else {
+            show(experiment, &record)?;
+        }
+        record.write(&output.out)?;
+        if !output.no_plot {
+            for (name, svg) in chart::all(experiment, &record) {
+                fs::write(output.out.join(format!("{}-{name}.svg", experiment.name)), svg)?;
+            }
+        }
+        outcomes.extend(record.outcomes);
+    }
+    if !chosen.is_empty() && !output.json {
+        writeln!(io::stdout(), "{}", terminal::summary(outcomes.iter()))?;
+        writeln!(io::stdout(), "raw data and charts in {}", output.out.display())?;
+    }
+    if asked.page {
+        write_page(&all, &output.out)?;
+    }
+    Ok(true)
+}
+
+/// Returns the experiments with these names, or from these files.
+fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(all.to_vec());
+    }
+    let find = |name: &String| {
+        if name.ends_with(FILE) {
+            let text = fs::read_to_string(name).map_err(|e| io::Error::other(format!("{name}: {e}")))?;
+            return experiment::parse(name, &text).map_err(io::Error::other);
+        }
+        all.iter().find(|e| e.name == *name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
+            io::Error::other(format!(
+                "no experiment {name:?}; there are all, {}",
+                known.join(", ")
+            ))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn list(all: &[Experiment]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for e in all {
+        writeln!(out, "{:<16} {} {}: {}", e.name, e.paper, e.figure, e.title)?;
+    }
+    writeln!(out, "{:<16} all of them", "all")
+}
+
+/// Runs the selected panels; `earlier` provides the others, if it was run in the same way.
+fn run(
+    experiment: &Experiment,
+    asked: &Reproduce,
+    earlier: Option<Record>,
+    registry: &Registry,
+    memory: &Memory,
+) -> io::Result<Record> {
+    let effort = Effort {
+        seeds: asked.seeds.unwrap_or(if asked.quick { 1 } else { 3 }).max(1),
+        quick: asked.quick,
+        keys: asked.keys,
+    };
+    let wanted = |panel: &str| asked.panels.is_empty() || asked.panels.iter().any(|name| name == panel);
+    if let Some(unknown) = asked.panels.iter().find(|name| experiment.panel(name).is_none()) {
+        let known: Vec<&str> = experiment.panels.iter().map(|p| p.name.as_str()).collect();
+        return Err(io::Error::other(format!(
+            "{} has no panel {unknown:?}, but {}",
+            experiment.name,
+            known.join(", ")
+        )));
+    }
+    let way = command(&experiment.name, asked, &effort);
+    let earlier = earlier.filter(|record| {
+        let rest = record.command.strip_prefix(&way);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL))
+    });
+    let mut samples = Vec::new();
+    let mut seconds = 0.0;
+    if let Some(record) = earlier {
+        seconds = record.seconds;
+        samples.extend(record.samples.into_iter().filter(|s| !wanted(&s.panel)));
+    }
+    let began = Instant::now();
+    let chosen = experiment.only(wanted);
+    let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
+    samples.extend(cases::run_all(&experiment.name, &cases, registry, memory)?);
+    let sensitivity = if asked.sensitivity {
+        sensitivity::study(&chosen, effort.quick, registry, memory)?
+    } else {
+        Vec::new()
+    };
+    let mut record = Record {
+        name: experiment.name.clone(),
+        command: way,
+        seeds: effort.seeds,
+        quick: effort.quick,
+        seconds: seconds + began.elapsed().as_secs_f64(),
+        outcomes: Vec::new(),
+        samples,
+        sensitivity,
+    };
+    let part = record.part(experiment);
+    if part.panels.len() < experiment.panels.len() {
+        for panel in &part.panels {
+            record.command += &format!("{PANEL}{:?}", panel.name);
+        }
+    }
+    record.outcomes = grade::grade(&part, &record.samples);
+    Ok(record)
+}
+
+/// Precedes a panel's name in the command of a record that does not have all panels.
+const PANEL: &str = " --panel ";
+
+/// Returns the command that runs all of an experiment in this way.
+fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
+    let mut command = format!("dmkit reproduce {name}");
+    if effort.quick {
+        command += " --quick";
+    }
+    if let Some(keys) = asked.keys {
+        command += &format!(" --keys {keys}");
+    }
+    if asked.seeds.is_some() {
+        command += &format!(" --seeds {}", effort.seeds);
+    }
+    command
+}
+
+fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{} {}: {}",
+        experiment.paper, experiment.figure, experiment.title
+    )?;
+    writeln!(out, "{}", facts::of(experiment).join("; "))?;
+    writeln!(
+        out,
+        "{}; {} seeds, {:.0} s; a model of the NICs, not a measurement\n",
+        record.command, record.seeds, record.seconds
+    )?;
+    writeln!(out, "{}", terminal::claims(experiment, &record.outcomes))?;
+    if !record.sensitivity.is_empty() {
+        writeln!(out, "{}", terminal::sensitivity(&record.sensitivity))?;
+    }
+    Ok(())
+}
+
+/// Writes the page about all records in `directory`.
+fn write_page(all: &[Experiment], directory: &Path) -> io::Result<()> {
+    let mut records = Vec::new();
+    for experiment in all {
+        if let Some(record) = Record::read(directory, &experiment.name)? {
+            records.push((record.part(experiment), record));
+        }
+    }
+    if records.is_empty() {
+        return Err(io::Error::other(format!(
+            "{} holds no record",
+            directory.display()
+        )));
+    }
+    let path = directory.join("index.html");
+    fs::write(&path, page::page(&records))?;
+    writeln!(io::stdout(), "{} written", path.display())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! From a file to outcomes, with a real if tiny run of each world.
+
+use dm_shipped::shipped;
+
+use super::*;
+
+/// Returns the experiment with this name, with few operations.
+fn small(name: &str) -> Experiment {
+    let all = experiment::all().unwrap();
+    let mut e = all.into_iter().find(|e| e.name == name).unwrap();
+    let panels = e.panels.iter_mut().map(|panel| &mut panel.setup);
+    for setup in panels.chain([&mut e.setup]) {
+        setup.keys = Some(20_000);
+        setup.operations = Some(8_000);
+        setup.window_ms = Some(0.2);
+    }
+    e
+}
+
+/// Returns its first panel.
+fn tiny(name: &str) -> Experiment {
+    let e = small(name);
+    let first = e.panels[0].name.clone();
+    e.only(|panel| panel == first)
+}
+
+fn asked() -> Reproduce {
+    Reproduce {
+        names: Vec::new(),
+        panels: Vec::new(),
+        list: false,
+        seeds: Some(1),
+        quick: false,
+        keys: None,
+        sensitivity: false,
+        page: false,
+    }
+}
+
+#[test]
+fn panels_of_an_experiment_can_be_run_one_by_one() {
+    let mut e = small("smart-14");
+    for panel in &mut e.panels {
+        panel.over.as_mut().unwrap().at.truncate(1);
+        panel.extra.clear();
+    }
+    let only = |panel: &str| Reproduce {
+        panels: vec![panel.to_owned()],
+        ..asked()
+    };
+    let memory = Memory::default();
+    let first = run(&e, &only("C"), None, &shipped(), &memory).unwrap();
+    assert_eq!(first.command, "dmkit reproduce smart-14 --seeds 1 --panel \"C\"");
+    let part = first.part(&e);
+    assert!(part.panels.iter().all(|p| p.name == "C") && part.claims.iter().all(|c| c.panel == "C"));
+    assert_eq!(first.outcomes.len(), part.claims.len());
+
+    let both = run(&e, &only("B"), Some(first.clone()), &shipped(), &memory).unwrap();
+    assert_eq!(both.part(&e).panels.len(), 2);
+    assert!(both.samples.starts_with(&first.samples));
+    let again = run(&e, &only("B"), Some(both.clone()), &shipped(), &memory).unwrap();
+    assert_eq!(
+        again.samples, both.samples,
+        "a panel that is run again takes its own place"
+    );
+    // Run in another way, so none of it is kept.
+    let other = Reproduce {
+        seeds: Some(2),
+        ..only("B")
+    };
+    let other = run(&e, &other, Some(both), &shipped(), &memory).unwrap();
+    assert!(other.samples.iter().all(|s| s.panel == "B"));
+
+    let unknown = run(&e, &only("Z"), None, &shipped(), &memory).unwrap_err();
+    assert!(unknown.to_string().contains("no panel \"Z\""), "{unknown}");
+}
+
+#[test]
+fn a_tree_experiment_runs_from_file_to_page() {
+    let e = tiny("sherman-10");
+    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    assert_eq!(record.samples.len(), e.panels[0].all_series().count());
+    for sample in &record.samples {
+        let figure = |metric| sample.figures.metrics[&metric];
+        assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
+        // A quarter is warm-up, and operations under way when the work ran out (at most one per client) do
+        // not count.
+        let counted = figure(metric::Metric::Operations);
+        assert!((6_000.0 - 176.0..=6_000.0).contains(&counted), "{counted}");
+    }
+    // Sherman beats FG+ by far under skew, even in a small run.
+    let ratio = record.outcomes[0].model.unwrap().mean;
+    assert!(ratio > 2.0, "{ratio}");
+    let text = terminal::claims(&e, &record.outcomes);
+    assert!(
+        text.contains("Sherman against FG+: throughput") && text.contains("24.7×"),
+        "{text}"
+    );
+
+    let directory = std::env::temp_dir().join(format!("dmkit-reproduce-{}", std::process::id()));
+    record.write(&directory).unwrap();
+    let read = Record::read(&directory, &e.name).unwrap().unwrap();
+    assert!(Record::read(&directory, "sherman-0").unwrap().is_none());
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(read == record, "a record comes back as it was");
+    assert!(page::page(&[(e.clone(), read)]).contains("24.7×"));
+}
+
+#[test]
+fn equal_seeds_give_equal_figures_and_others_do_not() {
+    let mut e = tiny("sherman-16");
+    e.panels[0].series = vec!["host".to_owned(), "+handover".to_owned()];
+    let effort = Effort {
+        seeds: 2,
+        quick: false,
+        keys: None,
+    };
+    let figures = || {
+        let cases = Case::all(&e, effort).unwrap();
+        cases::run_all("t", &cases, &shipped(), &Memory::default()).unwrap()
+    };
+    let (one, two) = (figures(), figures());
+    assert!(one == two, "one seed, one run");
+    assert_ne!(one[0].figures, one[1].figures, "seeds 1 and 2 of one series");
+    let handovers = |at: usize| one[at].figures.metrics[&metric::Metric::Handovers];
+    assert!(handovers(0) == 0.0 && handovers(2) > 1.0, "{}", handovers(2));
+}
+
+#[test]
+fn writes_are_bound_by_messages_then_by_the_link() {
+    let mut e = tiny("sherman-3");
+    let over = e.panels[0].over.as_mut().unwrap();
+    over.at = vec![8.0, 1024.0];
+    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    let rate = |at, metric| {
+        let sample = record
+            .samples
+            .iter()
+            .find(|s| s.at == Some(at) && s.series == "inbound");
+        sample.unwrap().figures.metrics[&metric]
+    };
+    assert!(rate(8.0, metric::Metric::Mops) > 50.0);
+    let link = rate(1024.0, metric::Metric::GbytesPerS);
+    assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
+}
+
+/// Half of the threads scan and do nothing else; the figures are about the scans.
+#[test]
+fn scans_and_writes_by_thread() {
+    let mut e = tiny("sherman-12");
+    e.panels[0].setup.mix = Some("range-write".to_owned());
+    e.panels[0].setup.by_thread = Some(true);
+    e.panels[0].over.as_mut().unwrap().at = vec![100.0];
+    e.panels[0].series.truncate(1);
+    e.panels[0].extra.clear();
+    e.claims.clear();
+    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    let figures = &record.samples[0].figures.metrics;
+    let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
+    assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_list() {
+    let all = experiment::all().unwrap();
+    let wrong = choose(&all, &["sherman-99".to_owned()]).unwrap_err().to_string();
+    assert!(wrong.contains("sherman-table-1"), "{wrong}");
+    assert_eq!(choose(&all, &["all".to_owned()]).unwrap().len(), all.len());
+}
+
+#[test]
+fn an_experiment_may_be_a_file_of_ones_own() {
+    let all = experiment::all().unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/chime-12.toml").to_owned();
+    let chosen = choose(&all, &["dolphin-7".to_owned(), file]).unwrap();
+    let names: Vec<&str> = chosen.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["dolphin-7", "chime-12"]);
+    for (name, why) in [
+        ("/no/such/file.toml", "/no/such/file.toml"),
+        ("chime-1", "chime-12"),
+    ] {
+        let refused = choose(&all, &[name.to_owned()]).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn every_series_of_every_experiment_is_in_the_registry() {
+    for experiment in experiment::all().unwrap() {
+        experiment.check_series(&shipped()).unwrap();
+    }
+    let mut e = tiny("sherman-10");
+    e.panels[0].series.push("fg++".to_owned());
+    let wrong = e.check_series(&shipped()).unwrap_err().to_string();
+    assert!(
+        wrong.contains("did you mean \"fg+\"") && wrong.contains("smart -rdwc"),
+        "{wrong}"
+    );
+}

@@ -1,0 +1,109 @@
+//! CHIME, with the steps of its paper.
+
+use chime::{Chime, HopGeometry, Options, Reach, Variant};
+use dm_bench::{
+    BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
+};
+use dm_index::{Key8, Key32};
+
+use crate::{
+    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
+};
+
+pub(crate) fn entry() -> IndexEntry {
+    let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)")
+        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
+        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP);
+    let all = Variant::ALL.iter().fold(entry, |entry, &variant| {
+        let listed = listed(variant.name(), variant.about(), variant, None);
+        entry.variant(match variant {
+            Variant::Default => listed.series("chime default"),
+            Variant::Speculative => listed.series("chime"),
+            _ => listed,
+        })
+    });
+    let more = "CHIME as in its paper, and locks taken in one chain with the READ";
+    all.variant(listed(LOCK_AND_READ_STEP, more, Variant::Speculative, Some(true)))
+}
+
+/// The step after the paper's.
+const LOCK_AND_READ_STEP: &str = "+lock-and-read";
+
+fn listed(name: &str, help: &str, variant: Variant, on: Option<bool>) -> VariantEntry {
+    VariantEntry::new(name, help)
+        .runs(driver::<Key8>(variant, on))
+        .runs(driver::<Key32>(variant, on))
+}
+
+fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
+    let mut options = Options::new(at.value_bytes);
+    // The paper's cache of 100 MB includes the hotspot buffer of 30 MB.
+    options.hotspot_bytes = at.cache_bytes / 10 * 3;
+    options = variant.apply(options);
+    options.cache_bytes = at.cache_bytes - options.hotspot_bytes;
+    options.rdwc = sharing(at, Rdwc::ON);
+    options.lock_and_read = lock_and_read(at, on.unwrap_or(options.lock_and_read));
+    options.cpu = at.cpu();
+    options
+}
+
+fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
+    Driver::new(move |at| Ok(options(variant, on, at))).demand(move |tree: &Chime<K>, at, counters, ops| {
+        demand(&options(variant, on, at), tree.geometry(), at, counters, ops)
+    })
+}
+
+/// Returns the demand of one operation of the mix on a tree over hopscotch leaves, without contention: a
+/// neighbourhood to read, or an entry at a known place. A neighbourhood that wraps takes two READs or,
+/// behind a lock, the whole leaf. Operations that clients share cost nothing. Work that the tree's shape
+/// requires, hops and splits, costs the whole leaves read and written for it, and the lock of each
+/// split's parent: `counters` has all of it, over `ops` operations.
+fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
+    let counted = |n: u64| n as f64 / ops.max(1) as f64;
+    let mix = Ops::of(at, counters, ops);
+    let splits = counted(counters.splits);
+    let alone = counted(counters.speculations);
+    let alone_right = counted(counters.speculations - counters.wrong_speculations);
+    let writes = mix.inserts + mix.changes;
+    let scan_leaves = mix.scan_keys / (leaf.span() as f64 * at.fill.mean()) + 1.0;
+    let homes = leaf.span() as f64;
+    let reaches: Vec<_> = (0..leaf.span()).map(|home| leaf.reach(home)).collect();
+    let wrapped = reaches.iter().filter(|reach| reach.second.is_some()).count() as f64 / homes;
+    let near = reaches.iter().map(Reach::bytes).sum::<usize>() as f64 / homes;
+    let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
+    let near_writes = if leaf.is_in_line() {
+        writes * (1.0 - wrapped)
+    } else {
+        0.0
+    };
+    let whole = mix.scans * scan_leaves + writes - near_writes;
+    let gets_near = (mix.gets - alone_right).max(0.0);
+    let entry = (at.key_bytes + at.value_bytes + 1) as f64;
+    let node = leaf.node_bytes() as f64;
+    let known = (gets_near + near_writes) * near + alone * entry + whole * node;
+    let edits = mix.changes * at.value_bytes as f64 + mix.inserts * entry + (writes + splits) * 8.0;
+    // Only inserts hop and split.
+    let moved = |bytes: u64, known: f64| match mix.inserts > 0.0 {
+        true => ((counted(bytes) - known) / node).max(0.0),
+        false => 0.0,
+    };
+    let moved_reads = moved(counters.bytes_read, known);
+    let moved_writes = moved(counters.bytes_written, edits);
+    let verbs = vec![
+        Demand::new(VerbKind::Read, entry, alone),
+        Demand::new(VerbKind::Read, near, gets_near * (1.0 - wrapped) + near_writes).unaligned(),
+        Demand::new(VerbKind::Read, near / 2.0, gets_near * wrapped * 2.0).unaligned(),
+        Demand::new(VerbKind::Read, node, whole + moved_reads),
+        Demand::new(VerbKind::Write, node, moved_writes),
+        lock(Demand::new(VerbKind::Cas, 8.0, writes + splits)),
+        Demand::new(VerbKind::Write, at.value_bytes as f64, mix.changes),
+        Demand::new(VerbKind::Write, entry, mix.inserts),
+        lock(Demand::new(VerbKind::Write, 8.0, writes + splits)),
+    ];
+    let trips = if options.lock_and_read { 2.0 } else { 3.0 };
+    MixDemand {
+        verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
+        chains: mix.gets + writes * trips + mix.scans * scan_leaves,
+        cpu_ns: cpu_ns(at) * (mix.gets + writes + mix.scans),
+    }
+}

@@ -1,0 +1,102 @@
+//! SMART.
+
+use dm_bench::{
+    BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
+};
+use dm_index::{Key8, Key32};
+use smart::{Options, Smart};
+
+use crate::{
+    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
+};
+
+pub(crate) fn entry() -> IndexEntry {
+    let listed = |name, help, on, shared| {
+        VariantEntry::new(name, help)
+            .runs(driver::<Key8>(on, shared))
+            .runs(driver::<Key32>(on, shared))
+    };
+    let all = "every technique, and a leaf's lock taken in one chain with the READ";
+    let waits = "as in the paper: a leaf's lock is awaited before the READ (Figs. 11 to 15)";
+    let alone = "the same without read delegation and write combining (Figs. 13, 14)";
+    IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
+        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
+        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP)
+        .variant(listed(IndexEntry::DEFAULT, all, true, Rdwc::ON).series("smart +lock-and-read"))
+        .variant(listed("paper-rtt", waits, false, Rdwc::ON).series("smart"))
+        .variant(listed("-rdwc", alone, false, Rdwc::OFF))
+}
+
+fn options(on: bool, shared: Rdwc, at: &Setting) -> Options {
+    let mut options = Options::new(at.value_bytes);
+    options.cache_bytes = at.cache_bytes;
+    options.rdwc = sharing(at, shared);
+    options.lock_and_read = lock_and_read(at, on);
+    options.cpu = at.cpu();
+    options
+}
+
+fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
+    Driver::new(move |at| Ok(options(on, shared, at)))
+        // A leaf in whole lines, and nodes of all sizes that were outgrown.
+        .entry_bytes(|at| ((at.key_bytes + at.value_bytes + 8) as u64).next_multiple_of(64) * 4)
+        .demand(move |_: &Smart<K>, at, counters, ops| demand(&options(on, shared, at), at, counters, ops))
+}
+
+/// Returns the demand of one operation of the mix on a radix tree whose inner nodes are cached, without
+/// contention: a leaf to read, a lock and two WRITEs to update, a leaf and a slot to insert. Operations
+/// that clients share cost nothing. Work that the tree's shape requires (leaves or headers to split,
+/// nodes to renew, nodes that do not fit in the cache) costs what it costs once: `counters` has both,
+/// over `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left
+/// out.
+fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
+    let counted = |n: u64| n as f64 / ops.max(1) as f64;
+    let mix = Ops::of(at, counters, ops);
+    let (splits, misses) = (counted(counters.splits), counted(counters.cache_misses));
+    let (renewals, frozen) = (counted(counters.renewals), counted(counters.renewed_words));
+    let each = |all: f64, of: f64| if of > 0.0 { all / of } else { 0.0 };
+    let leaf = (at.key_bytes + at.value_bytes) as f64 + 24.0;
+    let block = (leaf + 8.0) / 64.0;
+    let leaves = mix.gets + mix.changes + splits + mix.scans * mix.scan_keys;
+    let node = each(
+        counted(counters.bytes_read) - leaf * leaves,
+        counted(counters.reads) - leaves,
+    );
+    let verbs = vec![
+        Demand::new(
+            VerbKind::Read,
+            leaf,
+            mix.gets + mix.changes + mix.scans * mix.scan_keys,
+        ),
+        Demand::new(VerbKind::Cas, 8.0, mix.changes + mix.inserts),
+        Demand::new(VerbKind::Write, at.value_bytes as f64 + 8.0, mix.changes),
+        Demand::new(VerbKind::Write, 8.0, mix.changes),
+        Demand::new(VerbKind::Write, block.ceil() * 64.0, mix.inserts),
+        // A split: the leaf in the way, a new node, and the link depth unless it is large enough.
+        Demand::new(VerbKind::Read, leaf, splits),
+        Demand::new(VerbKind::Write, 64.0, splits),
+        Demand::new(VerbKind::Faa, 8.0, counted(counters.faa)),
+        // A miss: a node of the average size of those that were read.
+        Demand::new(VerbKind::Read, node.max(64.0), misses),
+        // A renewal: the node is read, each of its words frozen, a copy written, and the slot above
+        // swapped.
+        Demand::new(
+            VerbKind::Read,
+            each(16.0 * renewals + 8.0 * frozen, renewals),
+            renewals,
+        ),
+        Demand::new(VerbKind::Cas, 8.0, frozen + renewals),
+        Demand::new(
+            VerbKind::Write,
+            each(counted(counters.renewed_bytes), renewals),
+            renewals,
+        ),
+    ];
+    let trips = if options.lock_and_read { 2.0 } else { 3.0 };
+    let worked = mix.gets + mix.changes + mix.inserts + mix.scans;
+    MixDemand {
+        verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
+        chains: mix.gets + mix.changes * trips + mix.inserts + mix.scans + splits + misses + renewals * 3.0,
+        cpu_ns: cpu_ns(at) * worked,
+    }
+}
