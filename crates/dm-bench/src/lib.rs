@@ -52,3 +52,7 @@ pub use dm_index::{CpuCost, Fill};
 pub use dm_sim::{Bound, CostModel, Demand, MixDemand, VerbKind};
 pub use dm_verbs::Counters;
 pub use dm_workload::{Distribution, Mix, OpKind, ScanLength};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -11,3 +11,7 @@
 
 pub mod explore;
 pub mod reproduce;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

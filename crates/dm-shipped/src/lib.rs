@@ -82,3 +82,7 @@ fn cpu_ns(at: &Setting) -> f64 {
     let cpu = at.cpu();
     (cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0) as f64
 }
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

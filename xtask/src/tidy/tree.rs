@@ -77,8 +77,11 @@ pub(super) fn package(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Returns whether this is a source file of a library, and not of tests or of the command.
+/// Crates that run whole programs on the machine's own threads and clock: the command, its harness and its studies.
+const PROGRAMS: [&str; 3] = ["dmkit", "dm-bench", "dm-eval"];
+
+/// Returns whether this is a source file of a library that index code may use, and not of tests or of a program.
 pub(super) fn is_library(path: &str) -> bool {
     let tests = path.ends_with("/tests.rs") || path.contains("/tests/");
-    path.starts_with("crates/") && path.contains("/src/") && !tests && package(path) != "dmkit"
+    path.starts_with("crates/") && path.contains("/src/") && !tests && !PROGRAMS.contains(&package(path))
 }

@@ -37,7 +37,7 @@ use self::record::Record;
 const FILE: &str = ".toml";
 
 /// The figures, and the effort.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Reproduce {
     /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
     /// (in the form of `crates/dm-eval/experiments`).
