@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::report::{Curves, Row, read_json_lines, table, write_csv, write_json_lines};
+use crate::report::{Curves, Row, read_json_lines, sentences, table, write_csv, write_json_lines};
 use crate::{Measured, Point, RunError};
 
 /// The destination of results.
@@ -125,28 +125,12 @@ fn name(point: &Point) -> String {
     )
 }
 
-/// Compares the peaks, and names each run that read a wrong value.
+/// Says what each panel shows, and how many values were checked.
 fn summary(rows: &[Row]) -> String {
-    let mut text = String::new();
-    let mut mixes: Vec<&str> = rows.iter().map(|r| r.workload.as_str()).collect();
-    mixes.dedup();
-    for mix in mixes {
-        let mut peaks: Vec<(String, f64)> = Vec::new();
-        for row in rows.iter().filter(|r| r.workload == mix) {
-            match peaks.iter_mut().find(|(series, _)| *series == row.series()) {
-                Some((_, peak)) => *peak = peak.max(row.mops),
-                None => peaks.push((row.series(), row.mops)),
-            }
-        }
-        let peaks: Vec<String> = peaks
-            .iter()
-            .map(|(series, peak)| format!("{series} {peak:.1}"))
-            .collect();
-        text += &format!("{mix}: peak over the client counts, Mops: {}\n", peaks.join(", "));
-    }
     let wrong: u64 = rows.iter().map(|r| r.wrong_values).sum();
     let checked: u64 = rows.iter().map(|r| r.ops).sum();
-    text + &format!("{checked} operations, every value read was checked: {wrong} wrong")
+    let told = sentences(rows).join("\n");
+    format!("{told}\n{checked} operations, every value read was checked: {wrong} wrong")
 }
 
 fn write_files(title: &str, rows: &[Row], output: &Output) -> io::Result<String> {

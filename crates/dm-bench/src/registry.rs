@@ -38,6 +38,8 @@ pub struct Point {
     pub index: String,
     /// The variant's name.
     pub variant: String,
+    /// The panel of a figure to which it belongs, if that is not its workload's.
+    pub panel: String,
     /// Everything else.
     pub setting: Setting,
     pub(crate) driver: Arc<dyn Drive>,
@@ -376,6 +378,7 @@ impl VariantEntry {
         Ok(Point {
             index: index.to_owned(),
             variant: self.name.clone(),
+            panel: String::new(),
             setting,
             driver,
         })
@@ -388,6 +391,7 @@ impl Point {
         Self {
             index: name.to_owned(),
             variant: IndexEntry::DEFAULT.to_owned(),
+            panel: String::new(),
             setting,
             driver: Arc::new(driver),
         }

@@ -7,12 +7,14 @@ mod latencies;
 mod merge;
 mod plot;
 mod row;
+mod summary;
 mod table;
 
 pub(crate) use latencies::Latencies;
 pub use merge::merge;
 pub use plot::{Curves, PlotError};
 pub use row::{Row, RowError, read_json_lines, write_csv, write_json_lines};
+pub use summary::sentences;
 pub use table::table;
 
 #[cfg(test)]

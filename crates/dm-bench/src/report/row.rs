@@ -17,6 +17,9 @@ pub struct Row {
     pub variant: String,
     /// The mix.
     pub workload: String,
+    /// The panel of a figure to which it belongs, if that is not its workload's.
+    #[serde(default)]
+    pub panel: String,
     /// The distribution of keys, with the number of ranks if that differs from the number of keys.
     pub distribution: String,
     /// The world and its preset.
@@ -110,6 +113,7 @@ impl Row {
             index: point.index.clone(),
             variant: point.techniques(),
             workload: at.mix.to_string(),
+            panel: point.panel.clone(),
             distribution: match at.trace {
                 Some(_) => "trace".to_owned(),
                 None => format!("{}{ranks}", at.distribution),
@@ -151,6 +155,15 @@ impl Row {
             self.index.clone()
         } else {
             format!("{} ({})", self.index, self.variant)
+        }
+    }
+
+    /// Returns the panel to which it belongs: its own, or its workload's.
+    pub fn panel_title(&self) -> &str {
+        if self.panel.is_empty() {
+            &self.workload
+        } else {
+            &self.panel
         }
     }
 

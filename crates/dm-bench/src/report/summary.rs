@@ -1,0 +1,133 @@
+//! What the rows of a run say, in sentences: who leads in each panel, by how much, and which resource binds.
+
+use super::Row;
+
+/// Beyond this share of the bound, the resource that sets it is said to bind.
+const BINDS: f64 = 0.7;
+
+/// Returns one sentence for each panel, in the order of the rows.
+pub fn sentences(rows: &[Row]) -> Vec<String> {
+    panels(rows)
+        .into_iter()
+        .filter_map(|(title, rows)| sentence(title, &rows))
+        .collect()
+}
+
+/// Returns the rows of each panel, in the order in which panels first appear. A row without a panel of its own belongs to
+/// its workload's.
+pub(super) fn panels(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
+    let mut panels: Vec<(&str, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let title = row.panel_title();
+        match panels.iter_mut().find(|(known, _)| *known == title) {
+            Some((_, rows)) => rows.push(row),
+            None => panels.push((title, vec![row])),
+        }
+    }
+    panels
+}
+
+/// Returns the fastest row of each series, the fastest of them first.
+fn peaks<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+    let mut peaks: Vec<&Row> = Vec::new();
+    for row in rows {
+        match peaks.iter_mut().find(|peak| peak.series() == row.series()) {
+            Some(peak) if peak.mops < row.mops => *peak = row,
+            Some(_) => {}
+            None => peaks.push(row),
+        }
+    }
+    peaks.sort_by(|a, b| b.mops.total_cmp(&a.mops));
+    peaks
+}
+
+fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
+    let peaks = peaks(rows);
+    let (first, others) = peaks.split_first()?;
+    let mut text = format!(
+        "{title}: {} reaches {:.2} Mops at {} clients",
+        first.series(),
+        first.mops,
+        first.clients
+    );
+    if let Some(second) = others.first() {
+        let times = first.mops / second.mops.max(f64::MIN_POSITIVE);
+        text += &format!(", {times:.2} times {} ({:.2})", second.series(), second.mops);
+    }
+    if let Some(last) = others.last().filter(|_| others.len() > 1) {
+        let times = first.mops / last.mops.max(f64::MIN_POSITIVE);
+        text += &format!(" and {times:.2} times {} ({:.2})", last.series(), last.mops);
+    }
+    text += &binding(first);
+    Some(text + ".")
+}
+
+/// Says what binds a row.
+fn binding(row: &Row) -> String {
+    let (Some(bound), Some(by)) = (row.bound_mops, &row.bound_by) else {
+        return String::new();
+    };
+    let share = row.mops / bound.max(f64::MIN_POSITIVE);
+    let percent = share * 100.0;
+    if share >= BINDS {
+        format!("; {by} binds it ({percent:.0} % of that bound)")
+    } else {
+        format!("; no resource binds it: it has {percent:.0} % of its bound, {by}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::samples;
+    use super::*;
+
+    #[test]
+    fn each_panel_has_a_sentence_that_its_rows_bear_out() {
+        let rows = samples();
+        let told = sentences(&rows);
+        assert_eq!(told.len(), 3);
+        for (text, workload) in told.iter().zip(["c", "a", "load"]) {
+            let of = |series: &str| {
+                let of = rows
+                    .iter()
+                    .filter(|row| row.workload == workload && row.series() == series);
+                of.map(|row| row.mops).fold(0.0, f64::max)
+            };
+            let (first, second, last) = (of("sherman"), of("sherman (published)"), of("fg+"));
+            let expected = format!(
+                "{workload}: sherman reaches {first:.2} Mops at 512 clients, {:.2} times sherman (published) ({second:.2}) \
+                 and {:.2} times fg+ ({last:.2}); mn rx binds it (95 % of that bound).",
+                first / second,
+                first / last
+            );
+            assert_eq!(*text, expected);
+        }
+    }
+
+    #[test]
+    fn a_bound_far_above_is_said_not_to_bind() {
+        let mut rows = samples();
+        rows.truncate(1);
+        rows[0].bound_mops = Some(rows[0].mops * 4.0);
+        let told = sentences(&rows).remove(0);
+        assert!(
+            told.contains("no resource binds it: it has 25 % of its bound, mn rx"),
+            "{told}"
+        );
+        rows[0].bound_mops = None;
+        assert!(!sentences(&rows)[0].contains("bind"));
+    }
+
+    #[test]
+    fn a_panel_of_its_own_is_apart_from_the_workload() {
+        let mut rows = samples();
+        for row in rows.iter_mut().filter(|row| row.clients == 16) {
+            row.panel = "cache".to_owned();
+        }
+        let titles: Vec<String> = panels(&rows)
+            .into_iter()
+            .map(|(title, _)| title.to_owned())
+            .collect();
+        assert_eq!(titles, ["cache", "c", "a", "load"]);
+    }
+}
