@@ -20,6 +20,7 @@ pub(crate) fn samples() -> Vec<Row> {
                     index: index.to_owned(),
                     variant: variant.to_owned(),
                     workload: workload.to_owned(),
+                    panel: String::new(),
                     distribution: "zipf:0.99 over 60000000".to_owned(),
                     fabric: "sim:cx6-100g".to_owned(),
                     simulated: true,
