@@ -6,12 +6,13 @@ use core::pin::pin;
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
-use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
+use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
 use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
 use crate::ArtOptions;
+use crate::SingleStore;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::presence::{Clearing, Presence, Running, end_operation};

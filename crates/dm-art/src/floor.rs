@@ -1,8 +1,9 @@
 //! Finding the last key at or below another key, by a descent that goes back if its path holds only larger keys.
 
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_verbs::{Control, Verbs};
 
+use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::presence::end_operation;

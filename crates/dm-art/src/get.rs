@@ -1,11 +1,12 @@
 //! Reading one key: from a cached leaf, then by reading nodes.
 
-use dm_index::{IndexError, KeyBytes, Single, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::locate::{From, Link, Place, leaf_proves_absence};
+use crate::{Single, SingleStore};
 
 impl<V, K, L> ArtClient<'_, V, K, L>
 where

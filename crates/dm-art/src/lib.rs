@@ -2,7 +2,7 @@
 //!
 //! The clients of a compute node share an [`Art`]. An [`ArtClient`] is one of them, and is a
 //! [`dm_index::RangeIndex`]. Inner nodes are lock-free: only CAS changes a slot, which is one word. Leaves are a
-//! [`dm_index::SingleStore`] and have their own locks.
+//! [`SingleStore`] and have their own locks.
 //!
 //! ```text
 //!   root (direct, 256 slots)
@@ -48,6 +48,8 @@ mod renew;
 mod scan;
 mod separators;
 mod shrink;
+mod single_store;
+mod singles;
 #[cfg_attr(
     not(feature = "study"),
     expect(unreachable_pub, reason = "public with the feature `study` alone")
@@ -60,8 +62,10 @@ mod write;
 pub use art::{Art, ArtClient};
 pub use options::{ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
+pub use single_store::{Single, SingleStore};
+pub use singles::{SingleOptions, Singles};
 #[cfg(feature = "study")]
-pub use study::ArtFlaws;
+pub use study::{ArtFlaws, SingleFlaws};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

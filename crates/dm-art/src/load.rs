@@ -1,9 +1,10 @@
 //! Bulk load: builds a tree from keys in ascending order, along its right edge.
 
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
+use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::errors::unaddressable;
 

@@ -1,12 +1,13 @@
 //! Finding the place of a key: first in the cache, then by reading nodes.
 
 use dm_cache::{CachedSlot, PrefixImage, Seen};
-use dm_index::{IndexError, KeyBytes, Single, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_layout::{Find, RADIX_HEAD_BYTES, RadixNode, SlotWord};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
+use crate::{Single, SingleStore};
 
 /// The starting point of a search. Each is more reliable than the one before it, and costs more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,12 +8,13 @@ use core::task::{Context, Poll, Waker};
 
 use dm_alloc::{Allocator, Class};
 use dm_cache::Since;
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
 use dm_sync::epoch::{self, Epochs, Seat};
 use dm_verbs::{Control, LocalStep, Old, RemotePtr, Ticket, Verbs, Why};
 
 use crate::Art;
+use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire};
 

@@ -1,10 +1,11 @@
 //! Publishing: new nodes and leaves are written first, then a CAS on a slot makes them part of the tree.
 
 use dm_cache::PrefixImage;
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_layout::{RadixNode, SlotWord};
 use dm_verbs::{Control, LocalStep, RemotePtr, Verbs};
 
+use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
 use crate::locate::Link;
 

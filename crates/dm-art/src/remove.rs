@@ -1,12 +1,13 @@
 //! Removing a key: first from its leaf, then from the slot, then the nodes above that are no longer needed.
 
-use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore};
+use dm_index::{Applied, IndexError, KeyBytes};
 use dm_layout::SlotWord;
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
+use crate::{Single, SingleStore};
 
 impl<'h, V, K, L> ArtClient<'h, V, K, L>
 where

@@ -4,10 +4,11 @@
 //! A renewal has no owner. After each step any client can continue, and all clients arrive at the same result: the
 //! frozen words determine the replacement, and the parent's slot is swapped once.
 
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_layout::{RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, Many, RemotePtr, Ticket, Verbs, Why};
 
+use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
 use crate::block::{Block, node_class, retire};
 use crate::errors::{corrupt, misplaced, unaddressable};

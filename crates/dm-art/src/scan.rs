@@ -1,8 +1,9 @@
 //! Scans: the nodes and leaves on the path are read in key order, in parallel.
 
-use dm_index::{IndexError, KeyBytes, Scan, SingleStore, gather};
+use dm_index::{IndexError, KeyBytes, Scan, gather};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
+use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::walk::{Item, Side, children};

@@ -5,8 +5,7 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, RangeIndex, Restructure, Scan,
-    SingleStore, Split,
+    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, RangeIndex, Restructure, Scan, Split,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -14,7 +13,7 @@ use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::ArtClient;
 use crate::floor::Bound;
-use crate::{Art, ArtOptions};
+use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;

@@ -1,8 +1,9 @@
 //! Merging a leaf of many keys with a neighbour.
 
-use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, Restructure, SingleStore};
+use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, Restructure};
 use dm_verbs::{Control, LocalStep, RemotePtr, Verbs, Why};
 
+use crate::SingleStore;
 use crate::art::ArtClient;
 use crate::floor::Bound;
 use crate::separators::Separators;

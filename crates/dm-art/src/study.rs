@@ -1,6 +1,6 @@
 //! Published flaws and broken twins, which the feature `study` switches on.
 
-use crate::{ArtOptions, SeparatorOptions};
+use crate::{ArtOptions, SeparatorOptions, SingleOptions};
 
 /// Published flaws and broken twins, for study. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,5 +71,25 @@ impl SeparatorOptions {
         #[cfg(not(feature = "study"))]
         let exact = false;
         exact
+    }
+}
+
+/// Published flaws of leaves of one entry. All are off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SingleFlaws {
+    /// T-M2: an update writes back the whole leaf, with the link depth and state that it read before it took the
+    /// lock.
+    pub stale_write_back: bool,
+}
+
+impl SingleOptions {
+    /// Returns the flaws that are switched on: none without the feature `study`.
+    #[inline(always)]
+    pub(crate) fn flaws(&self) -> SingleFlaws {
+        #[cfg(feature = "study")]
+        let flaws = self.flaws;
+        #[cfg(not(feature = "study"))]
+        let flaws = SingleFlaws::default();
+        flaws
     }
 }

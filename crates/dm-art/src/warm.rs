@@ -2,9 +2,10 @@
 //! cache of another compute node.
 
 use dm_cache::PrefixImage;
-use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_index::{IndexError, KeyBytes};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
+use crate::SingleStore;
 use crate::art::{Art, ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
 use crate::locate::{From, node_type};

@@ -1,6 +1,6 @@
 //! Insert, update and upsert share one implementation.
 
-use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
+use dm_index::{Applied, IndexError, KeyBytes, Write};
 use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, NodeId, RemotePtr, Retry, Verbs, Why};
 
@@ -9,6 +9,7 @@ use crate::block::{Block, leaf_class, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
 use crate::publish::{Deeper, Fresh, Published};
+use crate::{Single, SingleStore};
 
 /// The input of a write.
 pub(crate) struct Wanted<'k, K> {

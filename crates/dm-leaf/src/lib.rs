@@ -10,10 +10,6 @@
 //! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
-//! [`Singles`] is a [`dm_index::SingleStore`]: leaves of one entry each (SMART), which are updated in place under a
-//! lock word at their end. A client that writes one field of a leaf writes no other field. A removed leaf stays
-//! removed.
-//!
 //! # Invariants
 //! * **I1** A node's bytes change only under its lock. A WRITE of an entry stays inside one line, or carries an entry
 //!   version in each line. An entry stays in its line, although the line may change its shape
@@ -39,7 +35,6 @@ mod open;
 mod options;
 mod read;
 mod share;
-mod single;
 mod split;
 #[cfg_attr(
     not(feature = "study"),
@@ -51,9 +46,8 @@ mod write;
 pub use nodes::{Bookends, Checksummed, Nodes, PackedLeaves, TwoLevel};
 pub use open::{OpenError, check_world};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, NodeOptions};
-pub use single::{SingleOptions, Singles};
 #[cfg(feature = "study")]
-pub use study::{LeafFlaws, SingleFlaws};
+pub use study::LeafFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -2,13 +2,13 @@
 //! client's choice.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
-use dm_art::{ArtOptions, SeparatorOptions};
+use dm_art::{ArtOptions, SeparatorOptions, SingleOptions};
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{NodeTypes, SplitBias};
-use dm_leaf::{NodeOptions, SingleOptions};
+use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Caps;
 

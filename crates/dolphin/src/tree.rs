@@ -1,12 +1,12 @@
 //! The tree that a compute node's threads share.
 
 use dm_alloc::{Allocator, Descriptor};
-use dm_art::{Art, Separators};
+use dm_art::{Art, Separators, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_index::{Composed, ComposedOptions, Exchange, IndexError};
 use dm_layout::{KeyBytes, Leaf, NodeShape, SingleLeaf};
-use dm_leaf::{Nodes, PackedLeaves, Singles};
+use dm_leaf::{Nodes, PackedLeaves};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 

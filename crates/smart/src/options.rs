@@ -3,12 +3,12 @@
 
 use dm_alloc::ReclaimOptions;
 use dm_art::ArtOptions;
+use dm_art::SingleOptions;
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::NodeTypes;
-use dm_leaf::SingleOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
 

@@ -1,7 +1,7 @@
 //! Published flaws and broken twins, which the feature `study` switches on.
 
 use dm_art::ArtFlaws;
-use dm_leaf::SingleFlaws;
+use dm_art::SingleFlaws;
 
 /// Published flaws, each switchable alone. Off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

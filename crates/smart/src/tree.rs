@@ -1,11 +1,10 @@
 //! The tree that a compute node's threads share.
 
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
-use dm_art::Art;
+use dm_art::{Art, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_index::{Exchange, IndexError};
 use dm_layout::{KeyBytes, SingleLeaf};
-use dm_leaf::Singles;
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, RemotePtr, Verbs};
 

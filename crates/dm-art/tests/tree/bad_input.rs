@@ -1,7 +1,8 @@
 //! Bytes that no client writes: every operation that meets them names them, and none panics or runs for ever.
 
 use dm_alloc::Superblock;
-use dm_index::{IndexError, Key8, RangeIndex, Scan, SingleStore};
+use dm_art::SingleStore;
+use dm_index::{IndexError, Key8, RangeIndex, Scan};
 use dm_layout::{RADIX_HEAD_BYTES, RadixHeader, SlotWord, build_radix_node};
 use dm_loopback::{Endpoint, block_on};
 use dm_verbs::{NodeId, RemotePtr, Verbs};

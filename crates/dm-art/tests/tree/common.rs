@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_art::{Art, ArtClient, ArtOptions};
+use dm_art::{SingleOptions, Singles};
 use dm_index::{IndexError, Key32, KeyBytes};
 use dm_layout::{NodeTypes, RADIX_HEAD_BYTES, RadixNode, RadixSlot, SingleLeaf};
-use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;

@@ -5,10 +5,10 @@ use std::task::{Context, Poll, Waker};
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_art::{Art, ArtFlaws, ArtOptions, SeparatorOptions, SeparatorProof, Separators};
+use dm_art::{SingleOptions, Singles};
 use dm_cache::IndexCache;
 use dm_index::{Applied, IndexError, Inner, Key8, RangeIndex, Split};
 use dm_layout::{NodeTypes, SingleLeaf};
-use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;

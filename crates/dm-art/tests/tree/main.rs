@@ -1,4 +1,4 @@
-//! Trees over the leaves of `dm-leaf`, without a façade: answers, bytes and verbs, also of concurrent clients.
+//! Trees over leaves of one entry, without a façade: answers, bytes and verbs, also of concurrent clients.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,3 +11,4 @@ mod races;
 mod reclaim;
 mod separators;
 mod shapes;
+mod singles;

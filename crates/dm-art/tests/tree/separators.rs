@@ -5,13 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use dm_art::Singles;
 use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
     Created, IndexError, Inner, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy, Restructure, Split,
 };
 use dm_layout::FenceKeys;
-use dm_leaf::Singles;
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{NodeId, RemotePtr};
 

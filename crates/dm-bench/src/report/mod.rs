@@ -5,6 +5,7 @@
 
 mod latencies;
 mod merge;
+mod page;
 mod plot;
 mod row;
 mod summary;
@@ -12,6 +13,7 @@ mod table;
 
 pub(crate) use latencies::Latencies;
 pub use merge::merge;
+pub use page::page;
 pub use plot::{Curves, PlotError};
 pub use row::{Row, RowError, read_json_lines, write_csv, write_json_lines};
 pub use summary::sentences;

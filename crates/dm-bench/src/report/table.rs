@@ -7,8 +7,13 @@ use super::row::Row;
 /// Columns of words; the others are right-aligned.
 const WORDS: [usize; 3] = [0, 1, 5];
 
-const HEADERS: [&str; 15] = [
-    "mix",
+/// Returns whether a column holds words.
+pub(super) fn is_word(column: usize) -> bool {
+    WORDS.contains(&column)
+}
+
+pub(super) const HEADERS: [&str; 15] = [
+    "panel",
     "index",
     "clients",
     "Mops",
@@ -36,15 +41,15 @@ pub fn table(rows: &[Row]) -> String {
     table.set_header(HEADERS);
     let mut last: Option<&str> = None;
     for row in rows {
-        if last.is_some_and(|last| last != row.workload) {
+        if last.is_some_and(|last| last != row.panel_title()) {
             table.add_row([""; HEADERS.len()]);
         }
-        last = Some(&row.workload);
+        last = Some(row.panel_title());
         table.add_row(cells(row));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
-        if !WORDS.contains(&at) {
+        if !is_word(at) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -54,10 +59,10 @@ pub fn table(rows: &[Row]) -> String {
         .collect()
 }
 
-fn cells(row: &Row) -> [String; HEADERS.len()] {
+pub(super) fn cells(row: &Row) -> [String; HEADERS.len()] {
     let wrong = if row.wrong_values > 0 { "WRONG " } else { "" };
     [
-        row.workload.clone(),
+        row.panel_title().to_owned(),
         row.series(),
         row.clients.to_string(),
         figure(row.mops),
@@ -120,7 +125,7 @@ mod tests {
             assert!(upto.ends_with(|last: char| last.is_ascii_digit()), "{line}");
             assert_eq!(line.chars().nth(end), Some(' '), "{line}");
         }
-        assert!(lines[1].starts_with("c    sherman"), "{}", lines[1]);
+        assert!(lines[1].starts_with("c      sherman"), "{}", lines[1]);
         assert!(text.contains("sherman (published)") && text.contains("516 KB"));
     }
 

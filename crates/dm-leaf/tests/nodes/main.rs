@@ -8,5 +8,4 @@ mod given_up;
 mod memory;
 mod merges;
 mod races;
-mod singles;
 mod states;

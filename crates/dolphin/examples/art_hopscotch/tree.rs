@@ -1,13 +1,13 @@
 //! The index: radix separators over hopscotch leaves.
 
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
-use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators};
+use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators, SingleOptions, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
 use dm_index::{Composed, ComposedOptions, CpuCost, Exchange, IndexError};
 use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
-use dm_leaf::{NodeOptions, Nodes, SingleOptions, Singles};
+use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{LockOptions, LockPlace};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};

@@ -1,9 +1,8 @@
 //! Separators that are wrong: they cost additional steps once, and never give a wrong answer.
 
-use dm_art::{Art, ArtOptions, DEFAULT_TURN, SeparatorOptions};
+use dm_art::{Art, ArtOptions, DEFAULT_TURN, SeparatorOptions, SingleOptions, Singles};
 use dm_index::{CpuCost, RangeIndex, Scan};
 use dm_layout::SingleLeaf;
-use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Loopback, block_on};
 use dm_sync::Arc;

@@ -1,6 +1,6 @@
 //! Leaves of one entry (SMART, TOS 2024 §4.1), which are updated in place under a lock word at their end.
 
-use dm_index::{IndexError, Single, SingleStore, gather};
+use dm_index::{IndexError, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
 use dm_lock::{Attempted, Locks};
 use dm_sync::Arc;
@@ -8,6 +8,7 @@ use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
 #[cfg(feature = "study")]
 use crate::SingleFlaws;
+use crate::{Single, SingleStore};
 
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,8 @@ impl Default for SingleOptions {
     }
 }
 
-/// A store of leaves of one entry.
+/// A store of leaves of one entry, which are updated in place under a lock word at their end. A client that writes one field of
+/// a leaf writes no other field. A removed leaf stays removed.
 #[derive(Debug)]
 pub struct Singles<K> {
     layout: SingleLeaf<K>,

@@ -1,8 +1,8 @@
 //! Leaves of one entry.
 
-use dm_index::{IndexError, Key8, Single, SingleStore};
+use dm_art::{Single, SingleOptions, SingleStore, Singles};
+use dm_index::{IndexError, Key8};
 use dm_layout::SingleLeaf;
-use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;

@@ -1,0 +1,78 @@
+//! What the radix levels ask of their leaves, each of which holds one entry.
+
+use core::future::Future;
+
+use dm_index::IndexError;
+use dm_verbs::{RemotePtr, Verbs};
+
+/// The result of an operation on a leaf of one entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Single<K> {
+    /// The leaf has the entry of the requested key.
+    Hit,
+    /// The leaf has another key's entry; no other key shares its first `depth + 1` bytes.
+    Other {
+        /// The key of that entry.
+        key: K,
+        /// Upper bound of the depth at which it is linked.
+        depth: u64,
+    },
+    /// The entry was removed. The leaf stays so: if its key comes back, it gets another leaf.
+    Removed,
+    /// The leaf has the entry of the key, with another value than the write expects.
+    Differs,
+}
+
+/// A store of leaves with one entry each. A leaf is read with one READ, is written in place under a lock of its
+/// own, and is removed for good.
+///
+/// The leaves do not know the nodes that link them, but each has a *link depth* for these: a word that only grows,
+/// by FAA.
+pub trait SingleStore<V: Verbs, K> {
+    /// Returns the bytes of one value.
+    fn value_bytes(&self) -> usize;
+    /// Returns the bytes of a leaf, in whole lines.
+    fn block_bytes(&self) -> u32;
+    /// Encodes a new leaf into `out`, which is cleared first. The caller writes the bytes before it links the
+    /// leaf.
+    fn image(&self, key: &K, value: &[u8], depth: u64, out: &mut Vec<u8>);
+    /// Returns the address of the link depth of the leaf at `at`.
+    fn depth_at(&self, at: RemotePtr) -> RemotePtr;
+
+    /// Reads the value of `key` into `value`, which is cleared first.
+    fn get(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Replaces the value of `key`; if `before` is given, only that value.
+    fn update(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &[u8],
+        before: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Removes the entry of `key`; if `before` is given, only with that value.
+    fn remove(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        before: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Reads several leaves in one round trip, and passes key and value of those that are not removed to `each`,
+    /// in the order of `at`.
+    fn entries(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        each: impl FnMut(K, &[u8]),
+    ) -> impl Future<Output = Result<(), IndexError>>;
+}
