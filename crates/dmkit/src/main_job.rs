@@ -1,59 +1,92 @@
-//! The main job: every index of the registry on the model of a paper's testbed.
+//! The main job: every index of the registry in a setting in which the papers' claims show.
+//!
+//! The setting is SMART's and CHIME's: one memory node, caches that hold a small part of the inner nodes, and more keys than
+//! fit anywhere. Client threads have two coroutines, so that they can load the memory node's card to its limit.
 
 use std::io;
 
-use dm_bench::{
-    CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, Output, Point, Registry, Setting, UnknownIndex,
-};
+use dm_bench::{CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, Output, Point, Registry, Setting, UnknownIndex};
 
-/// The numbers of client threads, over 8 compute nodes. 176 threads are the 22 per machine of Sherman.
-const CLIENTS: [u32; 5] = [16, 48, 88, 176, 352];
-/// Operations of each point; the five points of a curve have more than a million.
-const OPS: u64 = 240_000;
-/// Keys that are loaded, and the number over which Zipf ranks are drawn: Sherman's 10^9.
+/// The numbers of client threads, over 10 compute nodes.
+const CLIENTS: [u32; 4] = [10, 40, 160, 320];
+/// The number of client threads with which caches are compared.
+const CACHE_CLIENTS: u32 = 160;
+/// Bytes of a compute node's cache in the panels over clients.
+const CACHE: u64 = 500_000;
+/// Bytes of a compute node's cache in the panel over caches.
+const CACHES: [u64; 5] = [100_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
+/// The panel over caches.
+const CACHE_PANEL: &str = "c, by the size of a compute node's cache";
+/// Operations of each point.
+const OPS: u64 = 100_000;
+/// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
 const KEYS: u64 = 1_000_000;
-const RANKS: u64 = 1_000_000_000;
+const RANKS: u64 = 60_000_000;
 /// The baseline of Sherman's paper, which is drawn beside the indexes.
 const BASELINE: (&str, &str) = ("sherman", "fg+");
 
 /// Runs the job.
 pub(crate) fn perform(registry: &Registry, output: &Output) -> io::Result<bool> {
-    let model = CostModel::cx5_ib();
-    let title = format!("dmkit, {}, 8 CN + 8 MN colocated", model.name);
+    let model = CostModel::cx6_roce();
+    let title = format!("dmkit, {}, 10 CN + 1 MN colocated", model.name);
     let points = points(registry, &model).map_err(io::Error::other)?;
     dm_bench::perform(&title, &points, output)
 }
 
-/// Returns the points of FG+ and of every index of the registry under YCSB C, A and LOAD.
+/// Returns the points of FG+ and of every index of the registry.
 fn points(registry: &Registry, model: &CostModel) -> Result<Vec<Point>, UnknownIndex> {
-    let fabric = Fabric::Sim(Box::new(model.clone()));
-    let all = registry
-        .entries()
-        .iter()
-        .map(|entry| (entry.name(), IndexEntry::DEFAULT));
+    let all = registry.entries().iter().map(|entry| (entry.name(), IndexEntry::DEFAULT));
     let baseline = registry.find(BASELINE.0).is_ok().then_some(BASELINE);
     let indexes: Vec<(&str, &str)> = baseline.into_iter().chain(all).collect();
-    let mut points = Vec::new();
-    for mix in ["c", "a", "load"] {
+    let setting = |mix: &str, clients, cache_bytes| {
         let mix: Mix = mix.parse().expect("a preset");
+        Setting {
+            mix,
+            distribution: Distribution::Zipf {
+                theta: Distribution::USUAL_THETA,
+            },
+            ranks: RANKS,
+            compute_nodes: 10,
+            memory_nodes: 1,
+            colocated: true,
+            clients,
+            coroutines: 2,
+            keys: KEYS,
+            ops: OPS,
+            cache_bytes,
+            fill: Fill::Even(0.7),
+            ..Setting::new(Fabric::Sim(Box::new(model.clone())))
+        }
+    };
+    let mut points = Vec::new();
+    for mix in ["c", "a", "load", "e"] {
         for (index, variant) in &indexes {
             for clients in CLIENTS {
-                let setting = Setting {
-                    mix,
-                    distribution: Distribution::Zipf {
-                        theta: Distribution::USUAL_THETA,
-                    },
-                    ranks: RANKS,
-                    colocated: true,
-                    clients,
-                    keys: KEYS,
-                    ops: OPS,
-                    fill: Fill::Even(0.8),
-                    ..Setting::new(fabric.clone())
-                };
-                points.push(registry.point(index, variant, setting)?);
+                points.push(registry.point(index, variant, setting(mix, clients, CACHE))?);
             }
         }
     }
+    for (index, variant) in &indexes {
+        for cache in CACHES {
+            let mut point = registry.point(index, variant, setting("c", CACHE_CLIENTS, cache))?;
+            CACHE_PANEL.clone_into(&mut point.panel);
+            points.push(point);
+        }
+    }
     Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_is_in_every_panel() {
+        let registry = dm_shipped::shipped();
+        let points = points(&registry, &CostModel::cx6_roce()).expect("all have keys of 8 bytes");
+        let columns = registry.entries().len() + 1;
+        assert_eq!(points.len(), columns * (4 * CLIENTS.len() + CACHES.len()));
+        let empty = super::points(&Registry::new(), &CostModel::cx6_roce());
+        assert!(empty.is_ok_and(|points| points.is_empty()));
+    }
 }
