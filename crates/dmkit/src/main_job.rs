@@ -1,26 +1,27 @@
 //! The main job: every index of the registry in a setting in which the papers' claims show.
 //!
-//! The setting is SMART's and CHIME's: one memory node, caches that hold a small part of the inner nodes, and more keys than
-//! fit anywhere. Client threads have two coroutines, so that they can load the memory node's card to its limit.
+//! As in the papers of SMART and CHIME, there is one memory node, and a cache holds a small part of the inner nodes: half a
+//! byte a loaded key. Client threads have two coroutines, so that they can load the memory node's card to its limit.
 
 use std::io;
 
-use dm_bench::{CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, Output, Point, Registry, Setting, UnknownIndex};
+use dm_bench::{CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, OpKind, Output, Point, Registry, Setting, UnknownIndex};
 
 /// The numbers of client threads, over 10 compute nodes.
 const CLIENTS: [u32; 4] = [10, 40, 160, 320];
 /// The number of client threads with which caches are compared.
 const CACHE_CLIENTS: u32 = 160;
 /// Bytes of a compute node's cache in the panels over clients.
-const CACHE: u64 = 500_000;
+const CACHE: u64 = 200_000;
 /// Bytes of a compute node's cache in the panel over caches.
-const CACHES: [u64; 5] = [100_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
+const CACHES: [u64; 5] = [50_000, 200_000, 800_000, 3_200_000, 12_800_000];
 /// The panel over caches.
 const CACHE_PANEL: &str = "c, by the size of a compute node's cache";
-/// Operations of each point.
-const OPS: u64 = 100_000;
+/// Operations of each point, and scans of each point of E. A scan returns 50 keys on average.
+const OPS: u64 = 80_000;
+const SCANS: u64 = 20_000;
 /// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
-const KEYS: u64 = 1_000_000;
+const KEYS: u64 = 400_000;
 const RANKS: u64 = 60_000_000;
 /// The baseline of Sherman's paper, which is drawn beside the indexes.
 const BASELINE: (&str, &str) = ("sherman", "fg+");
@@ -52,7 +53,7 @@ fn points(registry: &Registry, model: &CostModel) -> Result<Vec<Point>, UnknownI
             clients,
             coroutines: 2,
             keys: KEYS,
-            ops: OPS,
+            ops: if mix.share(OpKind::Scan) > 0.0 { SCANS } else { OPS },
             cache_bytes,
             fill: Fill::Even(0.7),
             ..Setting::new(Fabric::Sim(Box::new(model.clone())))
