@@ -10,7 +10,7 @@ use dm_alloc::Superblock;
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_layout::testing::key_of;
 use dm_layout::{
-    HopGeometry, Hopscotch, Key8, Key32, KeyBytes, NodeEdit, NodeRead, NodeShape, NodeSteps, NodeStructure,
+    HopGeometry, Hopscotch, Key8, KeyBytes, KeyN, NodeEdit, NodeRead, NodeShape, NodeSteps, NodeStructure,
     SplitBias, SplitRequest, ValueRef,
 };
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -196,7 +196,7 @@ fuzz_target!(|data: &[u8]| {
             sealed,
         ),
         2 => leaf(
-            Hopscotch::<Key32>::new(7, 3, 8).expect("a node"),
+            Hopscotch::<KeyN<32>>::new(7, 3, 8).expect("a node"),
             &key_of(*key),
             bytes,
             sealed,

@@ -6,7 +6,7 @@
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
+use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, KeyBytes, KeyN, NodeFormat, Packed, Slotted};
 use libfuzzer_sys::fuzz_target;
 
 /// Reads the node in formats with in-line and striped values, a partly filled last line, and narrow versions.
@@ -15,18 +15,18 @@ fn read_as(format: u8, key: u8, bytes: &[u8]) {
     match format % 14 {
         0 => read::<Key8, _>(Slotted::with_node_bytes(1024, 8), key, bytes, any_length),
         1 => read::<Key8, _>(Slotted::with_span(8, 16), key, bytes, any_length),
-        2 => read::<Key32, _>(Slotted::with_span(5, 200), key, bytes, any_length),
+        2 => read::<KeyN<32>, _>(Slotted::with_span(5, 200), key, bytes, any_length),
         3 => read::<Key8, _>(Slotted::tiny(8), key, bytes, any_length),
         4 => read::<Key8, _>(Checksummed::with_node_bytes(512, 8), key, bytes, any_length),
-        5 => read::<Key32, _>(Checksummed::with_span(5, 40), key, bytes, any_length),
+        5 => read::<KeyN<32>, _>(Checksummed::with_span(5, 40), key, bytes, any_length),
         6 => read::<Key8, _>(Bookend::with_node_bytes(512, 8), key, bytes, any_length),
-        7 => read::<Key32, _>(Bookend::with_span(5, 40), key, bytes, any_length),
+        7 => read::<KeyN<32>, _>(Bookend::with_span(5, 40), key, bytes, any_length),
         8 => read::<Key8, _>(Hopscotch::new(12, 4, 8), key, bytes, any_length),
         9 => read::<Key8, _>(Hopscotch::new(6, 3, 200), key, bytes, any_length),
-        10 => read::<Key32, _>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
+        10 => read::<KeyN<32>, _>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
         11 => read::<Key8, _>(Packed::with_node_bytes(1024, 8), key, bytes, any_length),
         12 => read::<Key8, _>(Packed::with_node_bytes(256, 13), key, bytes, any_length),
-        _ => read::<Key32, _>(Packed::with_node_bytes(320, 8), key, bytes, any_length),
+        _ => read::<KeyN<32>, _>(Packed::with_node_bytes(320, 8), key, bytes, any_length),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use dm_alloc::{Descriptor, LockHome, LockPlan, Superblock};
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Key8, Key32, KeyBytes, NodeRead, NodeShape, Slotted};
+use dm_layout::{Key8, KeyBytes, KeyN, NodeRead, NodeShape, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::{NodeId, RESERVED_BYTES, RemotePtr, Verbs};
 use libfuzzer_sys::fuzz_target;
@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
                 bytes,
             ),
             1 => descend(
-                &Slotted::<Key32>::with_node_bytes(1024, 8).expect("a node"),
+                &Slotted::<KeyN<32>>::with_node_bytes(1024, 8).expect("a node"),
                 *key,
                 bytes,
             ),

@@ -5,7 +5,7 @@
 #![no_main]
 
 use dm_layout::{
-    Find, Key8, Key32, KeyBytes, NodeTypes, RadixHeader, RadixNode, SingleLeaf, SlotWord, build_radix_node,
+    Find, Key8, KeyBytes, KeyN, NodeTypes, RadixHeader, RadixNode, SingleLeaf, SlotWord, build_radix_node,
 };
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Verbs;
@@ -119,7 +119,7 @@ fuzz_target!(|data: &[u8]| {
             bytes,
         ),
         3 => leaf::<Key8>(8, bytes),
-        4 => leaf::<Key32>(usize::from(pick), bytes),
+        4 => leaf::<KeyN<32>>(usize::from(pick), bytes),
         _ => tree(*key, bytes),
     }
 });

@@ -5,7 +5,7 @@
 #![no_main]
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of};
-use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
+use dm_layout::{Bookend, Checksummed, Key8, KeyBytes, KeyN, NodeFormat, Packed, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
@@ -54,11 +54,11 @@ fuzz_target!(|data: &[u8]| {
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     match what % 10 {
         0 => on_node(Slotted::<Key8>::with_span(8, 16).expect("a node"), script),
-        1 => on_node(Slotted::<Key32>::with_span(4, 64).expect("a node"), script),
+        1 => on_node(Slotted::<KeyN<32>>::with_span(4, 64).expect("a node"), script),
         2 => on_node(Checksummed::<Key8>::with_span(8, 8).expect("a node"), script),
         3 => on_node(Bookend::<Key8>::with_span(8, 8).expect("a node"), script),
         4 => on_tree::<Key8, Slotted<Key8>>(8, loaded, script),
-        5 => on_tree::<Key32, Slotted<Key32>>(40, loaded, script),
+        5 => on_tree::<KeyN<32>, Slotted<KeyN<32>>>(40, loaded, script),
         6 => on_tree::<Key8, Checksummed<Key8>>(8, loaded, script),
         7 => on_tree::<Key8, Slotted<Key8>>(0, loaded, script),
         8 => on_node_of(
@@ -67,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
             script,
         ),
         _ => on_node_of(
-            Packed::<Key32>::with_node_bytes(320, 8).expect("a node"),
+            Packed::<KeyN<32>>::with_node_bytes(320, 8).expect("a node"),
             clustered_key_of,
             script,
         ),

@@ -7,7 +7,7 @@
 
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
-use dolphin::{Dolphin, Key8, Key32, NodeTypes, Options};
+use dolphin::{Dolphin, Key8, KeyN, NodeTypes, Options};
 use libfuzzer_sys::fuzz_target;
 
 /// Operations between two rounds, if memory is reclaimed.
@@ -52,6 +52,6 @@ fuzz_target!(|data: &[u8]| {
     };
     match what % 2 {
         0 => on_tree::<Key8>(options(8, 192), loaded, script),
-        _ => on_tree::<Key32>(options(20, 320), loaded, script),
+        _ => on_tree::<KeyN<32>>(options(20, 320), loaded, script),
     }
 });

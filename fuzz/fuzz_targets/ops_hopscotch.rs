@@ -8,7 +8,7 @@
 use chime::{Chime, Options};
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_layout::testing::{NodeModel, NodeOp};
-use dm_layout::{Hopscotch, Key8, Key32, KeyBytes};
+use dm_layout::{Hopscotch, Key8, KeyBytes, KeyN};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
@@ -87,10 +87,10 @@ fuzz_target!(|data: &[u8]| {
     let (reclaims, depth_max) = (what & 8 != 0, if what & 8 != 0 { 2 } else { 12 });
     match what % 8 {
         0 => on_node(Hopscotch::<Key8>::new(8, 3, 16).expect("a node"), script),
-        1 => on_node(Hopscotch::<Key32>::new(6, 2, 64).expect("a node"), script),
+        1 => on_node(Hopscotch::<KeyN<32>>::new(6, 2, 64).expect("a node"), script),
         2 | 3 => on_tree::<Key8>(8, loaded, reclaims, script),
-        4 => on_tree::<Key32>(40, loaded, reclaims, script),
+        4 => on_tree::<KeyN<32>>(40, loaded, reclaims, script),
         5 | 6 => on_table::<Key8>(8, loaded, depth_max, script),
-        _ => on_table::<Key32>(40, loaded, depth_max, script),
+        _ => on_table::<KeyN<32>>(40, loaded, depth_max, script),
     }
 });

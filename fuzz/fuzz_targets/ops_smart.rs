@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     let reclaims = what & 4 != 0;
     match what % 4 {
-        0 => on_tree::<dm_layout::Key32>(40, loaded, reclaims, script),
+        0 => on_tree::<dm_layout::KeyN<32>>(40, loaded, reclaims, script),
         1 => on_tree::<dm_layout::Key8>(0, loaded, reclaims, script),
         _ => on_tree::<dm_layout::Key8>(8, loaded, reclaims, script),
     }

@@ -55,7 +55,7 @@ pub use dm_combine::Rdwc;
 #[cfg(feature = "study")]
 pub use dm_hopscotch::{EntryFlaws, HopFlaws, NearFlaws};
 pub use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Hotspots, Neighbourhoods, Reach};
-pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, KeyN, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 #[cfg(feature = "study")]
 pub use dm_leaf::LeafFlaws;

@@ -7,7 +7,7 @@ use core::pin::pin;
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
-use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
+use dm_layout::{KEY_BYTES_MAX, NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
 use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
@@ -19,8 +19,6 @@ use crate::presence::{Clearing, Presence, Running, end_operation};
 
 /// The incarnation of a node in memory that never was a node.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
-/// Maximum size of a key in bytes.
-pub(crate) const KEY_MAX: usize = 64;
 
 /// A radix tree with keys `K` and leaves `L`, as the threads of one compute node share it.
 #[derive(Debug)]
@@ -184,14 +182,13 @@ pub(crate) struct Scratch {
 /// The bytes of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyText {
-    bytes: [u8; KEY_MAX],
+    bytes: [u8; KEY_BYTES_MAX],
     len: usize,
 }
 
 impl KeyText {
     pub(crate) fn of<K: KeyBytes>(key: &K) -> Self {
-        const { assert!(K::LEN <= KEY_MAX) };
-        let mut bytes = [0; KEY_MAX];
+        let mut bytes = [0; KEY_BYTES_MAX];
         key.write_to(&mut bytes[..K::LEN]);
         Self { bytes, len: K::LEN }
     }

@@ -2,7 +2,7 @@
 //! cache of another compute node.
 
 use dm_cache::PrefixImage;
-use dm_index::{IndexError, KeyBytes};
+use dm_index::{IndexError, KEY_BYTES_MAX, KeyBytes};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::SingleStore;
@@ -44,7 +44,7 @@ impl<K: KeyBytes, L> Art<K, L> {
     async fn read_all<V: Verbs>(&self, v: &V) -> Result<u64, IndexError> {
         let _unmetered = v.meter().housekeeping();
         let types = self.types();
-        let mut left = vec![(self.root, types.largest(), 0, [0; crate::art::KEY_MAX])];
+        let mut left = vec![(self.root, types.largest(), 0, [0; KEY_BYTES_MAX])];
         let mut nodes = 0;
         while let Some((at, kind, from, mut key)) = left.pop() {
             let turns = self.cache.turns();

@@ -1,6 +1,6 @@
 //! Keys that a benchmark can draw.
 
-use dm_index::{Key8, Key32, KeyBytes};
+use dm_index::{Key8, KeyBytes, KeyN};
 use dm_workload::KeySpace;
 
 /// A key that the harness can make from its number in the workload.
@@ -16,8 +16,8 @@ impl BenchKey for Key8 {
     }
 }
 
-impl BenchKey for Key32 {
+impl<const N: usize> BenchKey for KeyN<N> {
     fn nth(space: &KeySpace, index: u64) -> Self {
-        Key32(space.bytes(index))
+        KeyN(space.bytes(index))
     }
 }

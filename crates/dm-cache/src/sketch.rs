@@ -3,7 +3,7 @@
 
 use core::mem::size_of;
 
-use dm_layout::KeyBytes;
+use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 use dm_sync::{Fingerprint, RwLock, fingerprint_of};
 use dm_verbs::RemotePtr;
 
@@ -99,7 +99,7 @@ struct Block<K> {
 }
 
 /// Bytes of the longest key, and eight more.
-const PADDED: usize = 32 + 8;
+const PADDED: usize = KEY_BYTES_MAX + 8;
 
 fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
     let mut bytes = [0; PADDED];

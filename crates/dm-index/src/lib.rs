@@ -54,7 +54,7 @@ pub use scan::Scan;
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
 pub use words::Words;
 
-pub use dm_layout::{FenceKeys, Fullness, Key8, Key32, KeyBytes};
+pub use dm_layout::{FenceKeys, Fullness, KEY_BYTES_MAX, Key8, KeyBytes, KeyN};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

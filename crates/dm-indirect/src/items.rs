@@ -2,7 +2,7 @@
 
 use dm_alloc::{Allocator, Block};
 use dm_index::{Applied, Exchange, IndexError, KeyBytes, Write};
-use dm_layout::{Corrupt, Reason};
+use dm_layout::{Corrupt, KEY_BYTES_MAX, Reason};
 use dm_verbs::{Control, Effect, RemotePtr, Verbs, Why};
 
 use crate::bundle::{Bundle, block_bytes, block_of};
@@ -24,9 +24,8 @@ pub type Prefix<K> = fn(&[u8]) -> K;
 
 /// Returns a key's first bytes, padded with zeros if the key is shorter.
 pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
-    let mut padded = [0; 32];
-    let len = K::LEN.min(padded.len());
-    let take = key.len().min(len);
+    let mut padded = [0; KEY_BYTES_MAX];
+    let take = key.len().min(K::LEN);
     padded[..take].copy_from_slice(&key[..take]);
     K::read_from(&padded)
 }

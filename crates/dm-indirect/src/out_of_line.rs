@@ -11,15 +11,15 @@ use crate::Items;
 /// ```
 /// use dm_alloc::Allocator;
 /// use dm_indirect::{Items, OutOfLine, leading_bytes};
-/// use dm_index::{Exchange, IndexError, Key8, Key32, RangeIndex};
+/// use dm_index::{Exchange, IndexError, Key8, KeyN, RangeIndex};
 /// use dm_verbs::{Control, Verbs};
 ///
 /// /// Keys of 32 bytes and values of a kilobyte, in an index of 8-byte keys and values.
 /// async fn large<V: Verbs + Control, I: Exchange<Key = Key8>>(v: &V, index: I, alloc: &Allocator) -> Result<(), IndexError> {
 ///     let items = Items::new(v, index, alloc, leading_bytes, 1 << 20)?;
-///     let large = OutOfLine::<V, I, Key32>::new(items, 1024);
-///     large.insert(&Key32([7; 32]), &[1; 1024]).await?;
-///     assert!(large.insert(&Key32([8; 32]), &[1; 8]).await.is_err(), "of another length");
+///     let large = OutOfLine::<V, I, KeyN<32>>::new(items, 1024);
+///     large.insert(&KeyN([7; 32]), &[1; 1024]).await?;
+///     assert!(large.insert(&KeyN([8; 32]), &[1; 8]).await.is_err(), "of another length");
 ///     Ok(())
 /// }
 /// ```

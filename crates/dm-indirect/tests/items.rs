@@ -612,8 +612,8 @@ fn items_of_one_size_are_an_index() {
         block_on(shorter.scan(&keys[3], 3, &mut scan)),
         Err(IndexError::BadInput { .. })
     ));
-    let longer = OutOfLine::<_, _, dm_index::Key32>::new(items(&v, &memory, &alloc), 100);
-    let from = dm_index::Key32([0; 32]);
+    let longer = OutOfLine::<_, _, dm_index::KeyN<32>>::new(items(&v, &memory, &alloc), 100);
+    let from = dm_index::KeyN([0; 32]);
     let scanned = block_on(longer.scan(&from, 3, &mut Scan::new()));
     assert!(matches!(scanned, Err(IndexError::BadInput { .. })));
 }

@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Corrupt, Reason};
-use crate::key::{FenceKeys, KeyBytes};
+use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 
 /// The state of a node. Every change of state is a WRITE of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +124,7 @@ impl LowPlace {
     }
 
     fn read_pieces<K: KeyBytes>(self, node: &[u8]) -> K {
-        let mut key = [0; 64];
+        let mut key = [0; KEY_BYTES_MAX];
         let second_len = K::LEN - self.first_len;
         key[..self.first_len].copy_from_slice(&node[self.first_at..self.first_at + self.first_len]);
         key[self.first_len..K::LEN].copy_from_slice(&node[self.second_at..self.second_at + second_len]);
@@ -132,7 +132,7 @@ impl LowPlace {
     }
 
     fn write<K: KeyBytes>(self, low: &K, node: &mut [u8]) {
-        let mut key = [0; 64];
+        let mut key = [0; KEY_BYTES_MAX];
         low.write_to(&mut key);
         let second_len = K::LEN - self.first_len;
         node[self.first_at..self.first_at + self.first_len].copy_from_slice(&key[..self.first_len]);

@@ -85,20 +85,21 @@ pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
 
 /// A key of fixed size: a byte string, ordered lexicographically. Every value is an ordinary key.
 ///
-/// Sealed: [`Key8`] and [`Key32`].
+/// Sealed: [`Key8`] for numbers, and [`KeyN`] for byte strings of 8 to 32 bytes.
 ///
 /// ```
-/// use dm_layout::{Key8, KeyBytes};
+/// use dm_layout::{Key8, KeyBytes, KeyN};
 ///
 /// let mut bytes = [0; Key8::LEN];
 /// Key8(7).write_to(&mut bytes);
 /// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 7]); // as strings compare, so do numbers
 /// assert_eq!(Key8::read_from(&bytes), Key8(7));
+/// assert_eq!(KeyN::<24>::LEN, 24);
 /// ```
 pub trait KeyBytes:
     Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed + sealed::Number
 {
-    /// Bytes of a key.
+    /// Bytes of a key: 8 to 32.
     const LEN: usize;
     /// The smallest key (all zero bytes): an ordinary key, and the low fence of a leftmost node.
     const MIN: Self;
@@ -118,31 +119,102 @@ pub trait KeyBytes:
     fn last_byte(&self) -> u8;
 }
 
-/// An 8-byte key. Stored big-endian, so that comparing numbers is comparing byte strings.
+/// Maximum number of bytes of a key.
+pub const KEY_BYTES_MAX: usize = 32;
+
+/// An 8-byte key that is a number. Stored big-endian, so that comparing numbers is comparing byte strings.
+///
+/// Use it for numbers: a search compares an entry in one instruction. Use [`KeyN`] for byte strings of any
+/// size, also of eight bytes. `Key8` and `KeyN<8>` are stored as the same bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key8(pub u64);
 
-/// A 32-byte key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Key32(pub [u8; 32]);
+/// A key of `N` bytes, from 8 to 32: a byte string in the order of its bytes.
+///
+/// Use [`Key8`] for numbers of 64 bits. Use this for everything else: hashes, UUIDs, names, or several numbers
+/// one after another, each big-endian. Pad shorter strings with zeros at their end, and their order is kept.
+/// Two keys are compared as two numbers, whatever `N` is.
+///
+/// ```
+/// use dm_layout::KeyN;
+///
+/// let (user, post) = (7_u64, 41_u64);
+/// let mut key = KeyN([0; 16]);
+/// key.0[..8].copy_from_slice(&user.to_be_bytes());
+/// key.0[8..].copy_from_slice(&post.to_be_bytes());
+/// assert!(key < KeyN([1; 16]));
+/// ```
+///
+/// Other sizes do not compile:
+///
+/// ```compile_fail
+/// use dm_layout::{KeyBytes, KeyN};
+/// let long = KeyN::<33>::read_from(&[0; 33]);
+/// ```
+///
+/// ```compile_fail
+/// use dm_layout::{KeyN, Slotted};
+/// let short = Slotted::<KeyN<7>>::with_node_bytes(1024, 8);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyN<const N: usize>(pub [u8; N]);
 
-impl Key32 {
-    /// Returns its bytes as big-endian numbers, which have the same order as the bytes.
-    #[inline]
-    fn halves(&self) -> [u128; 2] {
-        let (high, low) = self.0.split_at(16);
-        [high, low].map(|half| u128::from_be_bytes(*first(half)))
+/// The bits of a number of `BITS` bits from `from` on, as a mask for a word of 64 bits.
+const fn word_mask(bits: usize, from: usize) -> u64 {
+    match bits.saturating_sub(from) {
+        0 => 0,
+        more if more < 64 => (1 << more) - 1,
+        _ => u64::MAX,
     }
 }
 
-impl Ord for Key32 {
+impl<const N: usize> KeyN<N> {
+    /// The size, checked. Everything that a format does with a key uses it.
+    const SIZE: usize = {
+        assert!(8 <= N && N <= KEY_BYTES_MAX, "a key `KeyN<N>` has 8 to 32 bytes");
+        N
+    };
+
+    /// Returns the first and the last bytes, as big-endian numbers. Together they are all bytes, and usually
+    /// some of them twice, which does not change the order: keys whose first numbers are equal share those
+    /// bytes. There is no loop, and no branch that depends on the keys.
+    #[inline(always)]
+    fn ends(&self) -> [u128; 2] {
+        if Self::SIZE < 16 {
+            let at = |from: usize| u128::from(u64::from_be_bytes(*first(&self.0[from..])));
+            return [at(0), at(Self::SIZE - 8)];
+        }
+        let at = |from: usize| u128::from_be_bytes(*first(&self.0[from..]));
+        [at(0), at(Self::SIZE - 16)]
+    }
+
+    /// Returns the key as a number of 256 bits: the upper half, and the lower one.
+    #[inline(always)]
+    fn number(&self) -> [u128; 2] {
+        let [head, tail] = self.ends();
+        // The bytes of the head that are also in the tail are shifted out.
+        match Self::SIZE {
+            size @ ..16 => [0, head >> (8 * (16 - size)) << 64 | tail],
+            16 => [0, tail],
+            size => [head >> (8 * (KEY_BYTES_MAX - size)), tail],
+        }
+    }
+}
+
+impl<const N: usize> Default for KeyN<N> {
+    fn default() -> Self {
+        Self::MIN
+    }
+}
+
+impl<const N: usize> Ord for KeyN<N> {
     #[inline]
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        self.halves().cmp(&other.halves())
+        self.ends().cmp(&other.ends())
     }
 }
 
-impl PartialOrd for Key32 {
+impl<const N: usize> PartialOrd for KeyN<N> {
     #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
@@ -151,7 +223,7 @@ impl PartialOrd for Key32 {
     /// Compares by two subtractions with borrow, without a branch that depends on the keys.
     #[inline]
     fn le(&self, other: &Self) -> bool {
-        let ([a, b], [c, d]) = (self.halves(), other.halves());
+        let ([a, b], [c, d]) = (self.ends(), other.ends());
         a < c || a == c && b <= d
     }
 }
@@ -165,7 +237,7 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 }
 
 impl sealed::Sealed for Key8 {}
-impl sealed::Sealed for Key32 {}
+impl<const N: usize> sealed::Sealed for KeyN<N> {}
 
 impl sealed::Number for Key8 {
     #[inline]
@@ -179,24 +251,32 @@ impl sealed::Number for Key8 {
     }
 }
 
-impl sealed::Number for Key32 {
+impl<const N: usize> sealed::Number for KeyN<N> {
     #[inline]
     fn above(&self, low: &Self) -> Rise {
-        let ([a, b], [c, d]) = (self.halves(), low.halves());
+        let ([a, b], [c, d]) = (self.number(), low.number());
         let (down, borrow) = b.overflowing_sub(d);
         let up = a.wrapping_sub(c).wrapping_sub(u128::from(borrow));
-        Rise([down as u64, (down >> 64) as u64, up as u64, (up >> 64) as u64])
+        let mask = |from| word_mask(8 * Self::SIZE, from);
+        // It wraps at the size of a key: no distance takes more bytes than a key.
+        Rise([
+            down as u64,
+            (down >> 64) as u64 & mask(64),
+            up as u64 & mask(128),
+            (up >> 64) as u64 & mask(192),
+        ])
     }
 
     #[inline]
     fn raised(&self, Rise(words): Rise) -> Self {
         let half = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
-        let [a, b] = self.halves();
+        let [a, b] = self.number();
         let (down, carry) = b.overflowing_add(half(0));
         let up = a.wrapping_add(half(2)).wrapping_add(u128::from(carry));
-        let mut key = [0; 32];
-        key[..16].copy_from_slice(&up.to_be_bytes());
-        key[16..].copy_from_slice(&down.to_be_bytes());
+        let mut key = [0; N];
+        let (high, low) = key.split_at_mut(Self::SIZE.saturating_sub(16));
+        low.copy_from_slice(&down.to_be_bytes()[16 - low.len()..]);
+        high.copy_from_slice(&up.to_be_bytes()[16 - high.len()..]);
         Self(key)
     }
 }
@@ -233,34 +313,35 @@ impl KeyBytes for Key8 {
     }
 }
 
-impl KeyBytes for Key32 {
-    const LEN: usize = 32;
-    const MIN: Self = Self([0; 32]);
-    type Probe = [u8; 32];
+impl<const N: usize> KeyBytes for KeyN<N> {
+    const LEN: usize = Self::SIZE;
+    const MIN: Self = Self([0; N]);
+    type Probe = [u8; N];
 
     #[inline]
     fn read_from(bytes: &[u8]) -> Self {
+        const { assert!(Self::SIZE == N) };
         Self(*first(bytes))
     }
 
     #[inline]
     fn write_to(&self, bytes: &mut [u8]) {
-        bytes[..32].copy_from_slice(&self.0);
+        bytes[..Self::SIZE].copy_from_slice(&self.0);
     }
 
     #[inline]
-    fn probe(&self) -> [u8; 32] {
+    fn probe(&self) -> [u8; N] {
         self.0
     }
 
     #[inline]
-    fn probe_at(bytes: &[u8]) -> [u8; 32] {
+    fn probe_at(bytes: &[u8]) -> [u8; N] {
         *first(bytes)
     }
 
     #[inline]
     fn last_byte(&self) -> u8 {
-        self.0[31]
+        self.0[Self::SIZE - 1]
     }
 }
 
@@ -270,8 +351,8 @@ impl From<u64> for Key8 {
     }
 }
 
-impl From<[u8; 32]> for Key32 {
-    fn from(key: [u8; 32]) -> Self {
+impl<const N: usize> From<[u8; N]> for KeyN<N> {
+    fn from(key: [u8; N]) -> Self {
         Self(key)
     }
 }
@@ -321,16 +402,23 @@ impl<K: KeyBytes> FenceKeys<K> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
     use super::sealed::Number as _;
     use super::*;
 
-    #[test]
-    fn a_key_is_what_lies_below_it_and_the_rise() {
-        let long = |n: u128| {
-            let mut key = [0; 32];
-            key[5..21].copy_from_slice(&n.to_be_bytes());
-            Key32(key)
+    /// Calls a function that is generic over a size for every size of keys.
+    macro_rules! for_key_sizes {
+        ($check:ident $(, $argument:expr)?) => {
+            for_key_sizes!(@ $check ($($argument)?) 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
         };
+        (@ $check:ident $arguments:tt $($size:literal)*) => { $($check::<$size> $arguments;)* };
+    }
+
+    #[test]
+    fn a_number_is_what_lies_below_it_and_the_rise() {
         let numbers = [0, 1, 255, 256, 1 << 63, u64::MAX - 1, u64::MAX];
         for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (*a, *b))) {
             let rise = Key8(a).above(&Key8(b));
@@ -339,40 +427,96 @@ mod tests {
                 rise.bytes(),
                 (a.wrapping_sub(b).checked_ilog2().map_or(0, |bits| bits / 8 + 1)) as usize
             );
-            let (a, b) = (long(u128::from(a) << 40), long(u128::from(b) * 3));
-            let rise = a.above(&b);
-            assert_eq!(b.raised(rise), a);
-            assert!(rise.bytes() <= 27 || a < b, "{a:?} {b:?}");
-            for width in rise.bytes()..=32 {
-                let mut bytes = [0xee; 40];
-                rise.write_to(&mut bytes, width);
-                assert_eq!(Rise::read(&bytes, width), rise);
-                // The key ends the buffer.
-                assert_eq!(Rise::read(&bytes[..width], width), rise);
-                assert_eq!(bytes[width..], [0xee; 40][width..]);
+        }
+    }
+
+    /// Keys that differ from the first in one byte or two.
+    fn near_keys<const N: usize>() -> Vec<KeyN<N>> {
+        let mut keys = alloc::vec![KeyN([7; N]), KeyN([0; N]), KeyN([0xff; N])];
+        for at in 0..N {
+            for byte in [0, 6, 8, 0x80, 0xff] {
+                let mut key = [7; N];
+                key[at] = byte;
+                key[N - 1 - at] ^= 1;
+                keys.push(KeyN(key));
             }
+        }
+        keys
+    }
+
+    /// The distance, computed byte by byte.
+    fn distance<const N: usize>(a: [u8; N], b: [u8; N]) -> [u8; N] {
+        let (mut far, mut borrow) = ([0; N], false);
+        for at in (0..N).rev() {
+            let (less, one) = a[at].overflowing_sub(b[at]);
+            let (least, two) = less.overflowing_sub(u8::from(borrow));
+            (far[at], borrow) = (least, one | two);
+        }
+        far
+    }
+
+    fn pair<const N: usize>(a: KeyN<N>, b: KeyN<N>) {
+        assert_eq!(a.cmp(&b), a.0.cmp(&b.0), "{a:?} {b:?}");
+        assert_eq!((a <= b, a < b), (a.0 <= b.0, a.0 < b.0), "{a:?} {b:?}");
+        assert_eq!(a.probe() == b.probe(), a == b, "{a:?} {b:?}");
+        let rise = a.above(&b);
+        assert_eq!(b.raised(rise), a, "{a:?} {b:?}");
+        let mut far = distance(a.0, b.0);
+        far.reverse();
+        assert_eq!(rise, Rise::read(&far, N), "{a:?} {b:?}");
+        for width in rise.bytes()..=N {
+            let mut bytes = [0xee; 40];
+            rise.write_to(&mut bytes, width);
+            assert_eq!(Rise::read(&bytes, width), rise);
+            // The key ends the buffer.
+            assert_eq!(Rise::read(&bytes[..width], width), rise);
+            assert_eq!(bytes[width..], [0xee; 40][width..]);
         }
     }
 
     #[test]
-    fn long_keys_are_ordered_as_their_bytes() {
-        // Keys that differ from the first in one byte or two.
-        let mut keys = alloc::vec![Key32([7; 32])];
-        for at in 0..32 {
-            for byte in [0, 6, 8, 0x80, 0xff] {
-                let mut key = [7; 32];
-                key[at] = byte;
-                key[31 - at] ^= 1;
-                keys.push(Key32(key));
+    fn keys_are_ordered_as_their_bytes_and_have_distances() {
+        fn check<const N: usize>() {
+            let keys = near_keys::<N>();
+            // Some keys are compared with all, so that Miri can run this too.
+            let step = if cfg!(miri) { 31 } else { 3 };
+            for a in keys.iter().step_by(step) {
+                keys.iter().for_each(|b| pair(*a, *b));
             }
         }
-        // Some keys are compared with all, so that Miri can run this too.
-        for a in keys.iter().step_by(9) {
-            for b in &keys {
-                assert_eq!(a.cmp(b), a.0.cmp(&b.0), "{a:?} {b:?}");
-                assert_eq!(a <= b, a.0 <= b.0, "{a:?} {b:?}");
-                assert_eq!(a < b, a.0 < b.0, "{a:?} {b:?}");
+        for_key_sizes!(check);
+    }
+
+    #[test]
+    fn keys_are_stored_as_their_bytes() {
+        fn check<const N: usize>() {
+            let key: KeyN<N> = core::array::from_fn(|at| at as u8 + 1).into();
+            let mut bytes = [0xee; 40];
+            key.write_to(&mut bytes);
+            assert_eq!((&bytes[..N], bytes[N]), (&key.0[..], 0xee));
+            assert_eq!((KeyN::read_from(&bytes), key.last_byte()), (key, N as u8));
+            assert_eq!(KeyN::<N>::probe_at(&bytes), key.probe());
+            assert_eq!((KeyN::<N>::LEN, KeyN::<N>::default()), (N, KeyN::MIN));
+        }
+        for_key_sizes!(check);
+        let (mut number, mut string) = ([0; 8], [0; 8]);
+        Key8(0x0102_0304_0506_0708).write_to(&mut number);
+        KeyN([1, 2, 3, 4, 5, 6, 7, 8]).write_to(&mut string);
+        assert_eq!(number, string);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_two_keys(a: [u8; 32], b: [u8; 32], shared in 0..32_usize) {
+            let mut close = b;
+            close[..shared].copy_from_slice(&a[..shared]);
+            fn check<const N: usize>((a, b): (&[u8], &[u8])) {
+                pair(KeyN::<N>::read_from(a), KeyN::<N>::read_from(b));
+                pair(KeyN::<N>::read_from(b), KeyN::<N>::read_from(a));
             }
+            for_key_sizes!(check, (&a, &b));
+            for_key_sizes!(check, (&a, &close));
         }
     }
 }

@@ -83,7 +83,7 @@
 //! ```
 //!
 //! # Limits
-//! Keys have 8 or 32 bytes, and nodes at most 64 KB. A value larger than a line takes whole lines. Memory
+//! Keys have 8 to 32 bytes, and nodes at most 64 KB. A value larger than a line takes whole lines. Memory
 //! whose atomic unit is smaller than a line needs [`Checksummed`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -127,7 +127,7 @@ pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, No
 #[cfg(feature = "study")]
 pub use hopscotch::{EntryFlaws, NearFlaws};
 pub use hopscotch::{HopGeometry, HopPlan, Hopscotch, Near, Reach};
-pub use key::{FenceKeys, Key8, Key32, KeyBytes};
+pub use key::{FenceKeys, KEY_BYTES_MAX, Key8, KeyBytes, KeyN};
 pub use leaf::Leaf;
 pub use packed::{Packed, PackedGeometry, Shape};
 pub use radix::{
@@ -161,7 +161,11 @@ const _: () = {
         found.0 == node_bytes && found.1 == capacity
     }
     assert!(is(slotted(Slotted::<Key8>::with_node_bytes(1024, 8)), 1024, 47));
-    assert!(is(slotted(Slotted::<Key32>::with_node_bytes(1024, 8)), 1024, 15));
+    assert!(is(
+        slotted(Slotted::<KeyN<32>>::with_node_bytes(1024, 8)),
+        1024,
+        15
+    ));
     assert!(is(slotted(Slotted::<Key8>::with_span(32, 8)), 704, 32));
     assert!(is(slotted(Slotted::<Key8>::with_span(64, 8)), 1408, 64));
     assert!(is(
@@ -170,7 +174,7 @@ const _: () = {
         77
     ));
     assert!(is(slotted(Slotted::<Key8>::tiny(8)), 128, 3));
-    assert!(is(slotted(Slotted::<Key32>::tiny(8)), 256, 3));
+    assert!(is(slotted(Slotted::<KeyN<32>>::tiny(8)), 256, 3));
     const fn packed<K: KeyBytes>(format: Result<Packed<K>, GeometryError>) -> (usize, usize) {
         match format {
             Ok(format) => (format.geometry().node_bytes(), format.geometry().capacity()),
@@ -178,5 +182,5 @@ const _: () = {
         }
     }
     assert!(is(packed(Packed::<Key8>::with_node_bytes(1024, 8)), 1024, 90));
-    assert!(is(packed(Packed::<Key32>::with_node_bytes(1024, 8)), 1024, 84));
+    assert!(is(packed(Packed::<KeyN<32>>::with_node_bytes(1024, 8)), 1024, 84));
 };

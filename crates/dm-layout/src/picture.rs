@@ -12,7 +12,7 @@ use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
 use crate::format::NodeShape;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
 use crate::hopscotch::{HopGeometry, Hopscotch};
-use crate::key::{Key8, Key32, KeyBytes};
+use crate::key::{Key8, KeyBytes, KeyN};
 use crate::packed::Packed;
 use crate::slotted::{SlotGeometry, Slotted};
 use crate::{LINE_BYTES, error::GeometryError};
@@ -376,7 +376,7 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             "slotted-1k-key32",
             slotted(
                 "Slotted node, 1 KB, 32-byte keys",
-                Slotted::<Key32>::with_node_bytes(1024, 8),
+                Slotted::<KeyN<32>>::with_node_bytes(1024, 8),
             ),
         ),
         (
@@ -415,7 +415,7 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             "packed-1k-key32",
             packed::packed(
                 "Packed leaf, 1 KB, 32-byte keys",
-                Packed::<Key32>::with_node_bytes(1024, 8),
+                Packed::<KeyN<32>>::with_node_bytes(1024, 8),
             ),
         ),
         ("hopscotch-span64", hopscotch()),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::format::{Judged, Lookup, NodeFormat, Place, Stale, judge};
 use crate::header::{FIRST_VERSION, NodeInit};
-use crate::key::{FenceKeys, KeyBytes};
+use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 use crate::split::{SplitBias, SplitRequest};
 use crate::value::ValueRef;
 
@@ -54,14 +54,14 @@ impl NodeOp {
 /// ```
 #[must_use]
 pub fn key_of<K: KeyBytes>(small: u8) -> K {
-    K::read_from(&[small; 64])
+    K::read_from(&[small; KEY_BYTES_MAX])
 }
 
 /// Does the same as [`key_of`], with keys in clusters: neighbours are one apart, or some thousands, or a
 /// distance of four or eight bytes.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
-    let mut bytes = [0; 64];
+    let mut bytes = [0; KEY_BYTES_MAX];
     for (at, shift) in [(0, 6), (K::LEN / 2, 4), (K::LEN - 3, 2), (K::LEN - 1, 0)] {
         bytes[at] = small >> shift & 3;
     }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use dm_layout::{
-    Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, Key32, KeyBytes, LINE_BYTES, Lookup,
+    Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, KeyBytes, KeyN, LINE_BYTES, Lookup,
     NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps, NodeStructure, Packed, Place,
     Slotted, SplitBias, SplitRequest, Stale,
 };
@@ -295,14 +295,14 @@ fn splits_and_merges_are_sound_in_any_order() {
     all_sound::<Key8, _>(&Slotted::with_node_bytes(256, 8).unwrap());
     all_sound::<Key8, _>(&Slotted::with_node_bytes(256, 30).unwrap());
     all_sound::<Key8, _>(&Slotted::with_node_bytes(320, 100).unwrap());
-    all_sound::<Key32, _>(&Slotted::with_node_bytes(256, 8).unwrap());
+    all_sound::<KeyN<32>, _>(&Slotted::with_node_bytes(256, 8).unwrap());
     all_sound::<Key8, _>(&Checksummed::with_node_bytes(192, 8).unwrap());
     for key in [key, near, mixed] {
         all_sound_of::<Key8, _>(&Packed::with_node_bytes(192, 8).unwrap(), key);
         all_sound_of::<Key8, _>(&Packed::with_node_bytes(256, 16).unwrap(), key);
     }
     for key in [key, near, mixed] {
-        all_sound_of::<Key32, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
+        all_sound_of::<KeyN<32>, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
     }
 }
 
@@ -328,7 +328,7 @@ fn lives_never_mix() {
         never_mix::<Key8, _>(&Packed::with_node_bytes(192, 8).unwrap(), key);
     }
     for key in [key, near] {
-        never_mix::<Key32, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
+        never_mix::<KeyN<32>, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
-    FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NodeEdit, NodeInit, NodeRead, NodeShape,
+    FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Lookup, Near, NodeEdit, NodeInit, NodeRead, NodeShape,
     NodeSteps, NodeStructure, Place, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
@@ -17,9 +17,9 @@ macro_rules! on_every_geometry {
         $run::<Key8>(&Hopscotch::new(9, 4, 46).expect("sound"), $($argument),*);
         $run::<Key8>(&Hopscotch::new(6, 4, 64).expect("sound"), $($argument),*);
         $run::<Key8>(&Hopscotch::new(16, 8, 200).expect("sound"), $($argument),*);
-        $run::<Key32>(&Hopscotch::new(64, 8, 8).expect("sound"), $($argument),*);
-        $run::<Key32>(&Hopscotch::new(10, 5, 20).expect("sound"), $($argument),*);
-        $run::<Key32>(&Hopscotch::new(2, 2, 100).expect("sound"), $($argument),*);
+        $run::<KeyN<32>>(&Hopscotch::new(64, 8, 8).expect("sound"), $($argument),*);
+        $run::<KeyN<32>>(&Hopscotch::new(10, 5, 20).expect("sound"), $($argument),*);
+        $run::<KeyN<32>>(&Hopscotch::new(2, 2, 100).expect("sound"), $($argument),*);
     }};
 }
 

@@ -2,7 +2,7 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
 use dm_layout::{
-    Bookend, Checksummed, FenceKeys, Key8, Key32, KeyBytes, Leaf, NodeFormat, NodeInit, Packed, Slotted,
+    Bookend, Checksummed, FenceKeys, Key8, KeyBytes, KeyN, Leaf, NodeFormat, NodeInit, Packed, Slotted,
 };
 use proptest::prelude::*;
 
@@ -17,10 +17,10 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
         // The geometries that inner nodes use.
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
         // With all shapes, with some, with one; with one line, and with a low fence key in its own line.
         $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(256, 8).unwrap(), $($argument),*);
@@ -28,15 +28,15 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Packed::with_node_bytes(192, 30).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(192, 0).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(192, 54).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Packed::with_node_bytes(256, 13).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Packed::with_node_bytes(256, 13).unwrap(), $($argument),*);
         // Leaves of either format.
         $run::<Key8, _>(&Leaf::with_node_bytes(192, 8, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Leaf::with_node_bytes(320, 100, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Bookend::with_span(5, 40).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Bookend::with_span(5, 40).unwrap(), $($argument),*);
         $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Checksummed::with_span(5, 40).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Checksummed::with_span(5, 40).unwrap(), $($argument),*);
     }};
 }
 
@@ -98,7 +98,7 @@ proptest! {
     fn wide_key_spaces_fill_nodes(ops in prop::collection::vec(any::<[u8; 3]>(), 100..300)) {
         run_ops::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), &ops, false);
         run_ops::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), &ops, true);
-        run_ops::<Key32, _>(&Packed::with_node_bytes(1024, 8).unwrap(), &ops, true);
+        run_ops::<KeyN<32>, _>(&Packed::with_node_bytes(1024, 8).unwrap(), &ops, true);
     }
 
     #[test]

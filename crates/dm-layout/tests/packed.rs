@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use dm_layout::{
-    CheckFailure, FenceKeys, Key8, Key32, KeyBytes, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape,
+    CheckFailure, FenceKeys, Key8, KeyBytes, KeyN, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape,
     NodeState, NodeSteps, NodeStructure, Packed, Place, Reason, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
@@ -309,7 +309,7 @@ proptest! {
             grow::<Key8>(Packed::with_node_bytes(bytes, value_len).expect("it fits"), &numbers, bias);
         }
         for (bytes, value_len) in [(320, 8), (256, 0), (1024, 16)] {
-            grow::<Key32>(Packed::with_node_bytes(bytes, value_len).expect("it fits"), &numbers, bias);
+            grow::<KeyN<32>>(Packed::with_node_bytes(bytes, value_len).expect("it fits"), &numbers, bias);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Radix nodes and single leaves: golden bytes, decoding of encoded nodes, and decoding of arbitrary bytes.
 
 use dm_layout::{
-    CheckFailure, Find, Key8, Key32, KeyBytes, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
+    CheckFailure, Find, Key8, KeyBytes, KeyN, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
     SlotWord, build_radix_node,
 };
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn a_leaf_is_as_pictured() {
             z = "0".repeat(16)
         )
     );
-    let large = SingleLeaf::<Key32>::new(100).expect("small");
+    let large = SingleLeaf::<KeyN<32>>::new(100).expect("small");
     assert_eq!(
         (large.read_bytes(), large.lock_at(), large.lines()),
         (156, 160, 3)
@@ -190,7 +190,7 @@ proptest! {
             let _ = (node.find(partial), node.is_frozen());
         }
         let _ = SingleLeaf::<Key8>::new(8).expect("small").open(&bytes);
-        let _ = SingleLeaf::<Key32>::new(33).expect("small").open(&bytes);
+        let _ = SingleLeaf::<KeyN<32>>::new(33).expect("small").open(&bytes);
     }
 
     #[test]
@@ -225,5 +225,5 @@ fn keys_of_both_sizes_are_read_back() {
         assert_eq!(layout.open(&bytes).expect("whole").key, key);
     }
     check(Key8(u64::MAX));
-    check(Key32([9; 32]));
+    check(KeyN([9; 32]));
 }

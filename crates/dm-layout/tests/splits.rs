@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use dm_layout::{
-    Bookend, Checksummed, FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Leaf, NodeFormat, NodeInit, Packed,
+    Bookend, Checksummed, FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Leaf, NodeFormat, NodeInit, Packed,
     Place, Slotted, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
@@ -13,15 +13,15 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::tiny(8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Leaf::with_node_bytes(192, 8, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Leaf::with_node_bytes(320, 100, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Hopscotch::new(64, 8, 8).unwrap(), $($argument),*);
-        $run::<Key32, _>(&Hopscotch::new(16, 4, 8).unwrap(), $($argument),*);
+        $run::<KeyN<32>, _>(&Hopscotch::new(16, 4, 8).unwrap(), $($argument),*);
     }};
 }
 

@@ -4,7 +4,7 @@ use chime::{Chime, HopGeometry, Options, Reach, Variant};
 use dm_bench::{
     BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
 };
-use dm_index::{Key8, Key32};
+use dm_index::{Key8, KeyN};
 
 use crate::{
     LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
@@ -32,7 +32,9 @@ const LOCK_AND_READ_STEP: &str = "+lock-and-read";
 fn listed(name: &str, help: &str, variant: Variant, on: Option<bool>) -> VariantEntry {
     VariantEntry::new(name, help)
         .runs(driver::<Key8>(variant, on))
-        .runs(driver::<Key32>(variant, on))
+        .runs(driver::<KeyN<16>>(variant, on))
+        .runs(driver::<KeyN<24>>(variant, on))
+        .runs(driver::<KeyN<32>>(variant, on))
 }
 
 fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {

@@ -3,7 +3,7 @@
 use dm_bench::{
     BenchKey, Demand, Driver, IndexEntry, MixDemand, OpKind, Rdwc, Setting, VariantEntry, VerbKind,
 };
-use dm_index::{Key8, Key32};
+use dm_index::{Key8, KeyN};
 use dolphin::{DEFAULT_LEAF_BYTES, Dolphin, Options};
 
 use crate::{
@@ -17,7 +17,9 @@ pub(crate) fn entry() -> IndexEntry {
     let listed = |name, help, on| {
         VariantEntry::new(name, help)
             .runs(driver::<Key8>(on))
-            .runs(driver::<Key32>(on))
+            .runs(driver::<KeyN<16>>(on))
+            .runs(driver::<KeyN<24>>(on))
+            .runs(driver::<KeyN<32>>(on))
     };
     let waits = "an insert awaits its lock's CAS before the READ, as in the paper (Figs. 6 to 9)";
     IndexEntry::new("dolphin", "a radix tree over leaves of many keys (MSST 2024)")

@@ -1,7 +1,7 @@
 //! Sherman, with the steps of its paper, the baselines FG and FG+, and the forms that other papers ran.
 
 use dm_bench::{Demand, Driver, IndexEntry, MixDemand, Setting, VariantEntry, VerbKind};
-use dm_index::{Key8, Key32, NEAR_CHILD_NODES_MAX};
+use dm_index::{Key8, KeyN, NEAR_CHILD_NODES_MAX};
 use dm_layout::{Bookend, Checksummed, Slotted};
 use sherman::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
 
@@ -31,13 +31,15 @@ fn listed(variant: Variant) -> VariantEntry {
     match variant.leaf() {
         LeafKind::TwoLevel => entry
             .runs(driver::<Key8, Slotted<Key8>>(variant))
-            .runs(driver::<Key32, Slotted<Key32>>(variant)),
+            .runs(driver::<KeyN<16>, Slotted<KeyN<16>>>(variant))
+            .runs(driver::<KeyN<24>, Slotted<KeyN<24>>>(variant))
+            .runs(driver::<KeyN<32>, Slotted<KeyN<32>>>(variant)),
         LeafKind::Checksummed => entry
             .runs(driver::<Key8, Checksummed<Key8>>(variant))
-            .runs(driver::<Key32, Checksummed<Key32>>(variant)),
+            .runs(driver::<KeyN<32>, Checksummed<KeyN<32>>>(variant)),
         LeafKind::Bookend => entry
             .runs(driver::<Key8, Bookend<Key8>>(variant))
-            .runs(driver::<Key32, Bookend<Key32>>(variant)),
+            .runs(driver::<KeyN<32>, Bookend<KeyN<32>>>(variant)),
     }
 }
 

@@ -3,7 +3,7 @@
 use dm_bench::{
     BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
 };
-use dm_index::{Key8, Key32};
+use dm_index::{Key8, KeyN};
 use smart::{Options, Smart};
 
 use crate::{
@@ -14,7 +14,9 @@ pub(crate) fn entry() -> IndexEntry {
     let listed = |name, help, on, shared| {
         VariantEntry::new(name, help)
             .runs(driver::<Key8>(on, shared))
-            .runs(driver::<Key32>(on, shared))
+            .runs(driver::<KeyN<16>>(on, shared))
+            .runs(driver::<KeyN<24>>(on, shared))
+            .runs(driver::<KeyN<32>>(on, shared))
     };
     let all = "every technique, and a leaf's lock taken in one chain with the READ";
     let waits = "as in the paper: a leaf's lock is awaited before the READ (Figs. 11 to 15)";

@@ -2,7 +2,7 @@
 
 use core::fmt::Display;
 
-use dm_index::{Applied, Fill, IndexError, Key8, Key32, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, Fill, IndexError, Key8, KeyBytes, KeyN, RangeIndex, Scan};
 use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};
 
@@ -37,8 +37,8 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
             kind,
         );
     }
-    single("32-byte keys, 8-byte values", family.index::<Key32>(8), kind);
-    single("32-byte keys, 64-byte values", family.index::<Key32>(64), kind);
+    single("32-byte keys, 8-byte values", family.index::<KeyN<32>>(8), kind);
+    single("32-byte keys, 64-byte values", family.index::<KeyN<32>>(64), kind);
     bootstrap(family.index::<Key8>(8), kind);
     second_handle(family.index::<Key8>(8), kind);
     let mix = match F::ORDERED {
@@ -50,11 +50,11 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     };
     many(family.index::<Key8>(8), kind, mix, false);
     waves(family.index::<Key8>(8), kind, mix);
-    waves(family.index::<Key32>(24), kind, mix);
-    many(family.index::<Key32>(100), kind, mix, true);
+    waves(family.index::<KeyN<32>>(24), kind, mix);
+    many(family.index::<KeyN<32>>(100), kind, mix, true);
     if F::ORDERED {
         bulk(|| family.index::<Key8>(8), kind);
-        bulk(|| family.index::<Key32>(20), kind);
+        bulk(|| family.index::<KeyN<32>>(20), kind);
         many(family.index::<Key8>(16), kind, Mix::SCANS, true);
     }
 }

@@ -1,6 +1,6 @@
 //! Numbered keys for tests.
 
-use dm_index::{Key8, Key32, KeyBytes};
+use dm_index::{Key8, KeyBytes, KeyN};
 
 /// A key type with numbered keys and a largest one.
 pub trait TestKey: KeyBytes {
@@ -26,27 +26,39 @@ impl TestKey for Key8 {
     }
 }
 
-/// The first bytes of keys of a size in which comparing eight bytes decides nothing: the number is in the
-/// middle.
-const PREFIX: [u8; 8] = [0x5a; 8];
+/// The bytes with which all keys of a size begin.
+const PREFIX: u8 = 0x5a;
 
-impl TestKey for Key32 {
-    const MAX: Self = Self([0xff; 32]);
+/// A key is a common prefix, its number, and a tail that depends on it. Half of the bytes that the number leaves
+/// are the prefix, up to eight, so that comparing eight bytes of a long key decides nothing. The tails of
+/// neighbours differ, so that a mixture of two neighbours is not a key. `KeyN<8>`, like [`Key8`], has neither
+/// prefix nor tail: there a mixture of two keys may be a third one.
+impl<const N: usize> TestKey for KeyN<N> {
+    const MAX: Self = Self([0xff; N]);
 
     fn nth(n: u64) -> Self {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&PREFIX);
-        bytes[8..16].copy_from_slice(&n.to_be_bytes());
-        // The tail differs between neighbours, so that a mixture of two keys is not a key.
-        bytes[16..24].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-        bytes[24..].copy_from_slice(&(!n).to_be_bytes());
+        let mut bytes = [PREFIX; N];
+        let (number, tail) = bytes[number_at::<Self>()..].split_at_mut(8);
+        number.copy_from_slice(&n.to_be_bytes());
+        for (tail, word) in tail
+            .chunks_mut(8)
+            .zip([n.wrapping_mul(0x9e37_79b9_7f4a_7c15), !n, n])
+        {
+            tail.copy_from_slice(&word.to_be_bytes()[..tail.len()]);
+        }
         Self(bytes)
     }
 
     fn number(&self) -> Option<u64> {
-        let n = u64::from_be_bytes(*self.0[8..].first_chunk::<8>()?);
+        let n = u64::from_be_bytes(*self.0[number_at::<Self>()..].first_chunk()?);
         (Self::nth(n) == *self).then_some(n)
     }
+}
+
+/// Returns the length of the common prefix of keys `K`.
+const fn number_at<K: KeyBytes>() -> usize {
+    let half = (K::LEN - 8) / 2;
+    if half < 8 { half } else { 8 }
 }
 
 #[cfg(test)]
@@ -61,12 +73,32 @@ mod tests {
         assert!(K::MIN <= keys[0] && keys[6] <= K::MAX);
     }
 
+    /// No mixture of the bytes of two neighbours, cut anywhere, is a third key.
+    fn mixed<const N: usize>() {
+        numbered::<KeyN<N>>();
+        for n in (0..2_000).chain([1 << 40, u64::MAX - 1]) {
+            let [one, two] = [n, n + 1].map(KeyN::<N>::nth);
+            for (front, rear) in [(one, two), (two, one)] {
+                for cut in 1..N {
+                    let mut key = front;
+                    key.0[cut..].copy_from_slice(&rear.0[cut..]);
+                    assert!(key == one || key == two || key.number().is_none(), "{key:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn keys_are_in_the_order_of_their_numbers() {
         numbered::<Key8>();
-        numbered::<Key32>();
-        let mut mixed = Key32::nth(7);
-        mixed.0[20] ^= 1;
-        assert_eq!((mixed.number(), Key32::MIN.number()), (None, None));
+        numbered::<KeyN<8>>();
+        numbered::<KeyN<9>>();
+        numbered::<KeyN<10>>();
+        mixed::<12>();
+        mixed::<16>();
+        mixed::<24>();
+        mixed::<31>();
+        mixed::<32>();
+        assert_eq!(KeyN::<32>::MIN.number(), None);
     }
 }

@@ -4,7 +4,7 @@ use core::fmt::Display;
 
 use dm_history::scan::{check_complete, check_items};
 use dm_history::{KvOp, KvRet, LOADER, Monotone, Stamp, check_value, stamp};
-use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, IndexError, KEY_BYTES_MAX, KeyBytes, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_verbs::{Effect, Env, Nanos};
 
@@ -53,8 +53,8 @@ fn word(stamp: Stamp) -> u64 {
     u64::from(stamp.client) << 32 | u64::from(stamp.sequence)
 }
 
-fn key_bytes<K: KeyBytes>(key: &K) -> [u8; 32] {
-    let mut bytes = [0; 32];
+fn key_bytes<K: KeyBytes>(key: &K) -> [u8; KEY_BYTES_MAX] {
+    let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
     bytes
 }

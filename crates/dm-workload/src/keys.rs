@@ -70,13 +70,14 @@ impl KeySpace {
             .map_or(number, |salt| unscramble(number).wrapping_sub(salt))
     }
 
-    /// Returns the i-th key in `N` bytes, where `N` is 8, or 16 and more. Eight bytes are the number itself.
-    /// Longer keys begin with eight bytes that every 256th key shares (this reveals a comparison of only one
-    /// word), then the number, then bytes that depend on it. Dense keys stay in the order of their indices.
+    /// Returns the i-th key in `N` bytes, where `N` is at least 8. Eight bytes are the number itself. Longer
+    /// keys begin with eight bytes that every 256th key shares (this reveals a comparison of only one word),
+    /// then the number, then bytes that depend on it. Keys of less than 16 bytes begin with as many shared
+    /// bytes as leave room for the number. Dense keys stay in the order of their indices.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {
-        const { assert!(N == 8 || N >= 16, "a key has 8 bytes, or 16 and more") };
+        const { assert!(N >= 8, "a key has at least 8 bytes") };
         if self.addresses && N == ADDRESS_BYTES {
             let mut key = [0; N];
             key.copy_from_slice(&address(index));
@@ -89,12 +90,13 @@ impl KeySpace {
             0
         };
         let mut key = [0; N];
-        let number_at = if N == 8 { 0 } else { 8 };
-        for (place, chunk) in (0_u64..).zip(key.chunks_mut(8)) {
-            let word = match place * 8 {
-                at if at == number_at => number,
-                0 => group,
-                _ => scramble(number ^ place),
+        let (shared, rest) = key.split_at_mut(number_at::<N>());
+        shared.copy_from_slice(&group.to_be_bytes()[..shared.len()]);
+        for (place, chunk) in (1_u64..).zip(rest.chunks_mut(8)) {
+            let word = if place == 1 {
+                number
+            } else {
+                scramble(number ^ place)
             };
             chunk.copy_from_slice(&word.to_be_bytes()[..chunk.len()]);
         }
@@ -108,11 +110,15 @@ impl KeySpace {
         if self.addresses && N == ADDRESS_BYTES {
             return addresses::index_of(key.as_slice().try_into().ok()?);
         }
-        let number_at = if N == 8 { 0 } else { 8 };
-        let number = key.get(number_at..number_at + 8)?.try_into().ok()?;
-        let index = self.index(u64::from_be_bytes(number));
+        let number = key.get(number_at::<N>()..)?.first_chunk()?;
+        let index = self.index(u64::from_be_bytes(*number));
         (self.bytes::<N>(index) == *key).then_some(index)
     }
+}
+
+/// Returns the position of the number in a key: behind up to eight bytes that keys share.
+const fn number_at<const N: usize>() -> usize {
+    if N < 16 { N - 8 } else { 8 }
 }
 
 #[cfg(test)]
@@ -134,6 +140,9 @@ mod tests {
         fn bytes_say_which_key_they_are(seed: u64, index: u64, at in 0..32_usize, flip in 1..=255_u8) {
             for keys in [KeySpace::scrambled(seed), KeySpace::dense()] {
                 prop_assert_eq!(keys.index_of(&keys.bytes::<8>(index)), Some(index));
+                prop_assert_eq!(keys.index_of(&keys.bytes::<9>(index)), Some(index));
+                prop_assert_eq!(keys.index_of(&keys.bytes::<15>(index)), Some(index));
+                prop_assert_eq!(keys.index_of(&keys.bytes::<16>(index)), Some(index));
                 prop_assert_eq!(keys.index_of(&keys.bytes::<20>(index)), Some(index));
                 let mut key = keys.bytes::<32>(index);
                 prop_assert_eq!(keys.index_of(&key), Some(index));
@@ -146,6 +155,7 @@ mod tests {
         fn dense_keys_keep_their_order(left: u64, right: u64) {
             let keys = KeySpace::dense();
             prop_assert_eq!(left.cmp(&right), keys.bytes::<8>(left).cmp(&keys.bytes::<8>(right)));
+            prop_assert_eq!(left.cmp(&right), keys.bytes::<12>(left).cmp(&keys.bytes::<12>(right)));
             prop_assert_eq!(left.cmp(&right), keys.bytes::<32>(left).cmp(&keys.bytes::<32>(right)));
         }
     }

@@ -82,7 +82,7 @@ pub(crate) struct Bench {
     /// Scans ask for this many keys; default: 1 to 100.
     #[arg(long)]
     pub(crate) scan_len: Option<u32>,
-    /// Bytes of a key: 8 or 32.
+    /// Bytes of a key: 8, 16, 24 or 32. FG, the steps of Sherman and its forms in other papers have 8 or 32.
     #[arg(long, default_value_t = 8)]
     pub(crate) key_size: usize,
     /// Bytes of a value, at least 8 (for a stamp that every read checks).

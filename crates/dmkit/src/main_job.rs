@@ -5,7 +5,10 @@
 
 use std::io;
 
-use dm_bench::{CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, OpKind, Output, Point, Registry, Setting, UnknownIndex};
+use dm_bench::{
+    CostModel, Distribution, Fabric, Fill, IndexEntry, Mix, OpKind, Output, Point, Registry, Setting,
+    UnknownIndex,
+};
 
 /// The numbers of client threads, over 10 compute nodes.
 const CLIENTS: [u32; 4] = [10, 40, 160, 320];
@@ -36,7 +39,10 @@ pub(crate) fn perform(registry: &Registry, output: &Output) -> io::Result<bool> 
 
 /// Returns the points of FG+ and of every index of the registry.
 fn points(registry: &Registry, model: &CostModel) -> Result<Vec<Point>, UnknownIndex> {
-    let all = registry.entries().iter().map(|entry| (entry.name(), IndexEntry::DEFAULT));
+    let all = registry
+        .entries()
+        .iter()
+        .map(|entry| (entry.name(), IndexEntry::DEFAULT));
     let baseline = registry.find(BASELINE.0).is_ok().then_some(BASELINE);
     let indexes: Vec<(&str, &str)> = baseline.into_iter().chain(all).collect();
     let setting = |mix: &str, clients, cache_bytes| {

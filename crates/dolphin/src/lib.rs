@@ -53,7 +53,7 @@ pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_art::{SeparatorOptions, Separators};
 pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::Rdwc;
-pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, KeyN, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::{NodeTypes, SplitBias};
 #[cfg(feature = "study")]

@@ -52,7 +52,7 @@ pub use dm_assemble::{Handle, OpenError};
 #[cfg(feature = "study")]
 pub use dm_combine::RdwcFlaws;
 pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc};
-pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, KeyN, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::NodeTypes;
 

@@ -10,7 +10,7 @@ use dm_layout::NodeTypes;
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 use dm_verbs::Nanos;
-use smart::{Key8, Key32, Options, ReclaimOptions};
+use smart::{Key8, KeyN, Options, ReclaimOptions};
 
 /// Returns options with small nodes, so that they are copied often, and values of two words, which can tear.
 fn options() -> Options {
@@ -81,7 +81,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Tree::<Key32>::new(options()), &world, &seats, &script),
+        3 => stress(Tree::<KeyN<32>>::new(options()), &world, &seats, &script),
         _ => stress(Tree::<Key8>::new(options()), &world, &seats, &script),
     };
     correct(report);

@@ -1,6 +1,6 @@
 //! The share of gets that read a single entry, and how many of these were right, for different kinds of keys.
 
-use chime::{Key8, Key32, Options};
+use chime::{Key8, KeyN, Options};
 use dm_index::{KeyBytes, RangeIndex};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, TestKey, World};
@@ -70,7 +70,7 @@ fn ratios<K: TestKey>(what: &str, key: fn(u64) -> K) {
 fn it_is_right_whatever_keys_look_like() {
     ratios::<Key8>("dense", |n| Key8(KeySpace::dense().number(n)));
     ratios::<Key8>("hashed", |n| Key8(KeySpace::scrambled(1).number(n)));
-    ratios::<Key32>("mail addresses", |n| {
-        Key32::read_from(&KeySpace::addresses().bytes::<32>(n))
+    ratios::<KeyN<32>>("mail addresses", |n| {
+        KeyN::<32>::read_from(&KeySpace::addresses().bytes::<32>(n))
     });
 }

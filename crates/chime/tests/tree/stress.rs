@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
-use chime::{Key8, Key32, Options, Rdwc};
+use chime::{Key8, KeyN, Options, Rdwc};
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 
@@ -82,7 +82,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
+        3 => stress(Tree::<KeyN<32>>::new(options), &world, &seats, &script),
         _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     correct(report);

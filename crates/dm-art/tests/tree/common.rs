@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_art::{Art, ArtClient, ArtOptions};
 use dm_art::{SingleOptions, Singles};
-use dm_index::{IndexError, Key32, KeyBytes};
+use dm_index::{IndexError, KeyBytes, KeyN};
 use dm_layout::{NodeTypes, RADIX_HEAD_BYTES, RadixNode, RadixSlot, SingleLeaf};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -120,12 +120,12 @@ pub(crate) fn spread(n: u64) -> u64 {
 }
 
 /// Returns a key of 32 bytes that differs from others at bytes which are too far apart for one header.
-pub(crate) fn spread_far(n: u64) -> Key32 {
+pub(crate) fn spread_far(n: u64) -> KeyN<32> {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
         key[(i * i * 5 / 8) % 32] = byte;
     }
-    Key32(key)
+    KeyN(key)
 }
 
 /// Draws the tree from the bytes on the memory nodes, and checks them by the rules of docs/protocol/smart.md.

@@ -3,7 +3,7 @@
 use dm_alloc::{AllocStats, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, Separators};
 use dm_cache::IndexCache;
-use dm_index::{Applied, Exchange, Inner, Key8, Key32, RangeIndex, Split};
+use dm_index::{Applied, Exchange, Inner, Key8, KeyN, RangeIndex, Split};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
@@ -276,13 +276,13 @@ fn nodes_on_the_way_go_with_the_last_key_below_them() {
     let pool = pool(1);
     let setup = Setup::reclaiming();
     let v = pool.connect(0).unwrap();
-    let tree = setup.open::<Key32>(&v);
+    let tree = setup.open::<KeyN<32>>(&v);
     let client = tree.client(&v);
     let empty = tree.alloc().stats().in_use_bytes;
     let keys = [1, 2].map(|last| {
         let mut bytes = [7; 32];
         bytes[15] = last;
-        Key32(bytes)
+        KeyN(bytes)
     });
     for key in &keys {
         assert_eq!(block_on(client.insert(key, &[1; 8])), Ok(Applied::Inserted));

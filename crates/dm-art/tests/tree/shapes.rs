@@ -1,7 +1,7 @@
 //! The nodes that operations leave on the memory nodes.
 
 use dm_art::ArtOptions;
-use dm_index::{Applied, Key8, Key32, RangeIndex};
+use dm_index::{Applied, Key8, KeyN, RangeIndex};
 use dm_layout::{KeyBytes, NodeTypes};
 use dm_loopback::{Endpoint, Loopback, block_on};
 
@@ -119,7 +119,7 @@ fn what_keys_share_beyond_a_header_takes_nodes_on_the_way() {
     let key = |parts: &[(usize, u8)]| {
         let mut bytes = [7; 32];
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
-        Key32(bytes)
+        KeyN(bytes)
     };
     // The root, and this many further headers of six bytes with a slot each.
     let cases = [
@@ -149,7 +149,7 @@ fn a_node_moves_up_where_its_header_has_room() {
     let key = |parts: &[(usize, u8)]| {
         let mut bytes = [7; 32];
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
-        Key32(bytes)
+        KeyN(bytes)
     };
     let cases = [
         (

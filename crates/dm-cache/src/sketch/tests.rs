@@ -1,7 +1,7 @@
 //! Hints are never to the right of a key's leaf, seldom far to its left, and within the budget.
 
 use super::*;
-use dm_layout::{Key8, Key32};
+use dm_layout::{Key8, KeyN};
 use dm_verbs::NodeId;
 use std::collections::BTreeMap;
 
@@ -111,13 +111,13 @@ fn what_is_learned_anew_leaves_no_hole() {
 #[test]
 fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
     for budget in [700, 2_000, 100_000] {
-        let sketch = Sketch::<Key32>::new(budget);
+        let sketch = Sketch::<KeyN<32>>::new(budget);
         let key = |n: u64| {
             // The bytes behind the coded part are not zero, so that separators are rounded up.
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&(n << 44).to_be_bytes());
             bytes[31] = 1;
-            Key32(bytes)
+            KeyN(bytes)
         };
         // The existing leaves, by their beginnings.
         let mut leaves = BTreeMap::from([(0u64, at(0))]);
@@ -224,7 +224,7 @@ fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&mixed(n).to_be_bytes());
         bytes[24..].copy_from_slice(&mixed(n + 1).to_be_bytes());
-        Key32(bytes)
+        KeyN(bytes)
     };
     let mut keys: Vec<_> = (0..2_000).map(key).collect();
     keys.extend((0..2_000).map(|n| {
@@ -232,7 +232,7 @@ fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
         near.0[31] ^= 1;
         near
     }));
-    keys.push(Key32([0; 32]));
+    keys.push(KeyN([0; 32]));
     keys.sort_unstable();
     let leaves: Vec<_> = keys.iter().copied().zip((0u64..).map(at)).collect();
     let number: BTreeMap<_, _> = leaves.iter().enumerate().map(|(i, (_, at))| (*at, i)).collect();

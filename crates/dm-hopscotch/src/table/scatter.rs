@@ -1,9 +1,6 @@
 //! A permutation of keys that puts them in the order of a hash.
 
-use dm_layout::KeyBytes;
-
-/// Size in bytes of a buffer for the longest key.
-const ROOM: usize = 64;
+use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 
 /// Returns the finaliser of splitmix64.
 const fn spread(mut x: u64) -> u64 {
@@ -29,10 +26,11 @@ fn fold(rest: &[u8]) -> u64 {
 
 /// Replaces the first word of a key by `change` of it and the hash of the other words.
 fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
-    let mut bytes = [0; ROOM];
+    let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
     let (first, rest) = bytes.split_at_mut(8);
-    let by = fold(rest.get(..K::LEN - 8).unwrap_or_default());
+    // Zeros fill the last word of a key that does not end with a word.
+    let by = fold(rest.get(..K::LEN.next_multiple_of(8) - 8).unwrap_or_default());
     let mut word = [0; 8];
     word.copy_from_slice(first);
     first.copy_from_slice(&change(u64::from_be_bytes(word), by).to_be_bytes());
@@ -65,14 +63,14 @@ pub fn gather<K: KeyBytes>(scattered: &K) -> K {
 /// Returns the first 64 bits of a key.
 #[inline]
 pub(super) fn lead_of<K: KeyBytes>(key: &K) -> u64 {
-    let mut bytes = [0; ROOM];
+    let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
     bytes.first_chunk().map_or(0, |lead| u64::from_be_bytes(*lead))
 }
 
 /// Returns the smallest key with these first 64 bits.
 pub(super) fn first_of<K: KeyBytes>(lead: u64) -> K {
-    let mut bytes = [0; ROOM];
+    let mut bytes = [0; KEY_BYTES_MAX];
     let (first, _) = bytes.split_at_mut(8);
     first.copy_from_slice(&lead.to_be_bytes());
     K::read_from(&bytes)
@@ -80,7 +78,7 @@ pub(super) fn first_of<K: KeyBytes>(lead: u64) -> K {
 
 /// Returns the smallest key above this one.
 pub(super) fn above<K: KeyBytes>(key: &K) -> Option<K> {
-    let mut bytes = [0; ROOM];
+    let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
     for byte in bytes.get_mut(..K::LEN)?.iter_mut().rev() {
         let (next, carry) = byte.overflowing_add(1);
@@ -95,7 +93,7 @@ pub(super) fn above<K: KeyBytes>(key: &K) -> Option<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dm_layout::{Key8, Key32};
+    use dm_layout::{Key8, KeyN};
 
     #[test]
     fn every_key_has_a_place_of_its_own_and_comes_back() {
@@ -104,7 +102,7 @@ mod tests {
             assert_eq!(gather(&scatter(&Key8(n))), Key8(n));
             let mut long = [7; 32];
             long[(n % 32) as usize] = (n >> 5) as u8;
-            assert_eq!(gather(&scatter(&Key32(long))), Key32(long));
+            assert_eq!(gather(&scatter(&KeyN(long))), KeyN(long));
         }
     }
 
@@ -122,7 +120,7 @@ mod tests {
         let mut long = [3; 32];
         let ends = [0, 1].map(|n| {
             long[31] = n;
-            lead_of(&scatter(&Key32(long)))
+            lead_of(&scatter(&KeyN(long)))
         });
         assert_ne!(ends[0] >> 32, ends[1] >> 32);
     }
@@ -140,11 +138,11 @@ mod tests {
     #[test]
     fn every_bit_of_a_long_key_changes_its_first_bits() {
         let base = [5; 32];
-        let lead = lead_of(&scatter(&Key32(base)));
+        let lead = lead_of(&scatter(&KeyN(base)));
         for bit in 0..256 {
             let mut other = base;
             other[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(lead_of(&scatter(&Key32(other))), lead, "bit {bit}");
+            assert_ne!(lead_of(&scatter(&KeyN(other))), lead, "bit {bit}");
         }
     }
 

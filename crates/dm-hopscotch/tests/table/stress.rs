@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use dm_hopscotch::TableOptions;
-use dm_index::{Key8, Key32};
+use dm_index::{Key8, KeyN};
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Mix, Report, Stress, World, seats, stress};
 
@@ -71,7 +71,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 3 {
-        2 => stress(Table::<Key32>::new(options(16)), &world, &seats, &script),
+        2 => stress(Table::<KeyN<32>>::new(options(16)), &world, &seats, &script),
         _ => stress(Table::<Key8>::new(options(16)), &world, &seats, &script),
     };
     correct(report);

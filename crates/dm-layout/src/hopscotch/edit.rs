@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::geometry::{HOPS_BYTES, MARK_HEAD, MARK_HOPS};
+use super::geometry::{FENCES_MAX, HOPS_BYTES, MARK_HEAD, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
 use crate::error::CheckFailure;
@@ -137,9 +137,12 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Gives every entry and mark the node version, and every mark the fence keys and the header's count of
     /// hops.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
-        let mut both = [0; 128];
+        let mut both = [0; FENCES_MAX];
         fences.low.write_to(&mut both);
-        fences.high.unwrap_or(K::MIN).write_to(&mut both[K::LEN..]);
+        fences
+            .high
+            .unwrap_or(K::MIN)
+            .write_to(&mut both[self.geometry.fence_bytes()..]);
         self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
     }
 
@@ -151,7 +154,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         version: u8,
         has_high: bool,
         flags: u8,
-        fences: Option<&[u8; 128]>,
+        fences: Option<&[u8; FENCES_MAX]>,
     ) {
         let geometry = &self.geometry;
         let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
@@ -189,7 +192,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                     .copy_from_slice(&fences[piece..piece + geometry.piece]),
             }
             piece += geometry.piece;
-            if piece == 2 * K::LEN {
+            if piece == 2 * geometry.fence_bytes() {
                 piece = 0;
             }
         }

@@ -6,6 +6,7 @@ use crate::LINE_BYTES;
 use crate::error::GeometryError;
 use crate::format::Slot;
 use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::key::KEY_BYTES_MAX;
 
 /// The kind byte of a hopscotch node.
 pub(crate) const KIND: u8 = 0xd4;
@@ -19,6 +20,8 @@ pub(crate) const MARK_HEAD: usize = 4;
 /// Position of the hop count in a mark, and in the header behind the fields of all headers.
 pub(crate) const MARK_HOPS: usize = 2;
 pub(crate) const HOPS_BYTES: usize = 2;
+/// Maximum number of bytes of both fence keys in the marks.
+pub(crate) const FENCES_MAX: usize = 2 * KEY_BYTES_MAX;
 /// Bits of a node version: it shares its byte with an entry's presence and youth.
 const VERSION_BITS: u8 = 6;
 
@@ -90,7 +93,9 @@ impl HopGeometry {
         if neighbourhood < 2 || neighbourhood > NEIGHBOURHOOD_MAX || neighbourhood > span {
             return Err(GeometryError::Neighbourhood(neighbourhood));
         }
-        let half_mark = MARK_HEAD + key_len / 2;
+        // The second half of a fence key of an odd length is padded.
+        let half = key_len.div_ceil(2);
+        let half_mark = MARK_HEAD + half;
         let mut geometry = Self {
             node_bytes: 0,
             key_len,
@@ -133,7 +138,7 @@ impl HopGeometry {
             geometry.mark_behind % LINE_BYTES
         };
         if used + MARK_HEAD + key_len > LINE_BYTES {
-            geometry.piece = key_len / 2;
+            geometry.piece = half;
             geometry.pieces = 4;
         }
         geometry.groups = span.div_ceil(geometry.per_group);
@@ -229,6 +234,12 @@ impl HopGeometry {
     /// Returns the offset of the header's count of hops.
     pub(crate) const fn hops_at(&self) -> usize {
         header_bytes(self.key_len)
+    }
+
+    /// Returns the bytes of a fence key in the marks: two halves of a key of an odd length take one byte more
+    /// than the key.
+    pub(crate) const fn fence_bytes(&self) -> usize {
+        self.piece * self.pieces / 2
     }
 
     const fn group_at(&self, group: usize) -> usize {

@@ -11,7 +11,7 @@
 //!
 //! All other bytes (mixed, another range, dead, young) decide nothing, and the reader reads the whole node.
 
-use super::geometry::MARK_HEAD;
+use super::geometry::{FENCES_MAX, MARK_HEAD};
 use super::study::NearFlaws;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
 use crate::LINE_BYTES;
@@ -168,7 +168,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) -> Option<Marked<K>> {
         let geometry = &self.geometry;
         let mut fences = [K::MIN; 2];
-        let mut halves = [0; 128];
+        let mut halves = [0; FENCES_MAX];
         let mut pieces = 0_u32;
         let mut head: Option<[u8; MARK_HEAD]> = None;
         let [first, second] = &reach.marks;
@@ -197,7 +197,10 @@ impl<K: KeyBytes> Hopscotch<K> {
             return None;
         }
         if geometry.piece != K::LEN {
-            fences = [K::read_from(&halves), K::read_from(&halves[K::LEN..])];
+            fences = [
+                K::read_from(&halves),
+                K::read_from(&halves[geometry.fence_bytes()..]),
+            ];
         }
         let [low, high] = fences;
         Some(Marked {

@@ -7,7 +7,7 @@ use super::geometry::SPAN_MAX;
 use super::{Hopscotch, PRESENT};
 use crate::error::CheckFailure;
 use crate::format::{NodeRead, Slot};
-use crate::key::KeyBytes;
+use crate::key::{KEY_BYTES_MAX, KeyBytes};
 
 /// Maximum number of hops of one insert. Each changes the node version, and a version must not wrap within a
 /// READ.
@@ -43,9 +43,10 @@ impl<K: KeyBytes> Hopscotch<K> {
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &K) -> u64 {
-        let mut bytes = [0; 64];
+        // Zeros fill the last word of a key that does not end with a word.
+        let mut bytes = [0; KEY_BYTES_MAX];
         key.write_to(&mut bytes);
-        let words = bytes[..K::LEN].as_chunks::<8>().0;
+        let words = bytes[..K::LEN.next_multiple_of(8)].as_chunks::<8>().0;
         words.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, word| {
             spread(hash ^ u64::from_le_bytes(*word))
         })

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{Hopscotch, PRESENT};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeRead, NodeShape, Slot};
-use crate::key::KeyBytes;
+use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::split::{SplitBias, SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Hopscotch<K> {
@@ -133,7 +133,7 @@ impl<K: KeyBytes> Hopscotch<K> {
 /// Returns the key above `low` and not above `high` that has the fewest bits before its zeroes, and their
 /// number.
 fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
-    let (mut below, mut key) = ([0; 64], [0_u8; 64]);
+    let (mut below, mut key) = ([0; KEY_BYTES_MAX], [0_u8; KEY_BYTES_MAX]);
     low.write_to(&mut below);
     high.write_to(&mut key);
     let Some(byte) = (0..K::LEN).find(|&byte| below[byte] != key[byte]) else {
@@ -149,7 +149,7 @@ fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
 #[cfg(test)]
 mod tests {
     use super::between;
-    use crate::{Key8, Key32};
+    use crate::{Key8, KeyN};
 
     #[test]
     fn a_coarse_key_is_the_shortest_between_two() {
@@ -167,6 +167,6 @@ mod tests {
         let mut separator = [0; 32];
         separator[..20].fill(5);
         separator[20] = 0x38;
-        assert_eq!(between(&Key32(low), &Key32(high)), (Key32(separator), 165));
+        assert_eq!(between(&KeyN(low), &KeyN(high)), (KeyN(separator), 165));
     }
 }

@@ -97,8 +97,8 @@ impl fmt::Debug for Shape {
 
 /// The geometry of a packed node: a runtime value, checked when made.
 ///
-/// Line 0 holds the header and, for 8-byte keys, the low fence key; a 32-byte low fence key has the second
-/// line to itself. Every other line is a version byte, a control byte (a shape in its upper two bits, and a
+/// Line 0 holds the header and, for keys of up to 22 bytes, the low fence key; a longer low fence key has the
+/// second line to itself. Every other line is a version byte, a control byte (a shape in its upper two bits, and a
 /// bit for each of six entries), then the distance of each entry's key above the low fence key, as a
 /// little-endian number of the shape's width, and then the values. So keys are contiguous and can be compared
 /// at once.
@@ -257,7 +257,7 @@ impl PackedGeometry {
 }
 
 /// Returns the shapes of lines, and their number.
-const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES], usize) {
+pub(super) const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES], usize) {
     let widest = Shape::of(key_len, value_len);
     let (mut shapes, mut kinds) = ([widest; SHAPES], 0);
     let mut width = 1;

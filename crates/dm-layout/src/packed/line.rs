@@ -1,7 +1,9 @@
 //! One line of entries, on its own.
 
+use core::marker::PhantomData;
+
 use super::Packed;
-use super::geometry::{CONTROL, KEYS, PRESENCE_BITS, Shape};
+use super::geometry::{CONTROL, KEYS, PRESENCE_BITS, SHAPES, Shape, shapes};
 use crate::error::{CheckFailure, Reason};
 use crate::key::{KeyBytes, Rise, low_word};
 use crate::value::ValueRef;
@@ -12,21 +14,26 @@ pub(super) trait Shapes: Copy {
     fn shape(self, number: usize) -> Shape;
 }
 
-/// Values of `V` bytes, and the widths of keys.
-#[derive(Clone, Copy)]
-pub(super) struct Fixed<const V: usize, const A: usize, const B: usize, const C: usize, const D: usize>;
+/// The shapes for keys `K` and values of `V` bytes, as constants.
+pub(super) struct Fixed<K, const V: usize>(pub(super) PhantomData<K>);
 
-impl<const V: usize, const A: usize, const B: usize, const C: usize, const D: usize> Shapes
-    for Fixed<V, A, B, C, D>
-{
+impl<K, const V: usize> Clone for Fixed<K, V> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, const V: usize> Copy for Fixed<K, V> {}
+
+impl<K: KeyBytes, const V: usize> Fixed<K, V> {
+    const SHAPES: [Shape; SHAPES] = shapes(K::LEN, V).0;
+}
+
+impl<K: KeyBytes, const V: usize> Shapes for Fixed<K, V> {
     #[inline(always)]
     fn shape(self, number: usize) -> Shape {
-        match number {
-            0 => Shape::of(A, V),
-            1 => Shape::of(B, V),
-            2 => Shape::of(C, V),
-            _ => Shape::of(D, V),
-        }
+        Self::SHAPES[number % SHAPES]
     }
 }
 
@@ -45,17 +52,13 @@ impl Shapes for Unusual<'_> {
 macro_rules! with_shapes {
     ($format:expr, |$shapes:ident| $run:expr) => {{
         let geometry = &$format.geometry;
-        match (K::LEN, geometry.value_len) {
-            (8, 8) => {
-                let $shapes = $crate::packed::line::Fixed::<8, 2, 4, 7, 8>;
+        match geometry.value_len {
+            8 => {
+                let $shapes = $crate::packed::line::Fixed::<K, 8>(core::marker::PhantomData);
                 $run
             }
-            (8, 16) => {
-                let $shapes = $crate::packed::line::Fixed::<16, 4, 8, 8, 8>;
-                $run
-            }
-            (32, 8) => {
-                let $shapes = $crate::packed::line::Fixed::<8, 2, 12, 23, 32>;
+            16 => {
+                let $shapes = $crate::packed::line::Fixed::<K, 16>(core::marker::PhantomData);
                 $run
             }
             _ => {

@@ -1,21 +1,21 @@
 //! The positions of everything in a slotted node, computed once from three numbers.
 
 use core::fmt;
+use core::marker::PhantomData;
 
 use super::{EMPTY, PRESENT};
 use crate::error::GeometryError;
 use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::key::KeyBytes;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 /// The kind byte of a slotted node.
 pub(crate) const KIND: u8 = 0xd1;
 const NODE_BYTES_MAX: usize = 65_536;
-/// In a [`SlotGeometry::shape`]: values are marked. No entry is this large.
+/// In a [`SlotGeometry::values`]: values are marked. No value is this large.
 const MARKED: usize = 1 << 31;
-/// Shapes of marked entries with children of four bytes, and the position of their key.
-pub(super) const MARKED_12: usize = MARKED | 12;
-pub(super) const MARKED_36: usize = MARKED | 36;
-pub(super) const MARKED_KEY: usize = 4;
+/// Marked children of four bytes.
+pub(super) const MARKED_4: usize = MARKED | 4;
 
 /// The geometry of a slotted, line-versioned node: a runtime value, checked when made.
 ///
@@ -248,14 +248,14 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the bytes of an entry, plus [`MARKED`] for marked values. Functions with constant strides are
+    /// Returns the bytes of a value, plus [`MARKED`] for marked values. Functions with constant strides are
     /// selected by it.
     #[inline]
-    pub(crate) const fn shape(&self) -> usize {
+    pub(crate) const fn values(&self) -> usize {
         if self.marked {
-            MARKED | self.entry_bytes
+            MARKED | self.value_len
         } else {
-            self.entry_bytes
+            self.value_len
         }
     }
 
@@ -302,6 +302,44 @@ impl SlotGeometry {
         let line = self.first_line + index / self.per_line;
         line * LINE_BYTES + 1 + index % self.per_line * self.entry_bytes
     }
+}
+
+/// The positions in an in-line entry, as constants, so that scans of the usual entries unroll.
+pub(super) trait Entry {
+    /// The value is marked.
+    const MARKED: bool;
+    const KEY_AT: usize;
+    const VALUE_AT: usize;
+    const VALUE_LEN: usize;
+    /// Bytes of an entry.
+    const STRIDE: usize;
+    /// Entries per line.
+    const PER_LINE: usize = {
+        assert!(Self::STRIDE <= LINE_PAYLOAD, "the entry fits in a line");
+        LINE_PAYLOAD / Self::STRIDE
+    };
+}
+
+/// A presence byte, a key `K`, and a value of `V` bytes.
+pub(super) struct Plain<K, const V: usize>(PhantomData<K>);
+
+impl<K: KeyBytes, const V: usize> Entry for Plain<K, V> {
+    const MARKED: bool = false;
+    const KEY_AT: usize = 1;
+    const VALUE_AT: usize = 1 + K::LEN;
+    const VALUE_LEN: usize = V;
+    const STRIDE: usize = 1 + K::LEN + V;
+}
+
+/// A marked child of four bytes, and a key `K`.
+pub(super) struct MarkedChild<K>(PhantomData<K>);
+
+impl<K: KeyBytes> Entry for MarkedChild<K> {
+    const MARKED: bool = true;
+    const KEY_AT: usize = 4;
+    const VALUE_AT: usize = 0;
+    const VALUE_LEN: usize = 4;
+    const STRIDE: usize = 4 + K::LEN;
 }
 
 /// Returns the offsets of all slots in byte order, without a division per slot.

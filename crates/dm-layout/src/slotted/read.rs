@@ -1,6 +1,6 @@
 //! Acceptance and search over the bytes of one READ.
 
-use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
+use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::cut::{Cut, accept, from_head, is_at_rest, offset_in};
 use crate::error::{CheckFailure, Reason};
@@ -57,10 +57,9 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline(always)]
     fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
-        match self.geometry.shape() {
-            17 => self.scan::<17, 1>(lines, key, cut),
-            25 => self.scan::<25, 1>(lines, key, cut),
-            41 => self.scan::<41, 1>(lines, key, cut),
+        match self.geometry.values() {
+            8 => self.scan::<Plain<K, 8>>(lines, key, cut),
+            16 => self.scan::<Plain<K, 16>>(lines, key, cut),
             _ => self.scan_inner(bytes, lines, key, cut),
         }
     }
@@ -74,33 +73,26 @@ impl<K: KeyBytes> Slotted<K> {
         key: &K,
         cut: Cut,
     ) -> Result<Option<Slot>, CheckFailure> {
-        match self.geometry.shape() {
-            15 => self.scan::<15, 1>(lines, key, cut),
-            39 => self.scan::<39, 1>(lines, key, cut),
-            MARKED_12 => self.scan::<12, MARKED_KEY>(lines, key, cut),
-            MARKED_36 => self.scan::<36, MARKED_KEY>(lines, key, cut),
+        match self.geometry.values() {
+            6 => self.scan::<Plain<K, 6>>(lines, key, cut),
+            MARKED_4 => self.scan::<MarkedChild<K>>(lines, key, cut),
             _ => self.scan_any(bytes, lines, key, cut),
         }
     }
 
     #[inline(always)]
-    fn scan<const STRIDE: usize, const KEY_AT: usize>(
-        &self,
-        lines: &[Line],
-        key: &K,
-        cut: Cut,
-    ) -> Result<Option<Slot>, CheckFailure> {
+    fn scan<E: Entry>(&self, lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
         let first_line = self.geometry.first_line;
         let (before, rest) = lines.split_at(first_line);
         for index in 0..self.geometry.head_slots {
-            let at = header_bytes(K::LEN) + index * STRIDE;
-            if Self::holds::<KEY_AT>(&before[0][at..], probe) {
+            let at = header_bytes(K::LEN) + index * E::STRIDE;
+            if Self::holds::<E>(&before[0][at..], probe) {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        match Self::seek::<STRIDE, KEY_AT>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
-            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<STRIDE, KEY_AT>(lines, probe, cut),
+        match Self::seek::<E>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
+            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<E>(lines, probe, cut),
             Some(at) => Ok(Some(Slot::at(at))),
             None if first_line == 1 => Ok(None),
             None => cut.whole(lines).map(|()| None),
@@ -111,37 +103,29 @@ impl<K: KeyBytes> Slotted<K> {
     /// whichever comes first.
     // This is a separate function that returns a reference. If it were inlined, the loop would count lines and offsets too.
     #[inline(never)]
-    fn seek<const STRIDE: usize, const KEY_AT: usize>(
-        lines: &[Line],
-        probe: K::Probe,
-        version: u8,
-    ) -> Option<&u8> {
+    fn seek<E: Entry>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
         // Two lines per iteration: an iteration costs a quarter of a line.
         let (pairs, last) = lines.as_chunks::<2>();
         for [line, next] in pairs {
-            if let Some(byte) = Self::seek_in::<STRIDE, KEY_AT>(line, probe, version) {
+            if let Some(byte) = Self::seek_in::<E>(line, probe, version) {
                 return Some(byte);
             }
-            if let Some(byte) = Self::seek_in::<STRIDE, KEY_AT>(next, probe, version) {
+            if let Some(byte) = Self::seek_in::<E>(next, probe, version) {
                 return Some(byte);
             }
         }
         last.iter()
-            .find_map(|line| Self::seek_in::<STRIDE, KEY_AT>(line, probe, version))
+            .find_map(|line| Self::seek_in::<E>(line, probe, version))
     }
 
     #[inline(always)]
-    fn seek_in<const STRIDE: usize, const KEY_AT: usize>(
-        line: &Line,
-        probe: K::Probe,
-        version: u8,
-    ) -> Option<&u8> {
+    fn seek_in<E: Entry>(line: &Line, probe: K::Probe, version: u8) -> Option<&u8> {
         if line[0] != version {
             return Some(&line[0]);
         }
-        for nth in 0..LINE_PAYLOAD / STRIDE {
-            let entry = &line[1 + nth * STRIDE..];
-            if Self::holds::<KEY_AT>(entry, probe) {
+        for nth in 0..E::PER_LINE {
+            let entry = &line[1 + nth * E::STRIDE..];
+            if Self::holds::<E>(entry, probe) {
                 return Some(&entry[0]);
             }
         }
@@ -151,15 +135,15 @@ impl<K: KeyBytes> Slotted<K> {
     /// Does the same as [`scan`](Self::scan) behind the header's line, for lines of several versions.
     #[cold]
     #[inline(never)]
-    fn scan_mixed<const STRIDE: usize, const KEY_AT: usize>(
+    fn scan_mixed<E: Entry>(
         &self,
         lines: &[Line],
         probe: K::Probe,
         cut: Cut,
     ) -> Result<Option<Slot>, CheckFailure> {
         for (index, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
-            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
-            if let Some(at) = starts.find(|at| Self::holds::<KEY_AT>(&line[*at..], probe)) {
+            let mut starts = (0..E::PER_LINE).map(|nth| 1 + nth * E::STRIDE);
+            if let Some(at) = starts.find(|at| Self::holds::<E>(&line[*at..], probe)) {
                 return match cut.accepts(line) {
                     true => Ok(Some(Slot::at(index * LINE_BYTES + at))),
                     false => Err(CheckFailure::node_torn(index * LINE_BYTES)),
@@ -170,19 +154,17 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(None)
     }
 
-    /// `KEY_AT` is 1 if the first byte only marks the entry as present, else the position behind a marked
-    /// value.
     #[inline(always)]
-    fn holds<const KEY_AT: usize>(entry: &[u8], probe: K::Probe) -> bool {
-        K::probe_at(&entry[KEY_AT..]) == probe && Self::says_present::<KEY_AT>(entry[0])
+    fn holds<E: Entry>(entry: &[u8], probe: K::Probe) -> bool {
+        K::probe_at(&entry[E::KEY_AT..]) == probe && Self::says_present::<E>(entry[0])
     }
 
     #[inline(always)]
-    const fn says_present<const KEY_AT: usize>(byte: u8) -> bool {
-        if KEY_AT == 1 {
-            byte == PRESENT
-        } else {
+    const fn says_present<E: Entry>(byte: u8) -> bool {
+        if E::MARKED {
             byte & PRESENT != 0
+        } else {
+            byte == PRESENT
         }
     }
 
@@ -223,10 +205,9 @@ impl<K: KeyBytes> Slotted<K> {
         let head = &lines[0];
         if is_at_rest(head, super::KIND, key, level) {
             let cut = self.cut(head, LineLag::Equal);
-            let place = match self.geometry.shape() {
-                17 => self.place_in_line::<17, 1>(bytes, lines, key, cut)?,
-                25 => self.place_in_line::<25, 1>(bytes, lines, key, cut)?,
-                41 => self.place_in_line::<41, 1>(bytes, lines, key, cut)?,
+            let place = match self.geometry.values() {
+                8 => self.place_in_line::<Plain<K, 8>>(bytes, lines, key, cut)?,
+                16 => self.place_in_line::<Plain<K, 16>>(bytes, lines, key, cut)?,
                 _ => match self.scan_inner(bytes, lines, key, cut)? {
                     Some(slot) => Some(Place::Present(slot)),
                     None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines, key)),
@@ -241,20 +222,20 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Returns the key's place; `None` if the key is below the node.
     #[inline(always)]
-    fn place_in_line<const STRIDE: usize, const KEY_AT: usize>(
+    fn place_in_line<E: Entry>(
         &self,
         bytes: &[u8],
         lines: &[Line],
         key: &K,
         cut: Cut,
     ) -> Result<Option<Place>, CheckFailure> {
-        if let Some(slot) = self.scan::<STRIDE, KEY_AT>(lines, key, cut)? {
+        if let Some(slot) = self.scan::<E>(lines, key, cut)? {
             return Ok(Some(Place::Present(slot)));
         }
         if self.is_below(bytes, key) {
             return Ok(None);
         }
-        let free = self.free::<STRIDE>(lines, key);
+        let free = self.free::<E>(lines, key);
         Ok(Some(free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))))
     }
 
@@ -281,14 +262,11 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns room for an absent key.
     #[inline(always)]
     fn room(&self, bytes: &[u8], lines: &[Line], key: &K) -> Place {
-        let free = match self.geometry.shape() {
-            17 => self.free::<17>(lines, key),
-            25 => self.free::<25>(lines, key),
-            41 => self.free::<41>(lines, key),
-            15 => self.free::<15>(lines, key),
-            39 => self.free::<39>(lines, key),
-            MARKED_12 => self.free::<12>(lines, key),
-            MARKED_36 => self.free::<36>(lines, key),
+        let free = match self.geometry.values() {
+            8 => self.free::<Plain<K, 8>>(lines, key),
+            16 => self.free::<Plain<K, 16>>(lines, key),
+            6 => self.free::<Plain<K, 6>>(lines, key),
+            MARKED_4 => self.free::<MarkedChild<K>>(lines, key),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
@@ -298,9 +276,9 @@ impl<K: KeyBytes> Slotted<K> {
     /// depends on the key. (If the search always began at the first line, most of a node would be found full
     /// at every insert.)
     #[inline(always)]
-    fn free<const STRIDE: usize>(&self, lines: &[Line], key: &K) -> Option<usize> {
+    fn free<E: Entry>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
-            .map(|index| header_bytes(K::LEN) + index * STRIDE)
+            .map(|index| header_bytes(K::LEN) + index * E::STRIDE)
             .find(|at| lines[0][*at] == EMPTY);
         if head.is_some() {
             return head;
@@ -308,21 +286,21 @@ impl<K: KeyBytes> Slotted<K> {
         let rest = lines.get(self.geometry.first_line..)?;
         let from = (usize::from(key.last_byte()) * rest.len()) >> 8;
         let (before, behind) = rest.split_at_checked(from)?;
-        self.free_in::<STRIDE>(lines, behind)
-            .or_else(|| self.free_before::<STRIDE>(lines, before))
+        self.free_in::<E>(lines, behind)
+            .or_else(|| self.free_before::<E>(lines, before))
     }
 
     #[inline(never)]
-    fn free_before<const STRIDE: usize>(&self, lines: &[Line], before: &[Line]) -> Option<usize> {
-        self.free_in::<STRIDE>(lines, before)
+    fn free_before<E: Entry>(&self, lines: &[Line], before: &[Line]) -> Option<usize> {
+        self.free_in::<E>(lines, before)
     }
 
     /// Returns the first free slot in `rest`, a part of `lines` behind the header's.
     #[inline(always)]
-    fn free_in<const STRIDE: usize>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
+    fn free_in<E: Entry>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
-            let line = Self::line_with_room::<STRIDE>(rest)?;
-            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
+            let line = Self::line_with_room::<E>(rest)?;
+            let mut starts = (0..E::PER_LINE).map(|nth| 1 + nth * E::STRIDE);
             if let Some(at) = starts.find(|at| line[*at] == EMPTY) {
                 let at = offset_in(lines, &line[at]);
                 // A node with fewer entries than would fit ends within a line.
@@ -339,10 +317,9 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns the first line that has a free slot.
     // This is a separate function for the same reason as `seek`.
     #[inline(never)]
-    fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {
+    fn line_with_room<E: Entry>(lines: &[Line]) -> Option<&Line> {
         // All slots of a line are judged at once: those before the first free one are full.
-        let slots =
-            |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(PRESENT, |all, nth| all & line[1 + nth * STRIDE]);
+        let slots = |line: &Line| (0..E::PER_LINE).fold(PRESENT, |all, nth| all & line[1 + nth * E::STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
     }
 
@@ -353,14 +330,11 @@ impl<K: KeyBytes> Slotted<K> {
         bytes: &'a [u8],
         mut each: impl FnMut(K, ValueRef<'a>),
     ) -> Result<(), CheckFailure> {
-        match self.geometry.shape() {
-            17 => self.visit_in_line::<17, 1>(self.lines(bytes)?, each),
-            25 => self.visit_in_line::<25, 1>(self.lines(bytes)?, each),
-            41 => self.visit_in_line::<41, 1>(self.lines(bytes)?, each),
-            15 => self.visit_in_line::<15, 1>(self.lines(bytes)?, each),
-            39 => self.visit_in_line::<39, 1>(self.lines(bytes)?, each),
-            MARKED_12 => self.visit_in_line::<12, MARKED_KEY>(self.lines(bytes)?, each),
-            MARKED_36 => self.visit_in_line::<36, MARKED_KEY>(self.lines(bytes)?, each),
+        match self.geometry.values() {
+            8 => self.visit_in_line::<Plain<K, 8>>(self.lines(bytes)?, each),
+            16 => self.visit_in_line::<Plain<K, 16>>(self.lines(bytes)?, each),
+            6 => self.visit_in_line::<Plain<K, 6>>(self.lines(bytes)?, each),
+            MARKED_4 => self.visit_in_line::<MarkedChild<K>>(self.lines(bytes)?, each),
             _ => {
                 for at in self.geometry.offsets() {
                     if let Some((key, value)) = self.entry_at(bytes, Slot::at(at))? {
@@ -374,52 +348,50 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Handles entries without a version of their own.
     #[inline(always)]
-    fn visit_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
+    fn visit_in_line<'a, E: Entry>(
         &self,
         lines: &'a [Line],
         mut each: impl FnMut(K, ValueRef<'a>),
     ) -> Result<(), CheckFailure> {
-        let value_at = if KEY_AT == 1 { 1 + K::LEN } else { 0 };
-        let value_len = STRIDE - K::LEN - usize::from(KEY_AT == 1);
-        self.present_in_line::<STRIDE, KEY_AT>(lines, |entry| {
-            let value = &entry[value_at..value_at + value_len];
-            each(K::read_from(&entry[KEY_AT..]), ValueRef::from(value));
+        self.present_in_line::<E>(lines, |entry| {
+            let value = &entry[E::VALUE_AT..E::VALUE_AT + E::VALUE_LEN];
+            each(K::read_from(&entry[E::KEY_AT..]), ValueRef::from(value));
         })
     }
 
     /// Passes the bytes of every present entry of this kind to `each`.
     #[inline(always)]
-    pub(super) fn present_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
+    pub(super) fn present_in_line<'a, E: Entry>(
         &self,
         lines: &'a [Line],
-        mut each: impl FnMut(&'a [u8; STRIDE]),
+        mut each: impl FnMut(&'a [u8]),
     ) -> Result<(), CheckFailure> {
-        let bad = |entry: &[u8; STRIDE]| CheckFailure::corrupt(offset_in(lines, &entry[0]), Reason::Presence);
+        let bad = |entry: &[u8]| CheckFailure::corrupt(offset_in(lines, &entry[0]), Reason::Presence);
         let Some(head) = lines.first() else { return Ok(()) };
         for index in 0..self.geometry.head_slots {
-            if let Some(entry) = head[header_bytes(K::LEN) + index * STRIDE..].first_chunk()
-                && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
+            if let Some(entry) = head[header_bytes(K::LEN) + index * E::STRIDE..].get(..E::STRIDE)
+                && !Self::show::<E>(entry, &mut each)
             {
                 return Err(bad(entry));
             }
         }
         // A node with fewer entries than would fit ends within a line.
         let behind = self.geometry.capacity - self.geometry.head_slots;
-        let (full, rest) = (behind / (LINE_PAYLOAD / STRIDE), behind % (LINE_PAYLOAD / STRIDE));
+        let (full, rest) = (behind / E::PER_LINE, behind % E::PER_LINE);
         let lines = lines.get(self.geometry.first_line..).unwrap_or_default();
         let (full, last) = lines.split_at_checked(full).unwrap_or((lines, &[]));
         for line in full {
-            for nth in 0..LINE_PAYLOAD / STRIDE {
-                if let Some(entry) = line[1 + nth * STRIDE..].first_chunk()
-                    && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
+            for nth in 0..E::PER_LINE {
+                if let Some(entry) = line[1 + nth * E::STRIDE..].get(..E::STRIDE)
+                    && !Self::show::<E>(entry, &mut each)
                 {
                     return Err(bad(entry));
                 }
             }
         }
         for nth in 0..rest.min(last.len() * LINE_PAYLOAD) {
-            if let Some(entry) = last[0][1 + nth * STRIDE..].first_chunk()
-                && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
+            if let Some(entry) = last[0][1 + nth * E::STRIDE..].get(..E::STRIDE)
+                && !Self::show::<E>(entry, &mut each)
             {
                 return Err(bad(entry));
             }
@@ -429,13 +401,10 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Returns `false` if the presence byte is invalid.
     #[inline(always)]
-    fn show<'a, const STRIDE: usize, const KEY_AT: usize>(
-        entry: &'a [u8; STRIDE],
-        each: &mut impl FnMut(&'a [u8; STRIDE]),
-    ) -> bool {
+    fn show<'a, E: Entry>(entry: &'a [u8], each: &mut impl FnMut(&'a [u8])) -> bool {
         match entry[0] {
             EMPTY => true,
-            byte if Self::says_present::<KEY_AT>(byte) => {
+            byte if Self::says_present::<E>(byte) => {
                 each(entry);
                 true
             }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
+use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeRead, NodeShape, Part, Slot};
@@ -91,14 +91,11 @@ impl<K: KeyBytes> Slotted<K> {
         from: &[u8],
         fences: &FenceKeys<K>,
     ) -> Result<usize, CheckFailure> {
-        match self.geometry.shape() {
-            17 => return self.take_in_line::<17, 1>(image, from, fences),
-            25 => return self.take_in_line::<25, 1>(image, from, fences),
-            41 => return self.take_in_line::<41, 1>(image, from, fences),
-            15 => return self.take_in_line::<15, 1>(image, from, fences),
-            39 => return self.take_in_line::<39, 1>(image, from, fences),
-            MARKED_12 => return self.take_in_line::<12, MARKED_KEY>(image, from, fences),
-            MARKED_36 => return self.take_in_line::<36, MARKED_KEY>(image, from, fences),
+        match self.geometry.values() {
+            8 => return self.take_in_line::<Plain<K, 8>>(image, from, fences),
+            16 => return self.take_in_line::<Plain<K, 16>>(image, from, fences),
+            6 => return self.take_in_line::<Plain<K, 6>>(image, from, fences),
+            MARKED_4 => return self.take_in_line::<MarkedChild<K>>(image, from, fences),
             _ => {}
         }
         let (mut slots, mut taken, mut room) = (self.slots(image), 0, true);
@@ -120,7 +117,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Handles entries within one line, whose bytes are the same in any slot.
     #[inline(always)]
-    fn take_in_line<const STRIDE: usize, const KEY_AT: usize>(
+    fn take_in_line<E: Entry>(
         &self,
         image: &mut [u8],
         from: &[u8],
@@ -129,20 +126,20 @@ impl<K: KeyBytes> Slotted<K> {
         let (mut taken, mut room) = (0, true);
         // The next slot, and the end of the slots in its line.
         let mut at = header_bytes(K::LEN);
-        let mut end = at + self.geometry.head_slots * STRIDE;
+        let mut end = at + self.geometry.head_slots * E::STRIDE;
         let mut next_line = self.geometry.first_line * LINE_BYTES;
-        self.present_in_line::<STRIDE, KEY_AT>(self.lines(from)?, |entry| {
-            if fences.contains(&K::read_from(&entry[KEY_AT..])) {
+        self.present_in_line::<E>(self.lines(from)?, |entry| {
+            if fences.contains(&K::read_from(&entry[E::KEY_AT..])) {
                 if at == end {
                     at = next_line + 1;
-                    end = at + LINE_PAYLOAD / STRIDE * STRIDE;
+                    end = at + E::PER_LINE * E::STRIDE;
                     next_line += LINE_BYTES;
                 }
-                match image.get_mut(at..).and_then(|slot| slot.first_chunk_mut()) {
-                    Some(slot) => *slot = *entry,
+                match image.get_mut(at..at + E::STRIDE) {
+                    Some(slot) => slot.copy_from_slice(entry),
                     None => room = false,
                 }
-                at += STRIDE;
+                at += E::STRIDE;
                 taken += 1;
             }
         })?;
@@ -154,14 +151,11 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Removes the entries of `part` from `from` on.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K, part: Part) {
-        match self.geometry.shape() {
-            17 => self.evict_in_line::<17, 1>(image, from, part),
-            25 => self.evict_in_line::<25, 1>(image, from, part),
-            41 => self.evict_in_line::<41, 1>(image, from, part),
-            15 => self.evict_in_line::<15, 1>(image, from, part),
-            39 => self.evict_in_line::<39, 1>(image, from, part),
-            MARKED_12 => self.evict_in_line::<12, MARKED_KEY>(image, from, part),
-            MARKED_36 => self.evict_in_line::<36, MARKED_KEY>(image, from, part),
+        match self.geometry.values() {
+            8 => self.evict_in_line::<Plain<K, 8>>(image, from, part),
+            16 => self.evict_in_line::<Plain<K, 16>>(image, from, part),
+            6 => self.evict_in_line::<Plain<K, 6>>(image, from, part),
+            MARKED_4 => self.evict_in_line::<MarkedChild<K>>(image, from, part),
             _ => {
                 let range = self.range(part);
                 for at in self.geometry.offsets().filter(|at| range.contains(at)) {
@@ -172,24 +166,19 @@ impl<K: KeyBytes> Slotted<K> {
     }
 
     #[inline(always)]
-    fn evict_in_line<const STRIDE: usize, const KEY_AT: usize>(
-        &self,
-        image: &mut [u8],
-        from: &K,
-        part: Part,
-    ) {
+    fn evict_in_line<E: Entry>(&self, image: &mut [u8], from: &K, part: Part) {
         let lines = image.as_chunks_mut::<LINE_BYTES>().0;
         if part == Part::Head {
             for index in 0..self.geometry.head_slots {
-                let entry = &mut lines[0][header_bytes(K::LEN) + index * STRIDE..];
-                Self::evict_entry(entry, KEY_AT, from);
+                let entry = &mut lines[0][header_bytes(K::LEN) + index * E::STRIDE..];
+                Self::evict_entry(entry, E::KEY_AT, from);
             }
             return;
         }
         let mut left = self.geometry.capacity - self.geometry.head_slots;
         for line in lines.iter_mut().skip(self.geometry.first_line) {
-            for nth in 0..(LINE_PAYLOAD / STRIDE).min(left) {
-                Self::evict_entry(&mut line[1 + nth * STRIDE..], KEY_AT, from);
+            for nth in 0..E::PER_LINE.min(left) {
+                Self::evict_entry(&mut line[1 + nth * E::STRIDE..], E::KEY_AT, from);
                 left -= 1;
             }
         }

@@ -9,7 +9,7 @@ use dm_testkit::{
     load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
-use dolphin::{Applied, Dolphin, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex};
+use dolphin::{Applied, Dolphin, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex};
 
 use crate::common::Tree;
 
@@ -123,7 +123,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             shared_updates: true,
             ..Options::items()
         };
-        let wider = Dolphin::<Key32>::open(&v, &options()).await.err();
+        let wider = Dolphin::<KeyN<32>>::open(&v, &options()).await.err();
         let items = Dolphin::<Key8>::open(&v, &items).await.err();
         for refused in [wider, items] {
             let refused = refused.expect("other keys, other values");

@@ -7,7 +7,7 @@
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
-use dolphin::{DEFAULT_ATTEMPTS, Key8, Key32, Options, Rdwc, ReclaimOptions};
+use dolphin::{DEFAULT_ATTEMPTS, Key8, KeyN, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
@@ -99,7 +99,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
+        3 => stress(Tree::<KeyN<32>>::new(options), &world, &seats, &script),
         _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     if !outage {

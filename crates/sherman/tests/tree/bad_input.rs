@@ -13,7 +13,7 @@ use dm_testkit::{
     IndexUnderTest, Job, Rng, Seat, TestKey, World, cut_off, failures, fill_up, says, seats, value_of,
 };
 use dm_verbs::{AtomicUnit, Capability, Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
-use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
+use sherman::{Key8, KeyN, NodeSize, OpenError, Options, Sherman, Variant};
 
 /// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
@@ -179,7 +179,9 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
         );
         let others = [
             Sherman::<Key8>::create_or_open(&v, &Options::new(16)).await.err(),
-            Sherman::<Key32>::create_or_open(&v, &Options::new(8)).await.err(),
+            Sherman::<KeyN<32>>::create_or_open(&v, &Options::new(8))
+                .await
+                .err(),
             Sherman::<Key8>::open(
                 &v,
                 &Options {

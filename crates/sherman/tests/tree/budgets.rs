@@ -7,7 +7,7 @@ use dm_layout::{Checksummed, Slotted};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World, counted};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
-use sherman::{Key8, Key32, LeafFormat, Options, Rdwc, Variant};
+use sherman::{Key8, KeyN, LeafFormat, Options, Rdwc, Variant};
 
 /// The cost of an operation. Masked and plain CASes are separate, because several plain CASes may emulate a
 /// masked one.
@@ -198,7 +198,7 @@ const THREE_UNLOCK: Cost = Cost { writes: 1, ..THREE };
 fn by_default_every_write_takes_two_round_trips() {
     let small = costs::<Key8, Slotted<Key8>>(Options::new(8));
     expect(&small, TWO_UNLOCK, TWO, [8, 17, 1]);
-    let large = costs::<Key32, Slotted<Key32>>(Options::new(24));
+    let large = costs::<KeyN<32>, Slotted<KeyN<32>>>(Options::new(24));
     expect(&large, TWO_UNLOCK, TWO, [24, 57, 1]);
 }
 

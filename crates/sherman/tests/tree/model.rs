@@ -7,7 +7,7 @@ use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
 use dm_verbs::Env;
 use proptest::prelude::*;
-use sherman::{Key8, Key32, LeafFormat, NodeSize, Options, Variant};
+use sherman::{Key8, KeyN, LeafFormat, NodeSize, Options, Variant};
 
 /// The growth of a test's tree.
 struct Grown {
@@ -78,9 +78,9 @@ proptest! {
     }
 
     #[test]
-    fn large_keys(ops in ops::<Key32>(300, 800), span in 4usize..9) {
+    fn large_keys(ops in ops::<KeyN<32>>(300, 800), span in 4usize..9) {
         let options = Options { node: NodeSize::Span(span), ..Options::new(24) };
-        run::<Key32, Slotted<Key32>>(options, &ops)?;
+        run::<KeyN<32>, Slotted<KeyN<32>>>(options, &ops)?;
     }
 
     #[test]

@@ -5,7 +5,7 @@ use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
-use smart::{Applied, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
+use smart::{Applied, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
 
 /// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
@@ -46,7 +46,7 @@ fn another_pool_and_other_arguments_are_refused() {
         };
         let other = Smart::<Key8>::open(&v, &wider).await.expect_err("other values");
         assert!(matches!(other, OpenError::Pool(_)), "{other}");
-        let other = Smart::<Key32>::open(&v, &options())
+        let other = Smart::<KeyN<32>>::open(&v, &options())
             .await
             .expect_err("other keys");
         assert!(matches!(other, OpenError::Pool(_)), "{other}");

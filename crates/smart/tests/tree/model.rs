@@ -6,7 +6,7 @@ use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
 use dm_verbs::{Counters, Env};
 use proptest::prelude::*;
-use smart::{Key8, Key32, Options};
+use smart::{Key8, KeyN, Options};
 
 fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCaseError> {
     let world = Loopback::builder()
@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn large_keys(ops in ops(200, 600), types in types(), cache_bytes in cache()) {
-        let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| Key32(spread_far(k.0)))).collect();
+        let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0)))).collect();
         run(Options { types, cache_bytes, ..Options::new(24) }, &ops)?;
     }
 }

@@ -9,7 +9,7 @@ use dm_testkit::{
     load_for_damage, says,
 };
 use dm_verbs::{Control, Nanos, NodeId, Verbs};
-use dolphin::{Key8, Key32, OpenError};
+use dolphin::{Key8, KeyN, OpenError};
 
 use super::index::{ArtHopscotch, Shape};
 use super::{Assembled, small};
@@ -59,7 +59,7 @@ fn another_shape_another_index_and_leaves_that_cannot_be_are_refused() {
         );
         says(&refused, &["another geometry", "differ from byte"]);
         let there = Superblock::inspect(&v).await.expect("a pool");
-        let another = ArtHopscotch::<Key32>::from_superblock(&v, &shape(), &there).await;
+        let another = ArtHopscotch::<KeyN<32>>::from_superblock(&v, &shape(), &there).await;
         assert!(
             matches!(another, Err(OpenError::Pool(_))),
             "other keys: {another:?}"

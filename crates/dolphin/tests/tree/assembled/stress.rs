@@ -6,7 +6,7 @@
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::Counters;
-use dolphin::{Key8, Key32};
+use dolphin::{Key8, KeyN};
 
 use super::{Assembled, small};
 use crate::stress::waves;
@@ -55,7 +55,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Assembled::<Key32>::new(small(16)), &world, &seats, &script),
+        3 => stress(Assembled::<KeyN<32>>::new(small(16)), &world, &seats, &script),
         _ => stress(Assembled::<Key8>::new(small(16)), &world, &seats, &script),
     };
     correct(report, &script);
