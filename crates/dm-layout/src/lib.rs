@@ -108,6 +108,8 @@ mod packed;
 pub mod picture;
 mod radix;
 mod single;
+#[cfg(test)]
+mod sizes;
 mod slotted;
 mod split;
 #[cfg(feature = "testing")]

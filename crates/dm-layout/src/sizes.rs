@@ -1,0 +1,195 @@
+//! Tests of every format with keys of sizes that no other test uses, most of them not a multiple of a word.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use crate::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
+use crate::{
+    Bookend, CheckFailure, Checksummed, FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Near, NodeFormat,
+    NodeInit, Packed, SingleLeaf, Slotted,
+};
+
+/// Calls a function that is generic over a size for sizes of every kind: even and odd, of whole words and of
+/// others, below and above 16.
+macro_rules! for_some_sizes {
+    ($check:ident $arguments:tt) => {
+        for_some_sizes!(@ $check $arguments 9 12 16 20 31)
+    };
+    (@ $check:ident $arguments:tt $($size:literal)*) => { $($check::<$size> $arguments;)* };
+}
+
+/// Calls a function on formats of keys of this size: entries with and without constant strides, marked
+/// entries whose children have other lengths than those of inner nodes, and entries larger than a line.
+macro_rules! on_formats {
+    ($size:ident, $run:ident ( $($argument:expr),* )) => {{
+        for value_len in [8, 16, 6, 5, 32] {
+            $run(&Slotted::<KeyN<$size>>::with_span(7, value_len).unwrap(), $($argument),*);
+        }
+        $run(&Slotted::<KeyN<$size>>::with_node_bytes(512, 60).unwrap(), $($argument),*);
+        for child in 3..=5 {
+            $run(&Slotted::<KeyN<$size>>::marked_with_node_bytes(320, child).unwrap(), $($argument),*);
+        }
+        for value_len in [8, 16, 3, 30] {
+            $run(&Packed::<KeyN<$size>>::with_node_bytes(320, value_len).unwrap(), $($argument),*);
+        }
+        $run(&Bookend::<KeyN<$size>>::with_span(5, 9).unwrap(), $($argument),*);
+        $run(&Checksummed::<KeyN<$size>>::with_span(5, 9).unwrap(), $($argument),*);
+        // With two pieces of fence keys, and with four; with an entry per line, and with several lines per entry.
+        for (span, neighbourhood, value_len) in [(16, 4, 8), (9, 3, 1), (9, 4, 24), (6, 4, 46), (6, 4, 70)] {
+            $run(&Hopscotch::<KeyN<$size>>::new(span, neighbourhood, value_len).unwrap(), $($argument),*);
+        }
+    }};
+}
+
+fn run_ops<const N: usize>(ops: &[[u8; 3]], clustered: bool) {
+    fn on<K: KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]], clustered: bool) {
+        let mut model = match clustered {
+            true => NodeModel::with_keys(format.clone(), clustered_key_of),
+            false => NodeModel::new(format.clone()),
+        };
+        for op in ops {
+            model.apply(NodeOp::from_bytes(*op));
+        }
+    }
+    on_formats!(N, on(ops, clustered));
+}
+
+fn read_any<const N: usize>(noise: &[u8], flips: &[(usize, u8)]) {
+    fn on<K: KeyBytes, F: NodeFormat<K>>(format: &F, noise: &[u8], flips: &[(usize, u8)]) {
+        let key = key_of(noise[0]);
+        read_everything(format, noise, &key);
+        let mut node = vec![0; format.node_bytes()];
+        let value = vec![3; format.value_len()];
+        for key_of in [key_of, clustered_key_of] {
+            let two = [key_of(noise[0]), key_of(!noise[0])].map(|key| (key, value.as_slice().into()));
+            format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), two);
+            for (at, byte) in flips {
+                node[at % format.node_bytes()] = *byte;
+                read_everything(format, &node, &key);
+            }
+        }
+    }
+    on_formats!(N, on(noise, flips));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
+        // Few keys, so that operations collide.
+        let few: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
+        for_some_sizes!(run_ops(&few, false));
+        let few: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key & 0xdb, *value]).collect();
+        for_some_sizes!(run_ops(&few, true));
+    }
+
+    #[test]
+    fn decoding_is_total(
+        noise in prop::collection::vec(any::<u8>(), 2..600),
+        flips in prop::collection::vec((any::<usize>(), any::<u8>()), 1..12),
+    ) {
+        for_some_sizes!(read_any(&noise, &flips));
+    }
+
+    /// The fence keys in the marks are those of the header, whatever their halves are.
+    #[test]
+    fn neighbourhoods_know_their_fences(bytes: [u8; 32], low in 0..100_u8, width in 2..100_u8) {
+        for_some_sizes!(near_fences(&bytes, low, width));
+    }
+}
+
+fn near_fences<const N: usize>(bytes: &[u8; 32], low: u8, width: u8) {
+    // Fence keys that differ in their last bytes alone.
+    let fence = |last: u8| {
+        let mut key = KeyN::<N>::read_from(bytes);
+        key.0[N - 1] = last;
+        key
+    };
+    for value_len in [1, 8, 24, 46, 70] {
+        let format = Hopscotch::<KeyN<N>>::new(9, 4, value_len).unwrap();
+        let mut node = vec![0; format.geometry().node_bytes()];
+        let fences = FenceKeys::new(fence(low), Some(fence(low + width)));
+        crate::NodeEdit::build(&format, &mut node, &NodeInit::live(0, fences), []);
+        for (key, inside) in [
+            (low, true),
+            (low + width - 1, true),
+            (low.wrapping_sub(1), false),
+            (low + width, false),
+        ] {
+            let key = fence(key);
+            let reach = format.geometry().reach(format.home(&key));
+            let part = |range: core::ops::Range<usize>| &node[range];
+            let parts = (
+                part(reach.first.clone()),
+                reach.second.clone().map_or(&[][..], part),
+            );
+            let absent = matches!(format.near(&reach, parts, &key, true), Near::Absent { .. });
+            assert_eq!(absent, inside, "{key:?} {fences:?}");
+        }
+    }
+}
+
+/// A CAS needs a word at a multiple of eight bytes, wherever the key before it ends.
+#[test]
+fn words_that_are_exchanged_are_aligned() {
+    fn check<const N: usize>() {
+        for value_len in 0..40 {
+            let layout = SingleLeaf::<KeyN<N>>::new(value_len).unwrap();
+            assert!(layout.depth_at().is_multiple_of(8) && layout.lock_at().is_multiple_of(8));
+            assert!(layout.lock_at() >= layout.read_bytes() && layout.block_bytes().is_multiple_of(64));
+            assert!(layout.removal().0.is_multiple_of(8));
+        }
+        // The header word of every node that has one.
+        for state_word in [
+            crate::NodeShape::state_word(&Slotted::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),
+            crate::NodeShape::state_word(&Packed::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),
+            crate::NodeShape::state_word(&Hopscotch::<KeyN<N>>::new(16, 4, 8).unwrap()),
+        ] {
+            assert!(state_word.is_none_or(|at| at.is_multiple_of(8)), "{state_word:?}");
+        }
+    }
+    for_some_sizes!(check());
+}
+
+#[test]
+fn single_leaves_come_back_and_mixtures_are_torn() {
+    fn check<const N: usize>() {
+        let layout = SingleLeaf::<KeyN<N>>::new(13).unwrap();
+        let key = KeyN::<N>::read_from(&core::array::from_fn::<_, 32, _>(|at| at as u8 + 1));
+        let mut bytes = vec![0; layout.block_bytes()];
+        layout.build(&key, &[7; 13], 2, &mut bytes);
+        let entry = layout.open(&bytes).unwrap();
+        assert_eq!((entry.key, entry.value, entry.depth), (key, &[7; 13][..], 2));
+        for at in 16..layout.read_bytes() {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert!(
+                matches!(layout.open(&torn), Err(CheckFailure::Torn { .. })),
+                "{at}"
+            );
+        }
+    }
+    for_some_sizes!(check());
+}
+
+/// Keys of all sizes that differ only in their last bytes have different homes: no byte is left out.
+#[test]
+fn every_byte_of_a_key_changes_its_home() {
+    fn check<const N: usize>() {
+        let format = Hopscotch::<KeyN<N>>::new(64, 8, 8).unwrap();
+        let hash = format.hash(&KeyN([5; N]));
+        for at in 0..N {
+            let mut key = [5; N];
+            key[at] = 4;
+            assert_ne!(format.hash(&KeyN(key)), hash, "byte {at}");
+        }
+    }
+    for_some_sizes!(check());
+    let number = 0x0102_0304_0506_0708_u64;
+    let format = Hopscotch::<Key8>::new(64, 8, 8).unwrap();
+    let same = Hopscotch::<KeyN<8>>::new(64, 8, 8).unwrap();
+    assert_eq!(format.hash(&Key8(number)), same.hash(&KeyN(number.to_be_bytes())));
+}
