@@ -15,6 +15,10 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 ///
 /// A handle is what the clients of one compute node share.
 pub trait IndexUnderTest: Send + Sync + 'static {
+    /// Whether scans and bulk loads are cheap. In a hash table a scan reads and sorts everything, and a bulk load
+    /// inserts one by one, so the conformance script skips the parts that would take long.
+    const ORDERED: bool = true;
+
     /// Its keys.
     type Key: TestKey;
     /// The state that the clients of a compute node share.
@@ -31,14 +35,10 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     -> impl RangeIndex<Key = Self::Key>;
 }
 
-/// An index in all key and value sizes.
+/// An index in all key and value sizes. An index of one size needs none: see [`conform_one`](crate::conform_one).
 ///
 /// Example: `docs/assemble.md`, of an index in all its sizes.
 pub trait Family {
-    /// Whether scans and bulk loads are cheap in its indexes. In a hash table a scan reads and sorts
-    /// everything, and a bulk load inserts one by one, so the script skips the parts that would take long.
-    const ORDERED: bool = true;
-
     /// The index with keys `K`.
     type Index<K: TestKey>: IndexUnderTest<Key = K>;
 

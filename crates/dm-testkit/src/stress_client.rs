@@ -9,7 +9,7 @@ use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_verbs::{Effect, Env, Nanos};
 
 use crate::stress::{DOUBTFUL, Done, HOT_AT_ONCE, HotHistory, LOADED, Shunned};
-use crate::{Report, Rng, Stress, TestKey};
+use crate::{Report, Rng, Stress, TestKey, answer};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -320,7 +320,7 @@ impl<'r, E: Env> Client<'r, E> {
             _ => index.upsert(&key, &self.value).await,
         }?;
         if let Some(call) = hot {
-            self.hot.respond(call, ret_of(applied), self.env.now().0);
+            self.hot.respond(call, answer(applied), self.env.now().0);
             return Ok(());
         }
         let last = self.last(number);
@@ -395,17 +395,6 @@ impl<'r, E: Env> Client<'r, E> {
                 keys.push(key);
             }
         }
-    }
-}
-
-fn ret_of(applied: Applied) -> KvRet<u64> {
-    match applied {
-        Applied::Inserted => KvRet::Inserted,
-        Applied::Replaced => KvRet::Replaced,
-        Applied::Removed => KvRet::Removed,
-        Applied::Present => KvRet::Present,
-        Applied::Absent => KvRet::Absent,
-        Applied::Differs => unreachable!("nothing is exchanged"),
     }
 }
 

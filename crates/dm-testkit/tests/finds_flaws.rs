@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::{Arc, Mutex};
-use dm_testkit::{Failure, Family, IndexUnderTest, Stress, TestKey, WorldKind, seats, stress};
+use dm_testkit::{Failure, Family, IndexUnderTest, Stress, TestKey, WorldKind, conform_one, seats, stress};
 use dm_verbs::{Control, Env, Event, RemotePtr, Verbs};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,6 +245,39 @@ impl Family for Maps {
 
 dm_testkit::conformance! {
     a_map => Maps(PhantomData);
+}
+
+/// An index of numbers: its keys are `Key8`, and its values have eight bytes.
+struct Numbers(Map<Key8>);
+
+impl Numbers {
+    fn new(flaw: Flaw) -> Self {
+        Self(Map::new(flaw, 8))
+    }
+}
+
+impl IndexUnderTest for Numbers {
+    type Key = Key8;
+    type Handle = Map<Key8>;
+    fn value_bytes(&self) -> usize {
+        self.0.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, _: &V) -> Result<Map<Key8>, Failure> {
+        Ok(self.0.clone())
+    }
+    fn client<'h, V: Verbs + Control>(map: &'h Map<Key8>, v: &'h V) -> impl RangeIndex<Key = Key8> {
+        Client { map, v }
+    }
+}
+
+dm_testkit::conformance! { one
+    numbers => Numbers::new(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "single client, 8-byte keys, 8-byte values")]
+fn an_index_of_one_size_is_refused_for_its_flaw() {
+    conform_one(|| Numbers::new(Flaw::LosesWrites), WorldKind::SimCx5);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
-use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
+use sherman::{Key8, KeyN, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
 /// Returns options with small nodes, so that a thousand operations cause some splits, and values of two words, which
 /// can tear.
@@ -115,6 +115,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
             &seats,
             &script,
         ),
+        Variant::PaperRtt => stress(Tree::<KeyN<24>>::new(options), &world, &seats, &script),
         _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     println!("{variant}: {report}");

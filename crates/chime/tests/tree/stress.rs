@@ -82,7 +82,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Tree::<KeyN<32>>::new(options), &world, &seats, &script),
+        3 => stress(Tree::<KeyN<24>>::new(options), &world, &seats, &script),
         _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     correct(report);

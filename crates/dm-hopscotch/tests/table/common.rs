@@ -23,6 +23,7 @@ impl<K> Table<K> {
 }
 
 impl<K: TestKey> IndexUnderTest for Table<K> {
+    const ORDERED: bool = false;
     type Key = K;
     type Handle = HashTable<K>;
     fn value_bytes(&self) -> usize {

@@ -8,7 +8,6 @@ use crate::common::{Table, small};
 struct Tables(fn(usize) -> TableOptions);
 
 impl Family for Tables {
-    const ORDERED: bool = false;
     type Index<K: TestKey> = Table<K>;
     fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
         Table::new((self.0)(value_bytes))

@@ -5,9 +5,8 @@ use dm_explore::{Client, Endpoint, Model};
 use dm_history::{KvMap, KvOp, KvRet};
 use dm_index::{IndexError, Key8, RangeIndex, Words};
 use dm_sync::Fingerprint;
+use dm_testkit::perform;
 use dm_verbs::{NodeId, RemotePtr};
-
-use crate::tree::world::answer;
 
 /// Keys and values are numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
@@ -53,7 +52,8 @@ impl Script {
                 let mut keys = self.loaded.iter();
                 let load = |value: &mut Vec<u8>| {
                     let key = *keys.next()?;
-                    value.extend(number(key * 100).to_le_bytes());
+                    let loaded = u32::try_from(key * 100).unwrap_or(u32::MAX);
+                    value.extend(loaded.to_le_bytes());
                     Some(Key8(key))
                 };
                 let loaded = Words::new(&v, base(), WORDS).bulk_load(1.0, load).await;
@@ -91,29 +91,11 @@ impl Script {
     }
 }
 
-/// Narrows a value; all values are small.
-fn number(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
-}
-
 async fn run(c: &Client<Combiner<Key8>, Spec>, op: &Op) -> Result<KvRet<u64>, IndexError> {
     let v = c.verbs();
-    let client = Combined::new(v, Words::new(v, base(), WORDS), Some(c.shared()));
-    let key = Key8(*op.key());
-    let mut value = Vec::new();
-    let applied = match *op {
-        KvOp::Get(_) => {
-            let found = client.get(&key, &mut value).await?;
-            let value = value.first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
-            return Ok(match found {
-                true => KvRet::Found(u64::from(value)),
-                false => KvRet::Absent,
-            });
-        }
-        KvOp::Insert(_, new) => client.insert(&key, &number(new).to_le_bytes()).await,
-        KvOp::Update(_, new) => client.update(&key, &number(new).to_le_bytes()).await,
-        KvOp::Upsert(_, new) => client.upsert(&key, &number(new).to_le_bytes()).await,
-        KvOp::Remove(_) => client.remove(&key).await,
-    };
-    Ok(answer(applied?))
+    perform(
+        &Combined::new(v, Words::new(v, base(), WORDS), Some(c.shared())),
+        op,
+    )
+    .await
 }

@@ -9,8 +9,8 @@ use dm_history::{KvMap, KvOp, KvRet};
 use dm_index::{IndexError, Key8};
 use dm_indirect::{ItemFlaws, Items};
 use dm_sync::Fingerprint;
+use dm_testkit::answer;
 
-use crate::tree::world::answer;
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use word::{Word, allocator, place};
 

@@ -10,9 +10,10 @@ use dm_layout::NodeFormat;
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_testkit::answer;
 use dm_verbs::{Nanos, NodeId, RemotePtr};
 
-use crate::tree::world::{answer, loaded};
+use crate::tree::world::loaded;
 
 type Spec = KvMap<u64, u64>;
 /// An operation on a key.

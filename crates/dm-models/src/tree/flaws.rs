@@ -3,11 +3,12 @@
 use dm_explore::{Client, Knobs, Model};
 use dm_history::{KvMap, KvOp};
 use dm_layout::{Key8, Slotted};
+use dm_testkit::perform;
 use dm_verbs::LineOrder;
 use sherman::{Options, Sherman};
 
 use super::split::read_first;
-use super::world::{Do, Script, Spec, apply_to, options, script, timeless};
+use super::world::{Do, Script, Spec, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
@@ -193,7 +194,7 @@ async fn open_and_insert(c: Client<(), Spec>, options: Options, number: u16) {
     let key = 10 * u64::from(number + 1);
     for op in [KvOp::Insert(key, u64::from(number)), KvOp::Get(key)] {
         let run = async {
-            let done = apply_to(&tree.client(c.verbs()), &op).await;
+            let done = perform(&tree.client(c.verbs()), &op).await;
             done.map_err(|e| c.check(false, || e.to_string())).ok()
         };
         c.try_op(op.clone(), run).await;

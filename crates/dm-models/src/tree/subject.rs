@@ -5,10 +5,11 @@ use dm_explore::{Client, End, Endpoint, Model};
 use dm_history::{KvMap, scan};
 use dm_index::{IndexError, Key8, RangeIndex, Scan};
 use dm_sync::{Arc, Mutex};
+use dm_testkit::perform;
 use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 
 use super::memory::{FAILED, as_written};
-use super::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of};
+use super::world::{Do, LIMIT, MEMORY, Script, Spec, loaded, number_of};
 
 /// An index on which scripts run, as the clients of one compute node share it.
 pub(crate) trait Subject: Sized + 'static {
@@ -101,9 +102,7 @@ impl Script {
         };
         let tree = c.shared().client(c.verbs());
         if let Some(op) = what.op(c.verbs().client(), number) {
-            let done = c.try_op(op.clone(), async {
-                apply_to(&tree, &op).await.map_err(fail).ok()
-            });
+            let done = c.try_op(op.clone(), async { perform(&tree, &op).await.map_err(fail).ok() });
             done.await;
             return;
         }

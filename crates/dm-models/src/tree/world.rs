@@ -2,8 +2,8 @@
 
 use dm_alloc::Superblock;
 use dm_explore::{Elapsed, End, Endpoint, Knobs};
-use dm_history::{KvMap, KvOp, KvRet};
-use dm_index::{Applied, IndexError, Key8, RangeIndex};
+use dm_history::{KvMap, KvOp};
+use dm_index::{Key8, RangeIndex};
 use dm_sync::Fingerprint;
 use dm_verbs::ClientId;
 use sherman::{LeafFormat, NodeSize, Options, Sherman};
@@ -159,43 +159,6 @@ impl Do {
 
 pub(crate) fn number_of(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
-}
-
-/// Runs an operation. Each future is boxed, because the explorer makes and drops many.
-pub(crate) async fn apply_to(
-    tree: &impl RangeIndex<Key = Key8>,
-    op: &KvOp<u64, u64>,
-) -> Result<KvRet<u64>, IndexError> {
-    let mut value = Vec::new();
-    let (key, new) = match *op {
-        KvOp::Get(key) | KvOp::Remove(key) => (Key8(key), [0; 8]),
-        KvOp::Insert(key, v) | KvOp::Update(key, v) | KvOp::Upsert(key, v) => (Key8(key), v.to_le_bytes()),
-    };
-    let applied = match op {
-        KvOp::Get(_) => {
-            let found = Box::pin(tree.get(&key, &mut value)).await?;
-            return Ok(match found {
-                true => KvRet::Found(number_of(&value)),
-                false => KvRet::Absent,
-            });
-        }
-        KvOp::Insert(..) => Box::pin(tree.insert(&key, &new)).await,
-        KvOp::Update(..) => Box::pin(tree.update(&key, &new)).await,
-        KvOp::Upsert(..) => Box::pin(tree.upsert(&key, &new)).await,
-        KvOp::Remove(_) => Box::pin(tree.remove(&key)).await,
-    };
-    Ok(answer(applied?))
-}
-
-pub(crate) const fn answer(applied: Applied) -> KvRet<u64> {
-    match applied {
-        Applied::Inserted => KvRet::Inserted,
-        Applied::Replaced => KvRet::Replaced,
-        Applied::Removed => KvRet::Removed,
-        Applied::Present => KvRet::Present,
-        Applied::Absent => KvRet::Absent,
-        Applied::Differs => panic!("nothing is exchanged"),
-    }
 }
 
 /// A script and its name.

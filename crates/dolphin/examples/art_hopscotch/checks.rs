@@ -2,12 +2,12 @@
 
 use dm_alloc::Superblock;
 use dm_explore::{Client, Elapsed, Endpoint, Knobs, Model, Search};
-use dm_history::{KvMap, KvOp, KvRet};
+use dm_history::{KvMap, KvOp};
 use dm_index::{Applied, Key8, RangeIndex};
 use dm_layout::NodeTypes;
 use dm_loopback::block_on;
 use dm_sync::{Arc, Fingerprint, Mutex};
-use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform, counted};
+use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform, counted, perform};
 use dm_verbs::{Control, Env, Verbs};
 
 use crate::tree::{ArtHopscotch, Shape};
@@ -135,35 +135,12 @@ fn model(preload: &'static [u64], clients: &'static [KvOp<u64, u64>]) -> Model<A
     for (i, op) in clients.iter().enumerate() {
         let client = move |c: Client<ArtHopscotch<Key8>, Map>| async move {
             let index = c.shared().client(c.verbs());
-            let done = async { run(&index, op).await };
+            let done = async { perform(&index, op).await.expect("no faults") };
             c.op(op.clone(), done).await;
         };
         model = model.client(format!("client {}", i + 1), i as u16, client);
     }
     model
-}
-
-async fn run(index: &impl RangeIndex<Key = Key8>, op: &KvOp<u64, u64>) -> KvRet<u64> {
-    let applied = match *op {
-        KvOp::Get(key) => {
-            let mut value = Vec::new();
-            let found = Box::pin(index.get(&Key8(key), &mut value)).await;
-            let read = value.first_chunk().map(|raw| u64::from_le_bytes(*raw));
-            let read = read.filter(|_| found.expect("no faults"));
-            return read.map_or(KvRet::Absent, KvRet::Found);
-        }
-        KvOp::Insert(key, value) => Box::pin(index.insert(&Key8(key), &value.to_le_bytes())).await,
-        KvOp::Update(key, value) => Box::pin(index.update(&Key8(key), &value.to_le_bytes())).await,
-        KvOp::Upsert(key, value) => Box::pin(index.upsert(&Key8(key), &value.to_le_bytes())).await,
-        KvOp::Remove(key) => Box::pin(index.remove(&Key8(key))).await,
-    };
-    match applied.expect("no faults") {
-        Applied::Inserted => KvRet::Inserted,
-        Applied::Replaced => KvRet::Replaced,
-        Applied::Removed => KvRet::Removed,
-        Applied::Present => KvRet::Present,
-        Applied::Absent | Applied::Differs => KvRet::Absent,
-    }
 }
 
 #[test]

@@ -78,9 +78,9 @@ proptest! {
     }
 
     #[test]
-    fn large_keys(ops in ops::<KeyN<32>>(300, 800), span in 4usize..9) {
+    fn large_keys(ops in ops::<KeyN<16>>(300, 800), span in 4usize..9) {
         let options = Options { node: NodeSize::Span(span), ..Options::new(24) };
-        run::<KeyN<32>, Slotted<KeyN<32>>>(options, &ops)?;
+        run::<KeyN<16>, Slotted<KeyN<16>>>(options, &ops)?;
     }
 
     #[test]

@@ -8,11 +8,12 @@ use dm_index::IndexError;
 use dm_layout::{Key8, Slotted};
 use dm_lock::LockWord;
 use dm_sync::{Arc, Mutex};
+use dm_testkit::perform;
 use dm_verbs::{ChipPtr, NodeId};
 
 use super::super::memory::{contents, stage};
 use super::super::split::TWO_LEAVES;
-use super::super::world::{Do, Script, apply_to, loaded, options, timeless};
+use super::super::world::{Do, Script, loaded, options, timeless};
 use sherman::Sherman;
 
 /// Returns a number for the result of the survivor's operation: its place in `CODES`.
@@ -43,7 +44,7 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
         .survivor("survivor", 1, move |c| {
             let op = op.clone();
             async move {
-                let answer = apply_to(&c.shared().client(c.verbs()), &op).await;
+                let answer = perform(&c.shared().client(c.verbs()), &op).await;
                 c.output(code(&answer));
             }
         })

@@ -59,7 +59,7 @@ fn another_shape_another_index_and_leaves_that_cannot_be_are_refused() {
         );
         says(&refused, &["another geometry", "differ from byte"]);
         let there = Superblock::inspect(&v).await.expect("a pool");
-        let another = ArtHopscotch::<KeyN<32>>::from_superblock(&v, &shape(), &there).await;
+        let another = ArtHopscotch::<KeyN<20>>::from_superblock(&v, &shape(), &there).await;
         assert!(
             matches!(another, Err(OpenError::Pool(_))),
             "other keys: {another:?}"
