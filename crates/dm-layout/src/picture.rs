@@ -305,18 +305,20 @@ fn slotted<K: KeyBytes>(
     Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
 }
 
-fn hopscotch() -> Result<String, GeometryError> {
-    let format = Hopscotch::<Key8>::new(64, 8, 8)?;
+fn hopscotch<K: KeyBytes>(
+    title: &'static str,
+    format: Result<Hopscotch<K>, GeometryError>,
+    full: &str,
+) -> Result<String, GeometryError> {
+    let format = format?;
     let geometry = format.geometry();
     let facts = Facts {
-        title: "Hopscotch leaf, span 64, neighbourhood 8",
+        title,
         node_bytes: geometry.node_bytes(),
-        key_len: Key8::LEN,
+        key_len: K::LEN,
         value_len: format.value_len(),
         capacity: format.capacity(),
-        guard: String::from(
-            "Guard: a 6-bit node version with every entry and every mark. A full leaf has some 57 entries.",
-        ),
+        guard: format!("Guard: a 6-bit node version with every entry and every mark.{full}"),
     };
     let fields = tile(hopscotch_fields(geometry), geometry.node_bytes());
     Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
@@ -373,6 +375,13 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             slotted("Slotted node, tiny", Slotted::<Key8>::tiny(8)),
         ),
         (
+            "slotted-1k-key24",
+            slotted(
+                "Slotted node, 1 KB, 24-byte keys",
+                Slotted::<KeyN<24>>::with_node_bytes(1024, 8),
+            ),
+        ),
+        (
             "slotted-1k-key32",
             slotted(
                 "Slotted node, 1 KB, 32-byte keys",
@@ -418,7 +427,22 @@ pub fn pictures() -> Vec<(&'static str, String)> {
                 Packed::<KeyN<32>>::with_node_bytes(1024, 8),
             ),
         ),
-        ("hopscotch-span64", hopscotch()),
+        (
+            "hopscotch-span64",
+            hopscotch(
+                "Hopscotch leaf, span 64, neighbourhood 8",
+                Hopscotch::<Key8>::new(64, 8, 8),
+                " A full leaf has some 57 entries.",
+            ),
+        ),
+        (
+            "hopscotch-span16-key15",
+            hopscotch(
+                "Hopscotch leaf, span 16, neighbourhood 4, 15-byte keys",
+                Hopscotch::<KeyN<15>>::new(16, 4, 8),
+                " A mark holds half of a fence key; the second half of an odd key ends with a zero.",
+            ),
+        ),
         ("bookend-1k", bookend()),
         ("checksummed-1k", checksummed()),
     ];

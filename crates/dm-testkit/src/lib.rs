@@ -14,13 +14,25 @@
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
 //! | [`CountingAllocator`] | how much does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
-//! | [`conformance!`] | all of it, for one index, in every world |
+//! | [`conform`], [`conform_one`], [`conformance!`] | do the answers of an index hold, in every world? |
+//! | [`perform`] | what does an index answer to an operation of a history? (for models of several clients) |
 //!
 //! ```text
 //!   key numbers   0   1   2   3   4   5   6   7   8  …      3 clients
 //!   owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes; it knows the one right answer
 //!                 └── everybody writes; every call is recorded and checked for linearizability
 //! ```
+//!
+//! # For your own index
+//! Implement [`RangeIndex`](dm_index::RangeIndex) for its client and [`IndexUnderTest`] for its options, and count splits
+//! in the meter ([`Event::Split`](dm_verbs::Event::Split)). Then [`conform_one`] runs the conformance script with its one
+//! size of keys and values. If it is generic over keys, implement [`Family`] too, and [`conform`] runs the script with
+//! more sizes. A model in the explorer carries out its operations by [`perform`]. The README has an example.
+//!
+//! These items are meant for users, and change only with a line in the changelog: [`IndexUnderTest`], [`Family`],
+//! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`], [`seats`],
+//! [`Job`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`], [`Mismatch`], [`apply`], [`check_all`];
+//! [`perform`], [`answer`]. All others follow the needs of dmkit's own tests.
 //!
 //! # Invariants
 //! * **I1** Every answer is checked: answers about a client's own keys exactly, answers about hot keys by
