@@ -309,3 +309,25 @@ pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, In
         what,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use dm_index::{Key8, KeyN};
+
+    use super::leading_bytes;
+
+    #[test]
+    fn prefixes_of_every_size_keep_the_order_of_keys() {
+        let long: [u8; 40] = core::array::from_fn(|at| at as u8 + 1);
+        assert_eq!(
+            leading_bytes::<Key8>(&long),
+            Key8(u64::from_be_bytes([1, 2, 3, 4, 5, 6, 7, 8]))
+        );
+        let key: KeyN<13> = leading_bytes(&long);
+        assert_eq!(key.0, long[..13]);
+        for len in 0..long.len() {
+            assert!(leading_bytes::<KeyN<13>>(&long[..len]) <= key, "{len} bytes");
+        }
+        assert!(leading_bytes::<KeyN<13>>(b"ab") < leading_bytes(b"ab\x01"));
+    }
+}

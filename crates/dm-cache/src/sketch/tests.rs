@@ -110,13 +110,19 @@ fn what_is_learned_anew_leaves_no_hole() {
 
 #[test]
 fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
+    enter_move_and_forget::<9>();
+    enter_move_and_forget::<20>();
+    enter_move_and_forget::<32>();
+}
+
+fn enter_move_and_forget<const N: usize>() {
     for budget in [700, 2_000, 100_000] {
-        let sketch = Sketch::<KeyN<32>>::new(budget);
+        let sketch = Sketch::<KeyN<N>>::new(budget);
         let key = |n: u64| {
             // The bytes behind the coded part are not zero, so that separators are rounded up.
-            let mut bytes = [0; 32];
+            let mut bytes = [0; N];
             bytes[..8].copy_from_slice(&(n << 44).to_be_bytes());
-            bytes[31] = 1;
+            bytes[N - 1] = 1;
             KeyN(bytes)
         };
         // The existing leaves, by their beginnings.

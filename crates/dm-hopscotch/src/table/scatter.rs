@@ -100,10 +100,16 @@ mod tests {
         for n in (0..2_000).chain([u64::MAX, u64::MAX - 1, 1 << 63]) {
             assert_eq!(unspread(spread(n)), n);
             assert_eq!(gather(&scatter(&Key8(n))), Key8(n));
-            let mut long = [7; 32];
-            long[(n % 32) as usize] = (n >> 5) as u8;
-            assert_eq!(gather(&scatter(&KeyN(long))), KeyN(long));
+            comes_back::<9>(n);
+            comes_back::<20>(n);
+            comes_back::<32>(n);
         }
+    }
+
+    fn comes_back<const N: usize>(n: u64) {
+        let mut long = [7; N];
+        long[n as usize % N] = (n >> 5) as u8;
+        assert_eq!(gather(&scatter(&KeyN(long))), KeyN(long));
     }
 
     #[test]
@@ -137,13 +143,18 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_long_key_changes_its_first_bits() {
-        let base = [5; 32];
-        let lead = lead_of(&scatter(&KeyN(base)));
-        for bit in 0..256 {
-            let mut other = base;
-            other[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(lead_of(&scatter(&KeyN(other))), lead, "bit {bit}");
+        fn check<const N: usize>() {
+            let base = [5; N];
+            let lead = lead_of(&scatter(&KeyN(base)));
+            for bit in 0..8 * N {
+                let mut other = base;
+                other[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(lead_of(&scatter(&KeyN(other))), lead, "bit {bit}");
+            }
         }
+        check::<9>();
+        check::<20>();
+        check::<32>();
     }
 
     #[test]

@@ -15,16 +15,8 @@ pub(super) trait Shapes: Copy {
 }
 
 /// The shapes for keys `K` and values of `V` bytes, as constants.
+#[derive(Clone, Copy)]
 pub(super) struct Fixed<K, const V: usize>(pub(super) PhantomData<K>);
-
-impl<K, const V: usize> Clone for Fixed<K, V> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, const V: usize> Copy for Fixed<K, V> {}
 
 impl<K: KeyBytes, const V: usize> Fixed<K, V> {
     const SHAPES: [Shape; SHAPES] = shapes(K::LEN, V).0;
