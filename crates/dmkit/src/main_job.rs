@@ -15,16 +15,16 @@ const CLIENTS: [u32; 4] = [10, 40, 160, 320];
 /// The number of client threads with which caches are compared.
 const CACHE_CLIENTS: u32 = 160;
 /// Bytes of a compute node's cache in the panels over clients.
-const CACHE: u64 = 200_000;
+const CACHE: u64 = 500_000;
 /// Bytes of a compute node's cache in the panel over caches.
-const CACHES: [u64; 5] = [50_000, 200_000, 800_000, 3_200_000, 12_800_000];
+const CACHES: [u64; 5] = [125_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
 /// The panel over caches.
-const CACHE_PANEL: &str = "c, by the size of a compute node's cache";
+const CACHE_PANEL: &str = "c by cache";
 /// Operations of each point, and scans of each point of E. A scan returns 50 keys on average.
 const OPS: u64 = 80_000;
 const SCANS: u64 = 20_000;
 /// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
-const KEYS: u64 = 400_000;
+const KEYS: u64 = 1_000_000;
 const RANKS: u64 = 60_000_000;
 /// The baseline of Sherman's paper, which is drawn beside the indexes.
 const BASELINE: (&str, &str) = ("sherman", "fg+");

@@ -104,6 +104,9 @@ fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Re
     Ok(handles.into())
 }
 
+/// The fewest bytes that a cached node takes in any cache.
+const NODE_BYTES_MIN: u64 = 8;
+
 /// Fills the caches of all compute nodes. The first one reads all inner nodes, those of its hottest keys once more
 /// if not all fit, and, before a steady run, learns which keys are hot. The others copy what it has.
 fn warm<I: BenchIndex>(
@@ -122,7 +125,9 @@ fn warm<I: BenchIndex>(
     for cn in 0..setting.compute_nodes {
         let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
         let (told, space, cache_bytes) = (failed.clone(), setting.key_space(), setting.cache_bytes);
-        let hottest = plans.0[0].hottest().rev();
+        // A key leads to at least one node, so more keys than the cache has room for nodes leave no trace in it.
+        let room = usize::try_from(cache_bytes / NODE_BYTES_MIN).unwrap_or(usize::MAX);
+        let hottest: Vec<u64> = plans.0[0].hottest().take(room).collect();
         let gets = gets.client(0).take(learn);
         sim.spawn(cn, 0, async move |v| {
             let v = AnyEndpoint::Sim(v);
@@ -133,7 +138,7 @@ fn warm<I: BenchIndex>(
                 }
                 handle.warm(&v).await?;
                 if handle.footprint().cache > cache_bytes / 20 * 19 {
-                    let keys = hottest.map(|index| I::Key::nth(&space, index));
+                    let keys = hottest.into_iter().rev().map(|index| I::Key::nth(&space, index));
                     handle.warm_for(&v, keys).await?;
                 }
                 let (client, mut value) = (handle.client(&v), Vec::new());
