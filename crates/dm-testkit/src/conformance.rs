@@ -39,8 +39,8 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     bulk(|| family.index::<KeyN<24>>(20), kind);
 }
 
-/// Runs the script for an index of one size of keys and values, which `index` describes, in worlds of `kind`. It is all
-/// that an index needs which is not generic over keys.
+/// Runs the script for an index of one size of keys and values, which `index` describes, in worlds of `kind`. An index
+/// that is not generic over keys needs no more.
 ///
 /// 1. One client against the model: the empty index, the smallest and the largest key, a random script of all six
 ///    operations, refused arguments, then everything once more with a second handle.
@@ -49,7 +49,7 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
 /// 4. Many clients on several compute and memory nodes, on an empty index and on one that grows and shrinks, with all
 ///    answers checked.
 /// 5. Bulk loads with several fills, which are read back, refused if the index is not empty, and grown.
-/// 6. Many clients on a loaded index, half of whose operations are scans across many nodes.
+/// 6. Many clients on a loaded index, a third of whose operations are scans across many nodes.
 ///
 /// An index that is not [`IndexUnderTest::ORDERED`] skips part 5, and the scans of parts 4 and 6.
 ///
