@@ -66,7 +66,7 @@ const fn models(name: &'static str, filter: &'static [&'static str]) -> Stage {
     Stage {
         name,
         package: "dm-models",
-        target: Some("registry"),
+        target: Some("it"),
         filter,
         skip: &[],
         loom: false,
@@ -77,7 +77,7 @@ const fn facade(package: &'static str, filter: &'static [&'static str]) -> Stage
     Stage {
         name: package,
         package,
-        target: Some("tree"),
+        target: Some("it"),
         filter,
         skip: &[],
         loom: false,
@@ -136,8 +136,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
             own_but(
                 "dm-alloc",
                 &[
-                    "who_operates_is_not_fenced_at_any_interval_and_lease",
-                    "a_beat_that_wraps_is_found",
+                    "silent::who_operates_is_not_fenced_at_any_interval_and_lease",
+                    "silent::a_beat_that_wraps_is_found",
                 ],
             ),
             loom("dm-alloc"),

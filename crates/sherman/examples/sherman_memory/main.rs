@@ -16,7 +16,11 @@ mod measure;
 use std::error::Error;
 use std::process::ExitCode;
 
+use dm_testkit::CountingAllocator;
 use measure::{Measured, TOLERANCE, measure};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Nodes in use, bytes per key.
 const NODES: f64 = 32.0;

@@ -1,17 +1,14 @@
 //! The memory of a tree after inserts in random order, counted twice: by its own account, and by the
-//! allocator.
+//! allocator, which must be `dm_testkit::CountingAllocator`.
 
 use std::error::Error;
 
 use dm_cache::CacheBytes;
 use dm_index::{Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{CountingAllocator, Counts};
+use dm_testkit::Counts;
 use dm_workload::KeySpace;
 use sherman::{Applied, Options, Sherman};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The allowed difference between the compute node's account and the allocator's count, in bytes. The account includes
 /// the handles themselves, which are on the stack here, and the count includes the reference counts of shared

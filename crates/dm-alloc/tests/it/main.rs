@@ -1,0 +1,10 @@
+//! Superblocks, chunks and blocks, and the reuse of memory, over loopback and the simulator.
+
+mod blocks;
+mod exchange;
+mod forgotten;
+mod membership;
+mod rounds;
+mod silent;
+mod superblock;
+mod unfenceable;

@@ -1,0 +1,9 @@
+//! Caches against models and an allocator that counts.
+#![cfg(not(dm_loom))]
+
+mod bytes;
+mod eviction;
+mod model;
+mod prefix;
+mod published;
+mod threads;

@@ -1,0 +1,10 @@
+//! The explorer against itself, and its verdicts on small protocols.
+
+mod cross_check;
+mod failures;
+mod knobs;
+mod liveness;
+mod progress;
+mod protocols;
+mod retries;
+mod world;

@@ -1,0 +1,15 @@
+//! Nodes of every format under a plain map as the inner structure: their bytes and verbs, and the answers to
+//! concurrent clients.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+mod failed_merge;
+mod follow;
+mod given_up;
+mod late_opening;
+mod memory;
+mod merges;
+mod races;
+mod reads;
+mod states;

@@ -1,0 +1,34 @@
+//! Tests that the futures of operations stay small, because they are copied and stored in allocations of that size.
+
+use crate::common::Tree;
+use dm_index::{RangeIndex, Scan};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::IndexUnderTest;
+use sherman::{Key8, Options};
+
+#[test]
+fn futures_of_operations_stay_small() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(&v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        let (key, value) = (Key8(1), [0; 8]);
+        let (mut read, mut scan) = (Vec::new(), Scan::new());
+        for (operation, bytes, most) in [
+            ("get", size_of_val(&client.get(&key, &mut read)), 1_600),
+            ("update", size_of_val(&client.update(&key, &value)), 2_048),
+            ("insert", size_of_val(&client.insert(&key, &value)), 1_856),
+            ("remove", size_of_val(&client.remove(&key)), 1_856),
+            ("scan", size_of_val(&client.scan(&key, 100, &mut scan)), 1_888),
+        ] {
+            assert!(
+                bytes <= most,
+                "the future of {operation} has {bytes} bytes, more than {most}"
+            );
+        }
+    });
+}

@@ -1,0 +1,24 @@
+//! All tests of whole trees, in one program, because a tree's code is compiled anew for each program, world and geometry.
+
+mod alloc_free;
+mod bad_input;
+mod budgets;
+mod cancel;
+mod common;
+mod conformance;
+#[cfg(feature = "study")]
+mod flaws;
+mod futures;
+mod items;
+mod late;
+mod locks;
+mod memory;
+mod merge;
+mod model;
+mod processes;
+mod reclaim;
+mod stress;
+
+/// Counts the allocations of each thread, for `alloc_free` and `memory`.
+#[global_allocator]
+static ALLOCATOR: dm_testkit::CountingAllocator = dm_testkit::CountingAllocator;

@@ -1,0 +1,129 @@
+//! Many clients on small nodes, with every answer checked. Every test run does a short run of each kind;
+//! `cargo xtask stress` does the full size.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+
+use crate::common::Tree;
+use dm_layout::NodeTypes;
+use dm_loopback::Loopback;
+use dm_testkit::{Cards, Report, Stress, World, seats, stress};
+use dm_verbs::Nanos;
+use smart::{Key8, KeyN, Options, ReclaimOptions};
+
+/// Returns options with small nodes, so that they are copied often, and values of two words, which can tear.
+fn options() -> Options {
+    Options {
+        types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
+        chunk_bytes: 64 << 10,
+        // Often, so that memory is reused while others read.
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 4,
+            ..ReclaimOptions::new()
+        },
+        turn: Nanos::from_micros(100),
+        ..Options::new(16)
+    }
+}
+
+/// Returns a script that inserts and removes keys in waves, so that nodes shrink as often as they grow.
+fn waves(operations: u64, seed: u64) -> Stress {
+    Stress {
+        waves: 4,
+        keys: operations / 40,
+        ..Stress::new(operations, seed)
+    }
+}
+
+fn correct(report: Report) {
+    println!("{report}");
+    let report = report.expect_correct();
+    assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
+}
+
+/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64) {
+    let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
+    let world = world.seed(script.seed).build().expect("memory");
+    let tree = Tree::<Key8>::new(Options {
+        cache_bytes,
+        ..options()
+    });
+    correct(stress(tree, &World::from(world), &seats(4, 8, 2), script));
+}
+
+#[test]
+fn threads_on_loopback() {
+    loopback(&Stress::new(200_000, 1), 1 << 30, 1 << 30);
+    loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
+}
+
+/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
+/// keys.
+fn simulated(seed: u64, operations: u64, cards: Cards) {
+    let sim = cards
+        .testbed(seed)
+        .compute_nodes(3)
+        .memory_nodes(2)
+        .colocated(seed % 4 == 1);
+    let world = World::from(sim.build().expect("memory"));
+    let script = match seed % 4 {
+        0 => Stress::new(operations, seed),
+        // Few keys, and mostly the hot ones.
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..Stress::new(operations, seed)
+        },
+        _ => waves(operations, seed),
+    };
+    let seats = seats(3, 12, 4);
+    let report = match seed % 4 {
+        3 => stress(Tree::<KeyN<24>>::new(options()), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options()), &world, &seats, &script),
+    };
+    correct(report);
+}
+
+#[test]
+fn simulated_testbeds() {
+    for seed in 0..4 {
+        simulated(seed, 30_000, Cards::Preset);
+    }
+}
+
+/// Cards that promise as little as they may, and clients that are suspended.
+#[test]
+fn weak_cards() {
+    for seed in 0..5 {
+        simulated(seed, 20_000, Cards::Weak);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_loopback() {
+    loopback(&Stress::new(20_000_000, 2), 1 << 30, 2 << 30);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_that_grow_and_shrink_a_tree() {
+    loopback(&waves(20_000_000, 4), 1 << 20, 1 << 30);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_testbeds() {
+    for seed in 0..200 {
+        simulated(seed, 100_000, Cards::Preset);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --weak`"]
+fn full_weak_cards() {
+    for seed in 0..200 {
+        simulated(seed, 20_000, Cards::Weak);
+    }
+}
