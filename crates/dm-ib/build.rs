@@ -1,4 +1,5 @@
-//! Compiles what `ibverbs-sys` does not bind: the verbs that its header defines inline over the provider's table.
+//! Compiles C wrappers of the verbs that `ibverbs-sys` does not bind, because its header defines them as inline
+//! functions.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/ffi/extended.c");
@@ -7,6 +8,6 @@ fn main() {
         .warnings_into_errors(true)
         .extra_warnings(true)
         .compile("dm_ib_extended");
-    // Behind the archive that needs it.
+    // The linker needs libibverbs after the archive that uses it.
     println!("cargo:rustc-link-lib=ibverbs");
 }

@@ -11,7 +11,7 @@ use dm_control::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// A device without limits or queue pairs.
+/// A device without limits and without queue pairs.
 struct Device;
 
 impl Ports for Device {

@@ -1,4 +1,5 @@
-//! Reads arbitrary bytes as a block of items, unchanged and with a matching checksum. The decoded items encode again.
+//! Reads arbitrary bytes as a block of items, unchanged and with a matching checksum. Decoded items can be encoded
+//! again.
 #![no_main]
 
 use dm_indirect::{Bundle, Reference, block_of};

@@ -1,7 +1,7 @@
-//! Reads arbitrary bytes as a radix node or a leaf of one entry. The result is an answer or a typed error, and bytes that
-//! decode also encode again.
+//! Reads arbitrary bytes as a radix node or a leaf of one entry. The result is an answer or a typed error, and a node
+//! that was decoded can be encoded again.
 //!
-//! The first byte picks a node of some type, a leaf, or the root of a tree that clients go on to use.
+//! The first byte picks a node of some type, a leaf, or the root of a tree on which operations run.
 #![no_main]
 
 use dm_layout::{

@@ -1,7 +1,7 @@
 //! Runs scripts of operations on one node of each format, or on a whole tree of tiny nodes, and compares with a plain map.
 //!
-//! The first byte picks the node or the tree. Every three (five) bytes after it are an operation. Every byte string is a valid
-//! script.
+//! The first byte picks the node or the tree. Every three bytes after it (five for a tree) are an operation. Every byte
+//! string is a valid script.
 #![no_main]
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of};
@@ -11,7 +11,7 @@ use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 use sherman::{LeafFormat, NodeSize, Options, Sherman};
 
-/// Longer scripts find nothing new more slowly.
+/// Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
 
 fn on_node<K: KeyBytes, F: NodeFormat<K>>(format: F, script: &[u8]) {

@@ -1,8 +1,8 @@
 //! Runs scripts of operations on one hopscotch node, on a CHIME tree of small ones, or on a hash table of them, and compares
 //! with a plain map. Every byte string is a valid script.
 //!
-//! The first byte picks the index, the keys and the values, and whether the index is loaded first and memory is reused at
-//! every turn.
+//! The first byte picks the index, the keys and the values, whether the index is loaded first, and whether memory is
+//! reused as soon as possible.
 #![no_main]
 
 use chime::{Chime, Options};
@@ -13,9 +13,9 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 
-/// Longer scripts find nothing new more slowly.
+/// Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
-/// Operations between two rounds, if memory is reclaimed.
+/// Operations between two reclamation rounds, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_node<K: KeyBytes>(format: Hopscotch<K>, script: &[u8]) {

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// The directory of the pages, relative to the root. It holds nothing else.
+/// The directory of the pages, relative to the root. It contains nothing else.
 const DIR: &str = "docs/layout";
 
 /// The first line of every page.

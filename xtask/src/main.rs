@@ -1,6 +1,6 @@
-//! The workspace's own checks and benches: `cargo xtask <command>`; each command's `--help` says how long it takes.
+//! The workspace's own checks and benches: `cargo xtask <command>`. Each command's `--help` says how long it takes.
 //!
-//! The steps of CI are written only here, in Rust: the CI entry is one call of `cargo xtask test`.
+//! The steps of CI are written only here, in Rust. The CI configuration only calls `cargo xtask test`.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The result of every command here. An error is shown to a person and ends the process; no code matches on it.
+/// The result of every command here. An error is printed and ends the process, so no code matches on it.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Checks and benches of the dmkit workspace.
@@ -37,8 +37,9 @@ enum Command {
     /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, all tests and
     /// doc tests.
     ///
-    /// Takes about 20 minutes on 2 cores from nothing, mostly compiling; about 5 when little changed.
-    /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
+    /// Takes about 20 minutes on 2 cores for a clean build, mostly for compiling, and about 5 minutes after a small
+    /// change. All steps run even when an early one fails; the tests come last, so that their closing lines end the
+    /// output.
     Test {
         /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, and the
         /// protocols' models, whose page must be up to date. Set automatically if the environment has CI=true.
@@ -47,7 +48,7 @@ enum Command {
     },
     /// Runs `test --strict`, then a compile check of the fuzz targets.
     ///
-    /// Takes about 25 minutes on 2 cores from nothing.
+    /// Takes about 25 minutes on 2 cores for a clean build.
     Ci,
     /// Checks the rules that no compiler checks: crate floors, banned paths, dead files, links and more;
     /// CONTRIBUTING.md lists them.
@@ -65,8 +66,8 @@ enum Command {
     /// Model-checks the code that threads of one compute node share: every crate's `tests/loom.rs`, built with `--cfg
     /// dm_loom`.
     ///
-    /// Takes about 1 minute to build from nothing, then seconds to minutes a model. The build has a target directory of
-    /// its own, `target/loom`, so that it does not evict the plain one.
+    /// Takes about 1 minute for a clean build, then seconds to minutes per model. The build has its own target
+    /// directory, `target/loom`, so that it does not replace the normal build.
     Loom {
         /// Only tests whose name contains this.
         filter: Option<String>,
@@ -74,22 +75,22 @@ enum Command {
     /// Samples schedules of code that threads of one compute node share and that is too large for loom: every crate's
     /// `tests/shuttle.rs`, built with `--cfg dm_shuttle`.
     ///
-    /// Takes about 1 minute to build from nothing and 10 to 20 seconds to run. The schedules are the same on every machine and
-    /// in every run; `cargo xtask stress --shuttle` draws more of them. The build has a target directory of its own,
+    /// Takes about 1 minute for a clean build and 10 to 20 seconds to run. The schedules are the same on every machine
+    /// and in every run; `cargo xtask stress --shuttle` draws more of them. The build has its own target directory,
     /// `target/shuttle`.
     Shuttle {
         /// Only tests whose name contains this.
         filter: Option<String>,
-        /// Only the schedules of this batch: repeats a failure, whose message names the batch.
+        /// Only the schedules of this batch. Use it to repeat a failure, whose message names the batch.
         #[arg(long)]
         batch: Option<u64>,
     },
     /// Runs every model of dm-models and draws docs/models.md again.
     ///
-    /// Takes 1 to 2 minutes to build from nothing and at most 3 minutes to run; with --nightly hours. Fails where a
-    /// verdict is not the one that the registry names, or a search was cut short.
+    /// Takes 1 to 2 minutes for a clean build and at most 3 minutes to run; with --nightly it takes hours. Fails if a
+    /// verdict differs from the registry, or a search was cut short.
     Models {
-        /// Change nothing; fail also if the page differs from what the models say.
+        /// Change nothing, and also fail if the page differs from the results.
         #[arg(long)]
         check: bool,
         /// Write the story and the chart of each counterexample into this directory.
@@ -131,17 +132,17 @@ enum Command {
         /// other schedules.
         #[arg(long, default_value_t = 0, requires = "shuttle")]
         from: u64,
-        /// Runs only the tests on cards with the weakest allowed promises, beside clients that are paused: 200 seeds for each
-        /// index. Takes about 5 minutes.
+        /// Runs only the tests on cards with the weakest allowed promises, while other clients are paused. There are
+        /// 200 seeds for each index. Takes about 5 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
     },
     /// Measures bytes per key after 10 million inserts in random order, on memory nodes and in each part of the index
     /// cache.
     ///
-    /// Takes 1 to 2 minutes to build and 1 to 2 minutes to run, and about 700 MB of memory. Fails where a budget is
-    /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8, every allocation
-    /// and all levels counted.
+    /// Takes 1 to 2 minutes to build and 1 to 2 minutes to run, and about 700 MB of memory. Fails if a budget is
+    /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8 bytes. Every
+    /// allocation and all levels are counted.
     Memory {
         /// The index: sherman or smart. The budgets of smart are 8.4 and 13.5 bytes of prefix cache per dense and random key, and
         /// 230 bytes of nodes and leaves per key at 2 million keys.
@@ -154,8 +155,8 @@ enum Command {
     /// Runs dm-ib's tests over soft-RoCE in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor.
     /// With --two, runs two machines as two hosts, and the dmkit command over them with every index.
     ///
-    /// Takes about 5 minutes to build from nothing, then 2 to 4 minutes, with --two less than 3. Needs Debian 12 on x86-64, and
-    /// root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.
+    /// Takes about 5 minutes for a clean build, then 2 to 4 minutes to run, with --two less than 3. Needs Debian 12 on
+    /// x86-64, and root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.
     Rxe(rxe::Rxe),
     /// Measurements that need a release build.
     #[command(subcommand)]

@@ -118,7 +118,7 @@ fn subjects(names: &[String]) -> Result<Vec<&'static Subject>> {
     names.iter().map(find).collect()
 }
 
-/// A crate whose mutants were asked for.
+/// A crate whose mutants were requested.
 #[derive(Debug)]
 struct Chosen {
     subject: &'static Subject,
@@ -236,7 +236,7 @@ impl Campaign<'_> {
             && !self.outcomes.killed_by_own(of.subject, &mutant.key)
     }
 
-    /// Returns whether the mutant was asked for and has no final outcome yet.
+    /// Returns whether the mutant was requested and has no final outcome yet.
     fn wanted(&self, of: &Chosen, mutant: &Mutant) -> bool {
         self.asked
             .only

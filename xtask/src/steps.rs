@@ -1,6 +1,6 @@
 //! The steps of `test` and `ci`. All steps run, each is timed, and the failed ones are named at the end.
 //!
-//! They leave out dm-ib, which needs RDMA packages and has `cargo xtask rxe`.
+//! They skip dm-ib, which needs RDMA packages and is tested by `cargo xtask rxe`.
 
 use crate::{Result, layout, tidy, workspace};
 use std::{
@@ -192,13 +192,14 @@ const UNDER_MIRI: [&str; 6] = [
 pub(crate) fn miri(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let packages = UNDER_MIRI.iter().flat_map(|name| ["--package", name]);
-    // Isolation would deny the clock, which tests of waiting read.
+    // Isolation would forbid reading the clock, which tests of waiting need.
     Ok(cmd!(
         shell,
         "rustup run nightly cargo miri test {packages...} --lib --no-fail-fast -- {filter...}"
     )
     .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-    // Miri is a hundred times slower: a few cases cover the paths, and the plain tests cover the inputs.
+    // Miri is a hundred times slower: a few cases cover the code paths, and the normal tests cover the
+    // inputs.
     .env("PROPTEST_CASES", "8")
     .run()?)
 }

@@ -1,4 +1,5 @@
-//! One client's operations over in-process memory, for counting its own instructions: `cargo xtask bench client --package chime`.
+//! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask bench client
+//! --package chime`.
 //!
 //! ```text
 //! cargo run --release -p chime --example chime_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]

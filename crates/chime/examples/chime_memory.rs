@@ -1,10 +1,11 @@
-//! Bytes per key after inserts: of the index cache, of the memory nodes. `cargo xtask memory --index chime`.
+//! Measures the bytes per key after inserts, in the index cache and on the memory nodes. `cargo xtask memory
+//! --index chime`.
 //!
 //! ```text
 //! cargo run --release -p chime --example chime_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
+//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -21,8 +22,8 @@ const CACHE: f64 = 0.5;
 const NODES: f64 = 38.0;
 /// The hotspot buffer, bytes.
 const HOTSPOTS: u64 = 1 << 20;
-/// The allowed difference between the account and the allocator's count, in bytes: handles are on the stack here, and
-/// shared parts of the tree have reference counts.
+/// The allowed difference between the cache's count and the allocator's count, in bytes. Handles are on the stack here,
+/// and shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
@@ -34,7 +35,7 @@ struct Measured {
     hotspots: u64,
     nodes: u64,
     others: u64,
-    /// The account minus the bytes that the allocator got back.
+    /// The cache's count minus the bytes that were freed when it was dropped.
     difference: i64,
 }
 

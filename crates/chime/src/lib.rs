@@ -1,8 +1,9 @@
 //! CHIME: a B-link tree over hopscotch leaves on disaggregated memory (Luo et al., SOSP 2024).
 //!
-//! A façade: [`Chime`] composes B-link inner levels (`dm-blink`) and a level-1 index cache (`dm-cache`) over hopscotch
-//! leaves (`dm-hopscotch` in front of `dm-leaf`) with hierarchical locks (`dm-lock`) and two-stage allocation
-//! (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//! This crate is a façade. [`Chime`] combines B-link inner levels (`dm-blink`) and a level-1 index cache (`dm-cache`)
+//! with hopscotch leaves (`dm-hopscotch` in front of `dm-leaf`), hierarchical locks (`dm-lock`) and two-stage
+//! allocation (`dm-alloc`). The operations are those of `dm-index`. The crate has no byte offsets and no retry policy
+//! of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
-//! client's choice.
+//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
+//! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::Common;
@@ -17,7 +17,7 @@ use dm_verbs::Nanos;
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
-    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
     pub items: bool,
     /// Entries of a leaf. Layout.
     pub span: usize,
@@ -27,23 +27,22 @@ pub struct Options {
     pub inner_span: usize,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
-    /// Locks in on-chip memory where there is any, else in host memory. Layout.
+    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. Layout.
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
-    /// Whether an insert learns the free slots together with its lock, without a READ of its own (CHIME
-    /// §4.2.1).
+    /// Whether an insert gets the free slots together with the lock, without another READ (CHIME §4.2.1).
     pub vacancy_piggyback: bool,
-    /// Whether a get learns the range of its leaf from the neighbourhood, without a READ of its own (CHIME
-    /// §4.2.2).
+    /// Whether a get finds the range of its leaf in the neighbourhood, without another READ (CHIME §4.2.2).
     pub metadata_replication: bool,
-    /// Bytes of a compute node's hotspot buffer (CHIME §4.3), which guides speculative reads; 0 for neither.
+    /// Bytes of a compute node's hotspot buffer (CHIME §4.3), which guides speculative reads. With 0 there is
+    /// no buffer, and there are no speculative reads.
     pub hotspot_bytes: u64,
-    /// Local lock tables in front of the remote ones.
+    /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, if the world executes them in order.
+    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
     /// The place at which splits cut.
     pub bias: SplitBias,
@@ -51,10 +50,10 @@ pub struct Options {
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes. CHIME: 16 MB.
+    /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. Layout, set when the tree is created.
+    /// of dead nodes. This is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -78,7 +77,7 @@ pub const DEFAULT_HOTSPOT_BYTES: u64 = 1 << 20;
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
-/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -121,13 +120,13 @@ impl Options {
     }
 }
 
-/// A READ of a whole leaf that took longer is not trusted, because versions are narrow
-/// (docs/protocol/chime.md H2).
+/// A READ of a whole leaf that took longer is repeated, because versions are narrow (docs/protocol/chime.md
+/// H2).
 const WINDOW: Nanos = Nanos::from_micros(500);
 
 // The options of the parts.
 impl Options {
-    /// Returns where a pool of these options has its locks, and how many.
+    /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {
         LockPlan {
             home: LockHome::chip_if(self.on_chip),

@@ -3,7 +3,7 @@
 use dm_hopscotch::HopFlaws;
 use dm_leaf::LeafFlaws;
 
-/// Published flaws and our own broken twins, each switchable alone. Off by default.
+/// Published flaws and our own broken twins. Each can be switched on alone, and all are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
     /// Flaws of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.

@@ -15,7 +15,7 @@ use crate::Options;
 
 /// A CHIME tree, as the threads of one compute node share it: index cache, hotspot buffer, local locks, allocator.
 ///
-/// [`Handle`] has the calls that every index has, [`ChimeParts`] the others.
+/// [`Handle`] has the methods that every index has, and [`ChimeParts`] has the others.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};

@@ -1,29 +1,30 @@
-//! Named presets: the default, and the paper's steps.
+//! Named presets: the default, and the steps of the paper.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::Options;
 
-/// A preset: the paper's techniques in its order (Fig. 15 a), each step including all earlier ones, and
-/// dmkit's default.
+/// A preset: dmkit's default, or one of the paper's steps. The steps add the techniques in the paper's order
+/// (Fig. 15 a), and each step includes all earlier ones.
 ///
-/// The steps start from Sherman as CHIME's paper runs it (`sherman`'s `as-in-chime`) and have its locks: in
-/// host memory, without a local queue, and with the READ after the lock's answer. Sharing of operations
-/// between clients (RDWC) is on in the paper for all steps, and is not a step itself.
+/// The steps start from Sherman as it is measured in the CHIME paper (`sherman`'s `as-in-chime`), and have
+/// its locks: in host memory, without a local queue, and with the READ after the lock's CAS has completed. In
+/// the paper, sharing of operations between clients (RDWC) is on in all steps, and is not a step itself.
 ///
 /// Two of the paper's steps are one here. The paper replicates the sibling pointer instead of the fence keys,
 /// to save bytes, and validates it against the parent (+sibling validation). The leaves here have exact fence
-/// keys in spare bytes, so there is nothing to save: the nearest step is [`Variant::Replication`].
+/// keys in bytes that would otherwise be unused, so there is nothing to save. The nearest step is
+/// [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, locks on chip with local queues, lock-and-read.
+    /// All techniques, with lock-and-read, and with on-chip locks and local queues.
     Default,
-    /// Hopscotch leaves; a get also reads the leaf's header, and an insert reads it first.
+    /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
-    /// In addition, an insert knows the free slots without reading the header.
+    /// In addition, an insert finds the free slots without reading the header.
     Vacancy,
-    /// In addition, a get knows the leaf's range without reading the header.
+    /// In addition, a get finds the leaf's range without reading the header.
     Replication,
     /// In addition, hotspots are read as single entries: CHIME as in its paper.
     Speculative,

@@ -36,36 +36,36 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 pub struct AllocStats {
     /// Chunks that were fetched from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks handed out, less those that came back or were retired. This is negative if a compute node retires
+    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires
     /// blocks that other compute nodes allocated; the sum over all compute nodes is the memory in use.
     pub in_use_bytes: i64,
     /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
-    /// Blocks that came back and are in free lists.
+    /// Freed blocks, in free lists.
     pub free_bytes: u64,
-    /// Remainders of chunks that are too small to keep: no block will come from them.
+    /// Remainders of chunks that are too small to keep, and will never be used.
     pub wasted_bytes: u64,
 }
 
 /// A two-stage allocator (Sherman §4.2.4), shared by the clients of one compute node. It fetches chunks from the
 /// memory nodes' control plane and cuts blocks out of them without communication.
 ///
-/// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own size, rounded
-/// up to 64 bytes. A block is zero the first time it is handed out; a block that came back has its old content.
+/// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own size, rounded up to
+/// 64 bytes. A block is zero the first time it is handed out; a reused block has its old content.
 #[derive(Debug)]
 pub struct Allocator {
     pub(crate) pools: Box<[CachePadded<Mutex<NodePool>>]>,
     next: AtomicU32,
     chunk_bytes: u64,
-    /// End of the memory on each memory node from which blocks may come.
+    /// Blocks are allocated only below this offset of each memory node.
     reach: u64,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
 impl Allocator {
-    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. The round
-    /// robin starts at a memory node that depends on `compute_node`, so that compute nodes do not all start with
-    /// the same one.
+    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. The round robin
+    /// starts at a memory node that depends on `compute_node`, so that different compute nodes start with different
+    /// memory nodes.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
         Self {
             pools: (0..memory_nodes)
@@ -78,9 +78,9 @@ impl Allocator {
         }
     }
 
-    /// Makes an allocator over a pool's memory nodes. If the pool reclaims memory, this compute node announces
-    /// itself too, as `reclaim` says. This is not optional: a member may reuse memory only because every compute
-    /// node announces its running operations.
+    /// Makes an allocator over a pool's memory nodes. If the pool reclaims memory, this compute node announces itself
+    /// with the options `reclaim`. This is not optional: a member may reuse memory only because every compute node
+    /// announces its running operations.
     pub fn for_pool(superblock: &Superblock, compute_node: u16, reclaim: ReclaimOptions) -> Self {
         let alloc = Self::new(superblock.memory_nodes(), compute_node);
         match superblock.members {
@@ -96,8 +96,8 @@ impl Allocator {
         self
     }
 
-    /// Limits blocks to the first `bytes` of each memory node. A memory node whose next chunk lies beyond counts
-    /// as full.
+    /// Limits blocks to the first `bytes` of each memory node. A memory node whose next chunk lies beyond this limit
+    /// counts as full.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {
         self.reach = bytes;
@@ -109,19 +109,18 @@ impl Allocator {
         self.pools.len() as u16
     }
 
-    /// Allocates a block of at least `size` bytes. If `near` is given, the block is on that address' memory node
-    /// if there is room there. Otherwise it is on the memory node with the most free blocks of this class that
-    /// came back, or else on the next one in the round robin.
+    /// Allocates a block of at least `size` bytes. If `near` is given and its memory node has room, the block is on
+    /// that node. Otherwise it is on the memory node with the most free blocks of this class, or, if no node has one,
+    /// on the next node in the round robin.
     ///
-    /// Clients of a compute node that need a chunk of one memory node at the same time share one request. If the
-    /// future is dropped, no block is handed out; a chunk request in flight may be lost with it
+    /// If several clients of a compute node need a chunk of one memory node at the same time, they share one request.
+    /// If the future is dropped, no block is handed out; a chunk request in flight may be lost with it
     /// ([`Control::call`]).
     ///
     /// # Errors
-    /// [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`],
-    /// [`AllocError::NoMemoryNodes`], or the control plane's own error if no memory node gave a block and one of
-    /// them could not be asked.
-    /// the control plane's own error when no node gave a block and one could not be asked.
+    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`],
+    /// [`AllocError::NoMemoryNodes`], or the control plane's own error if no memory node had a block and the request to
+    /// at least one of them failed.
     pub async fn alloc<V: Verbs + Control>(
         &self,
         v: &V,
@@ -136,7 +135,7 @@ impl Allocator {
     /// the new node must have.
     ///
     /// # Errors
-    /// Those of [`Allocator::alloc`].
+    /// Returns the errors of [`Allocator::alloc`].
     pub async fn take<V: Verbs + Control>(
         &self,
         v: &V,
@@ -146,8 +145,8 @@ impl Allocator {
         self.take_sized(v, class, class.bytes, near).await
     }
 
-    /// Takes a block on `near`'s memory node without communication, if there is one. This is a section: a local
-    /// step must come before it.
+    /// Takes a block on `near`'s memory node without communication, if there is one. This accesses shared
+    /// local state, so the caller must await [`Env::local`](dm_verbs::Env::local) first.
     #[inline]
     pub fn at_hand(&self, client: ClientId, class: Class, near: RemotePtr) -> Option<Block> {
         let pool = self
@@ -157,8 +156,8 @@ impl Allocator {
         pool.with(|p| p.at_hand(client, class))
     }
 
-    /// Returns the memory node with the most free blocks of `class`. No chunk is fetched for it, so it matters
-    /// only if the caller wishes for no other memory node.
+    /// Returns the memory node with the most free blocks of `class`. The caller uses it only if no memory
+    /// node was requested.
     fn richest(&self, class: Class) -> Option<NodeId> {
         self.reclaim.as_ref()?;
         let pools = (0..).map(NodeId).zip(&self.pools);
@@ -167,7 +166,7 @@ impl Allocator {
         Some(most.1)
     }
 
-    /// Takes a block of `class`; errors name `size`, the size that the caller asked for.
+    /// Takes a block of `class`; errors name `size`, the size that the caller requested.
     async fn take_sized<V: Verbs + Control>(
         &self,
         v: &V,
@@ -194,7 +193,7 @@ impl Allocator {
         {
             return Ok(block);
         }
-        // Relaxed: a hint for balance, it orders nothing.
+        // Relaxed: the number only balances the load, and orders no other access.
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         for i in 0..u32::from(nodes) {
             let node = NodeId((first.wrapping_add(i) % u32::from(nodes)) as u16);
@@ -226,9 +225,9 @@ impl Allocator {
         self.pool_of(block.at).with(|pool| pool.put(block, class));
     }
 
-    /// Takes back a block that only `client` has ever been able to reach, while a WRITE of this client to it may
-    /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE
-    /// has landed.
+    /// Takes back a block that only `client` has ever been able to reach, and to which a WRITE of this client may still
+    /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE has
+    /// landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
         self.pool_of(block.at)
             .with(|pool| pool.put_orphan(client, block, class));
@@ -265,8 +264,8 @@ impl Allocator {
                 .sum::<usize>()
     }
 
-    /// Takes a block on `node`. Returns `None` if the memory node is full or could not be asked; in the second
-    /// case `failed` is set.
+    /// Takes a block on `node`. Returns `None` if the memory node is full or the request to it failed; in the
+    /// second case this sets `failed`.
     async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,
@@ -275,13 +274,13 @@ impl Allocator {
         failed: &mut Option<ControlError>,
     ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
-        // Each iteration returns, or waits for a chunk, or learns that the memory node has less memory left than
-        // it said before.
+        // The loop ends: each iteration returns, waits for a chunk, or finds that the memory node has less memory left
+        // than before.
         loop {
             v.local(LocalStep::Section).await;
             let wanted = match pool.with(|p| p.take(v.client(), class, self.chunk_bytes)) {
                 Found::Block(block) => return Ok(Some(block)),
-                // Free blocks that another compute node gave up; see below.
+                // First use free blocks that another compute node gave up; see below.
                 Found::Full if self.receive(v, node).await? => continue,
                 Found::Full => return Ok(None),
                 Found::Fetching => {
@@ -318,7 +317,7 @@ impl Allocator {
 impl Fingerprint for Allocator {
     fn fingerprint(&self) -> u64 {
         let pools: Vec<u64> = self.pools.iter().map(|pool| (**pool).fingerprint()).collect();
-        // Relaxed: fingerprints are taken between steps.
+        // Relaxed: fingerprints are taken between steps, while no client runs.
         fingerprint_of(&(
             self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32,
             pools,
@@ -333,7 +332,7 @@ impl Fingerprint for NodePool {
     }
 }
 
-/// A chunk request in flight. Its drop wakes the waiting clients, whether the request succeeded or not.
+/// A chunk request in flight. Dropping it wakes the waiting clients, whether the request succeeded or not.
 struct Fetch<'a> {
     pool: &'a Mutex<NodePool>,
 }
@@ -348,7 +347,7 @@ impl Drop for Fetch<'_> {
 
 /// Returns the class of blocks that are requested by size alone.
 fn plain(size: u32) -> Class {
-    // Sizes that round up to the same multiple of a line are one class.
+    // Sizes that round up to the same number of lines belong to the same class.
     let bytes = size.checked_next_multiple_of(LINE as u32).unwrap_or(size);
     Class { bytes, kind: 0 }
 }

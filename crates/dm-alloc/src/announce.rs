@@ -1,4 +1,4 @@
-//! The allocator as the handle by which an index announces its operations.
+//! Implements `Reclaim` for the allocator: an index announces its operations through it.
 
 use dm_index::{IndexError, Reclaim};
 use dm_sync::epoch::Seat;

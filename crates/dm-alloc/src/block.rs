@@ -3,7 +3,7 @@
 use dm_verbs::{LINE, RemotePtr};
 
 /// A size and kind of block. A block is reused within its class only (type stability), so an operation with an old
-/// address finds a node of the expected kind, which tells whether it is still the same node.
+/// address finds a node of the expected kind. The node's incarnation shows whether it is still the same node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class {
     /// Bytes of a block, before rounding up to whole lines.
@@ -40,12 +40,12 @@ impl Block {
         }
     }
 
-    /// Returns whether the block was never handed out, so that nobody can have its address.
+    /// Returns whether the block was never handed out, so that no client can have its address.
     pub const fn is_fresh(self) -> bool {
         self.incarnation == 1
     }
 
-    /// Returns this block as its next node must use it, after a node whose last version was `version`.
+    /// Returns this block for its next node; `version` is the last version of the previous node in it.
     #[must_use]
     pub const fn after(self, version: u8) -> Self {
         Self {

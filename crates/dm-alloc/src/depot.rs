@@ -1,4 +1,4 @@
-//! Depots: free blocks that pass from compute nodes that retire to compute nodes that allocate.
+//! Depots, through which compute nodes that retire blocks pass them to compute nodes that need blocks.
 //!
 //! Each memory node has a depot, a stack of magazines. A magazine is a block of that memory node that holds a list
 //! of free blocks. The head of the stack is a word in the members' area that changes by CAS. A tag in the head
@@ -19,10 +19,10 @@ use crate::members::MemberArea;
 use crate::pool::NodePool;
 use crate::{AllocError, Allocator};
 
-/// Free blocks of one class on one memory node that a compute node keeps; it gives up [`BATCH`] of them when it
-/// has that many more.
+/// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`BATCH`] more
+/// than that, it gives up [`BATCH`] of them.
 pub(crate) const KEEP: usize = dm_sync::scaled(16, 1);
-/// Blocks in a magazine; 63 is the most that fit.
+/// Number of blocks in a magazine; at most 63 fit.
 pub(crate) const BATCH: usize = dm_sync::scaled(63, 1);
 /// The class of magazines.
 pub(crate) const MAGAZINE: Class = Class {
@@ -47,7 +47,7 @@ fn offset_of(head: u64) -> u64 {
     (head & ((1 << TAG_SHIFT) - 1)) * UNIT
 }
 
-/// Blocks on their way into a depot.
+/// Blocks that are being moved into a depot.
 struct Batch<'a, V: Verbs> {
     v: &'a V,
     pool: &'a Mutex<NodePool>,
@@ -108,7 +108,8 @@ fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the head of the magazine below and the listed blocks; `None` if the bytes are no magazine of `node`.
+/// Returns the head word for the next magazine in the stack, and the listed blocks; `None` if the bytes are
+/// not a magazine of `node`.
 fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
     let word = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk()?;
@@ -199,8 +200,8 @@ impl Allocator {
             };
             let image = v.read(magazine, MAGAZINE.bytes).await?;
             let Some((below, blocks)) = decode(&image, node) else {
-                // Another client has taken and overwritten it in between; or it is unreadable, and then it stays
-                // where it is.
+                // Another client has taken and overwritten the magazine in the meantime, or the magazine is unreadable.
+                // An unreadable magazine stays in the depot.
                 let found = v.word(at).await?;
                 if found == head {
                     return Err(AllocError::Corrupt {
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // One entry's address is not 64-byte aligned; then one entry's block has no lines.
+        // First, the address of one entry is not 64-byte aligned; then, the block of one entry has no lines.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);

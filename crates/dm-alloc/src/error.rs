@@ -15,7 +15,7 @@ pub enum AllocError {
     Control(ControlError),
     /// The control plane lists no memory node.
     NoMemoryNodes,
-    /// More memory nodes than a superblock has room for, or than an address of the index can name.
+    /// There are more memory nodes than a superblock can list, or than the index's addresses can distinguish.
     TooManyNodes {
         /// Number of memory nodes.
         listed: u16,
@@ -77,16 +77,16 @@ pub enum AllocError {
     CreationStuck {
         /// Address of the state word.
         at: RemotePtr,
-        /// The client that the state word named last.
+        /// The client that was last seen in the state word.
         creator: u16,
         /// Number of READs of the state word.
         attempts: u32,
     },
-    /// The state word changed under every attempt to create the pool.
+    /// The state word changed during every attempt to create the pool.
     Contended(Exhausted),
     /// A block of 0 bytes, or larger than a chunk.
     BadSize {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u32,
         /// Largest block.
         most: u64,
@@ -98,7 +98,7 @@ pub enum AllocError {
     },
     /// Every memory node is full.
     Exhausted {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u32,
         /// Number of memory nodes that were tried.
         nodes_tried: u16,
@@ -246,7 +246,7 @@ impl From<AllocError> for IndexError {
             AllocError::BadSize { .. } => Self::BadInput {
                 why: "a node is larger than a chunk",
             },
-            // All others concern a superblock, which allocation does not touch.
+            // All other errors concern a superblock, which allocation does not access.
             _ => Self::Pool {
                 at: RemotePtr::NULL,
                 why: "the pool does not fit this index",

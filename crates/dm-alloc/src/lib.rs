@@ -1,9 +1,9 @@
 //! Superblock and two-stage allocation over memory nodes.
 //!
-//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. It stores which index the pool
-//! holds, the index's root word, and the place of each memory node's lock table. If many clients create a pool at
-//! once, one of them does and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the
-//! memory nodes' control plane and cuts them into blocks without communication (Sherman §4.2.4).
+//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. It stores the kind of index in the pool,
+//! the index's root word, and the place of each memory node's lock table. If many clients create a pool at once, one of
+//! them does and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the memory nodes'
+//! control plane and cuts them into blocks without communication (Sherman §4.2.4).
 //!
 //! ```text
 //!  mn0  │ superblock 4 KiB │ host lock table? │ chunk │ chunk │ …      chip │ lock table? │
@@ -11,11 +11,11 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** The superblock's state word goes EMPTY → CREATING(client) → READY by CAS alone, or back from CREATING
-//!   to EMPTY by its creator. After READY, only the root word of the page changes.
+//! * **I1** The superblock's state word changes by CAS alone: EMPTY → CREATING(client) → READY, or from CREATING back
+//!   to EMPTY, by the creator. After READY, only the root word of the page changes.
 //! * **I2** Blocks in use never overlap, whichever compute nodes they belong to: chunks are disjoint, and a chunk
 //!   belongs to one allocator.
-//! * **I3** Memory is type-stable: the address of a block is the address of blocks of its [`Class`] for ever.
+//! * **I3** Memory is type-stable: only blocks of the same [`Class`] ever start at a block's address.
 //! * **I4** A retired block is handed out only when every operation that began before the block was unlinked has
 //!   ended, on every compute node (`docs/protocol/reclaim.md`).
 //!
@@ -24,7 +24,7 @@
 //! use dm_alloc::{Allocator, AllocError, Descriptor, LockPlan, Superblock};
 //! use dm_verbs::{Control, RemotePtr, Verbs};
 //!
-//! /// Opens the pool, creating it if need be, and makes a root if it has none.
+//! /// Opens the pool, or creates it, and makes a root if the pool has none.
 //! async fn start<V: Verbs + Control>(v: &V, shared: &Allocator) -> Result<RemotePtr, AllocError> {
 //!     let sb = Superblock::create_or_open(v, &Descriptor::of(b"demo", [1024])).await?;
 //!     let root = shared.alloc(v, 1024, Some(sb.root_word)).await?;
@@ -39,9 +39,9 @@
 //! ```
 //!
 //! # Limits
-//! Chunks never go back to their memory node. A creator that dies between CREATING and READY leaves the pool
-//! unusable: the other clients get [`AllocError::CreationStuck`], which names the creator. If a compute node dies,
-//! the blocks that it had free or retired are lost.
+//! Chunks are never returned to their memory node. If a creator dies between CREATING and READY, the pool is unusable:
+//! the other clients get [`AllocError::CreationStuck`], which names the creator. If a compute node dies, its free and
+//! its retired blocks are lost.
 #![forbid(unsafe_code)]
 
 mod allocator;

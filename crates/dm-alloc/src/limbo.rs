@@ -1,4 +1,5 @@
-//! Retired blocks, in the order of retiring, until no running operation can read them.
+//! The list of retired blocks that running operations may still read, in the order in which they were
+//! retired.
 
 use std::collections::VecDeque;
 
@@ -8,9 +9,10 @@ use crate::block::{Block, Class};
 
 /// The retired blocks of one compute node.
 ///
-/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a collection
-/// begins; then *waiting*, with the tag of that collection. The tag is drawn after the closing. So an operation
-/// that began after the draw also began after each of these blocks was unlinked.
+/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a
+/// collection begins; then *waiting*, with the tag of that collection. The tag is drawn after the list was
+/// closed. So an operation that began after the tag was drawn also began after each of these blocks was
+/// unlinked.
 ///
 /// ```
 /// use dm_alloc::{Block, Class, Limbo};
@@ -27,20 +29,21 @@ use crate::block::{Block, Class};
 pub struct Limbo {
     fresh: Vec<(Block, Class)>,
     closed: Vec<(Block, Class)>,
-    /// In the order of their tags.
+    /// The waiting blocks, in the order of their tags.
     waiting: VecDeque<(u64, Vec<(Block, Class)>)>,
     bytes: u64,
 }
 
 impl Limbo {
-    /// Adds a block that nothing leads to any more. `block` has the incarnation and version for its next node.
+    /// Adds a block to which nothing points any more. `block` has the incarnation and version for its next
+    /// node.
     pub fn retire(&mut self, block: Block, class: Class) {
         self.bytes += class.block_bytes();
         self.fresh.push((block, class));
     }
 
-    /// Closes the fresh blocks, before a tag is drawn for them. Blocks that were closed before and never tagged
-    /// are closed with them. Returns `false` if no block is closed.
+    /// Closes the fresh blocks, before a tag is drawn for them. Blocks that an earlier call closed, but that
+    /// were never tagged, stay closed. Returns `false` if no block is closed.
     #[must_use]
     pub fn close(&mut self) -> bool {
         self.closed.append(&mut self.fresh);

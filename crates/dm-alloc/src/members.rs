@@ -1,15 +1,15 @@
-//! Members: compute nodes that announce, each in a slot, the epoch of their oldest running operation.
+//! Members: the compute nodes of a pool. Each announces the epoch of its oldest running operation in a slot.
 //!
 //! ```text
 //!    0  epoch: grows with each collection of retired blocks · next member number        one line
 //!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64         one line each
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
-//! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a
-//! lease, the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's
-//! epoch and beat only grow, and 2^64 announcements never happen. So a slot that is read twice with the same
-//! content has not changed in between, provided that fewer than 2^16 joins lie between the two READs (member
-//! numbers wrap).
+//! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
+//! the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat
+//! only grow, and they never wrap, because 2^64 announcements never happen. So if two READs of a slot return the same
+//! content, the slot has not changed in between, provided that fewer than 2^16 members joined between the two READs
+//! (member numbers wrap).
 
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
@@ -42,19 +42,19 @@ impl MemberArea {
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
     }
-    /// Returns the address of the beat of slot `i`. It grows with every announcement, of whichever member, that
-    /// does not change the slot's word.
+    /// Returns the address of the beat of slot `i`. It grows with every announcement that does not change the
+    /// slot's word, whichever member announces itself.
     pub(crate) fn beat(&self, i: u16) -> RemotePtr {
         self.slot(i).add(8)
     }
     pub(crate) fn bytes(&self) -> u32 {
-        // At most 2^16 lines.
+        // The cast loses nothing: there are at most 2^16 lines.
         slots_bytes(self.slots) as u32
     }
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
         self.at.add(slots_bytes(self.slots) + 8 * u64::from(node.0))
     }
-    /// Returns the slots in an image of the area, whatever the bytes are.
+    /// Returns the slots in an image of the area. This accepts any bytes.
     pub(crate) fn looks<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, Look)> + 'a {
         let lines = image.chunks_exact(LINE).skip(1).take(usize::from(self.slots));
         let word = |line: &[u8], at| u64::from_le_bytes(*line[at..].first_chunk().unwrap_or(&[0; 8]));
@@ -66,8 +66,8 @@ impl MemberArea {
     }
 }
 
-/// One look at a slot. Its two words may stem from different moments of the READ; this is harmless, because a
-/// changed word never returns to its old value.
+/// The two words of a slot, as one READ returned them. They may be from different moments of the READ. This
+/// is harmless, because a changed word never returns to its old value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Look {
     pub(crate) word: SlotWord,
@@ -104,7 +104,7 @@ impl SlotWord {
         self.0 >> EPOCH_SHIFT
     }
     /// Returns the announcement of the same member when its oldest operation began in `epoch`. The announced epoch
-    /// never goes back.
+    /// never decreases.
     pub(crate) fn announcing(self, epoch: u64) -> Self {
         Self::active(self.number(), epoch.max(self.epoch()))
     }
@@ -117,12 +117,12 @@ impl SlotWord {
     }
 }
 
-/// A slot as the last look saw it.
+/// A slot, as the last look found it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Seen {
     pub(crate) look: Look,
-    /// Number of counted looks in a row since then that found the same. Each came at least a part of a lease after
-    /// the one before.
+    /// Number of consecutive counted looks since then that found the slot unchanged. Each was at least a part of a
+    /// lease after the previous one.
     pub(crate) again: u32,
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum Standing {
     /// Not a member.
     #[default]
     Outside,
-    /// A client of this compute node is joining on behalf of all.
+    /// A client of this compute node is joining on behalf of all its clients.
     Joining,
     /// A member with a slot and the slot's last known word.
     Member { slot: u16, word: SlotWord },
@@ -149,25 +149,28 @@ pub(crate) struct Membership {
     pub(crate) lease: Nanos,
     /// Time at which the last announcement was posted.
     pub(crate) last_round: Nanos,
-    /// The world's control plane has no groups, so it cannot fence a member.
+    /// Set if the world's control plane has no groups, so that it cannot fence a member.
     pub(crate) fences_nobody: bool,
-    /// A client is in a whole round.
+    /// Whether a client is doing a whole round.
     pub(crate) in_round: bool,
-    /// Number of clients that are announcing this compute node now, in a whole round or beside another client's.
+    /// Number of clients that are announcing this compute node now, as a part of a whole round, or while another client
+    /// does one.
     pub(crate) announcing: u32,
-    /// Time at which the last counted look was over.
+    /// Time at which the last counted look ended.
     pub(crate) looked: Nanos,
-    /// Number of counted looks. Times cannot tell looks apart, because a clock may stand still.
+    /// Number of counted looks. It identifies a look; a time cannot, because the clock may not advance
+    /// between two looks.
     pub(crate) counted: u64,
     /// The latest epoch that was read.
     pub(crate) latest: u64,
     pub(crate) turned: u64,
-    /// By slot number.
+    /// The slots as the last looks found them, by slot number.
     pub(crate) seen: Vec<Option<Seen>>,
 }
 
 impl Membership {
-    /// Returns the standing. A caller that gets [`Standing::Outside`] must join on behalf of all.
+    /// Returns the state of the membership. A caller that gets [`Standing::Outside`] must join on behalf of
+    /// all clients.
     pub(crate) fn stand(&mut self) -> Standing {
         let standing = self.standing;
         if standing == Standing::Outside {
@@ -178,8 +181,8 @@ impl Membership {
         standing
     }
 
-    /// Records that the slot certainly had this word. Its epochs only grow, so no pending announcement of this or
-    /// an earlier epoch can land any more.
+    /// Records that the slot is known to have had this word. The slot's epochs only grow, so no pending announcement of
+    /// this or an earlier epoch can land any more.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {
             // Another client has already seen a later epoch.
@@ -195,8 +198,8 @@ impl Membership {
         matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())
     }
 
-    /// Records a counted look at a slot. Returns how many looks in a row before it, at most `most`, found the
-    /// same.
+    /// Records a counted look at a slot. Returns how many consecutive looks before it, at most `most`, found
+    /// the same content.
     pub(crate) fn see(&mut self, slot: u16, look: Look, most: u32) -> u32 {
         let slot = usize::from(slot);
         if self.seen.len() <= slot {
@@ -213,7 +216,7 @@ impl Membership {
 
 impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
-        // Times are left out: the explorer adds observed times itself.
+        // The fingerprint omits times, because the explorer itself adds the times that a client has observed.
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen))
@@ -280,7 +283,7 @@ mod tests {
             [eight],
             "two can't land any more, and one is another member's"
         );
-        // A client that reports an older word late.
+        // A client reports an older word late.
         m.settle(0, six);
         assert_eq!(m.standing, Standing::Member { slot: 0, word: seven });
         assert_eq!(m.posted, [eight]);

@@ -7,8 +7,9 @@
 //!  192  root      word: the index's root pointer                      a line of its own, changed by CAS only
 //!  256  tables    a word per memory node: space 1 (host, chip) above a 48-bit offset
 //! ```
-//! Members: the number of slots in 16 bits, above the 48-bit offset of their area on memory node 0; 0 means none.
-//! All numbers are little-endian. The checksum covers head (with the checksum as zero), descriptor and tables.
+//! Members: the number of slots in 16 bits, above the 48-bit offset of their area on memory node 0; 0 means none. All
+//! numbers are little-endian. The checksum covers the head (with zero in place of the checksum), the descriptor and the
+//! tables.
 
 use core::hash::Hasher;
 
@@ -143,7 +144,8 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     if u64::from_le_bytes(get(page, head)) != MAGIC {
         return corrupt(head, "no magic");
     }
-    // The version is checked before the checksum: other versions may compute it differently.
+    // The version is checked before the checksum, because other versions may compute the checksum
+    // differently.
     let version = u32::from_le_bytes(get(page, head + 8));
     if version != FORMAT_VERSION {
         return Err(AllocError::OtherFormat {

@@ -9,7 +9,7 @@ use crate::block::{Block, Class};
 use crate::depot::{BATCH, KEEP, MAGAZINE};
 use crate::superblock::PAGE;
 
-/// Maximum number of unused ranges; the smallest is dropped when there are more.
+/// Maximum number of unused ranges. If there are more, the smallest is dropped.
 const RANGES_MAX: usize = 8;
 
 /// A range that was never handed out.
@@ -26,9 +26,8 @@ struct FreeList {
     free: Vec<Block>,
 }
 
-/// A block that was given back while a WRITE to it was in flight. This WRITE lands before anything that the same
-/// client writes there next. It has also landed when a later READ of this client from the same memory node is
-/// answered.
+/// A block that was given back while a WRITE to it was in flight. This WRITE lands before any later WRITE of the same
+/// client to the block. It has also landed when a later READ of this client from the same memory node completes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Orphan {
     client: ClientId,
@@ -39,7 +38,7 @@ pub(crate) struct Orphan {
 /// The result of [`NodePool::take`].
 pub(crate) enum Found {
     Block(Block),
-    /// The caller must fetch a chunk of that many bytes.
+    /// The caller must fetch a chunk of this many bytes.
     Fetch(u64),
     /// Another client of this compute node is fetching a chunk.
     Fetching,
@@ -51,22 +50,23 @@ pub(crate) struct NodePool {
     ranges: Vec<Range>,
     classes: Vec<FreeList>,
     orphans: Vec<Orphan>,
-    /// A client is fetching a chunk; the others are in `waiting`.
+    /// Whether a client is fetching a chunk. The clients that wait for it are in `waiting`.
     fetching: bool,
     waiting: Vec<Waker>,
-    /// Bytes that the memory node had left at its last refusal. Chunks never come back, so this only shrinks.
+    /// Bytes that the memory node had left when it last refused a chunk. Chunks are never returned, so this
+    /// only shrinks.
     left: Option<u64>,
     /// Bytes of all fetched chunks.
     fetched: u64,
-    /// Bytes of blocks handed out, less those that came back. It may be negative: blocks may have come from
-    /// another compute node.
+    /// Bytes of blocks handed out, minus those that were freed. It may be negative, because a freed block may
+    /// have come from another compute node.
     in_use: i64,
     /// Bytes of dropped ranges.
     wasted: u64,
 }
 
 impl NodePool {
-    /// Returns the bytes that its tables have allocated.
+    /// Returns the bytes that the tables of this value have allocated.
     pub(crate) fn heap_bytes(&self) -> usize {
         let lists: usize = self
             .classes
@@ -124,7 +124,8 @@ impl NodePool {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Takes back such a block if it was free before, so that it does not count as in use.
+    /// Takes back a block like [`NodePool::put_orphan`], but a block that was free before, which does not
+    /// count as in use.
     pub(crate) fn put_orphan_again(&mut self, client: ClientId, block: Block, class: Class) {
         self.orphans.push(Orphan { client, class, block });
     }
@@ -175,7 +176,7 @@ impl NodePool {
         Some(block)
     }
 
-    /// Takes back a block that nobody can reach. It is reused only within its class.
+    /// Takes back a block that no client can reach. It is reused only within its class.
     pub(crate) fn put(&mut self, block: Block, class: Class) {
         self.in_use -= class.block_bytes() as i64;
         self.list(class).push(block);
@@ -225,8 +226,8 @@ impl NodePool {
         }
     }
 
-    /// Accounts for a chunk that is out of reach and so cannot be used. The memory node then counts as full,
-    /// because later chunks lie still further out.
+    /// Accounts for a chunk that lies beyond the allocator's limit, so that it cannot be used. The memory
+    /// node then counts as full, because later chunks lie at even higher offsets.
     pub(crate) fn out_of_reach(&mut self, bytes: u64) {
         self.fetched += bytes;
         self.wasted += bytes;
@@ -238,7 +239,8 @@ impl NodePool {
         self.left = Some(self.left.map_or(left, |before| before.min(left)));
     }
 
-    /// Ends the fetching, and returns the clients to wake. The caller wakes them outside of the section.
+    /// Ends the fetching, and returns the clients to wake. The caller wakes them after it has left the
+    /// section.
     pub(crate) fn fetched(&mut self) -> Vec<Waker> {
         self.fetching = false;
         core::mem::take(&mut self.waiting)

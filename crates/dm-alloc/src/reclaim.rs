@@ -1,18 +1,19 @@
-//! Reclamation: retired blocks wait until every operation that may have seen them is over.
+//! Reclamation: retired blocks are not reused until every operation that may have seen them has ended.
 //!
 //! The operations of a compute node run in [epochs](dm_sync::epoch), which it learns from one word of the pool.
 //! Once per period, one of its clients does a *round*:
 //! 1. It closes the list of blocks retired so far, and tags the list with the epoch word's value g (an FAA, so the
 //!    word grows).
-//! 2. It announces the compute node. If the epoch of the oldest running operation, or else the present epoch, is
-//!    later than the epoch in the compute node's slot, this is a CAS on the slot; otherwise it is an FAA on the
-//!    slot's beat.
+//! 2. It announces the compute node. The announced epoch is that of the oldest running operation, or the current epoch
+//!    if none runs. If it is later than the epoch in the compute node's slot, the announcement is a CAS on the slot;
+//!    otherwise it is an FAA on the slot's beat.
 //! 3. It reads all slots. The blocks whose tag is below every announced epoch are free.
 //!
-//! If one client stays in a round for long, the others do the second and third step, and look for silent members.
+//! If one client takes long for a round, the other clients do the second and third step meanwhile, and look for silent
+//! members.
 //!
-//! An operation that is announced with an epoch above g began after the FAA, hence after the blocks of that list
-//! were unlinked.
+//! An operation that is announced with an epoch above g began after the FAA, and therefore after the blocks of that
+//! list were unlinked.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -49,8 +50,7 @@ pub(crate) struct Reclaim {
     area: MemberArea,
     options: ReclaimOptions,
     epochs: Arc<Epochs>,
-    /// Time at which the last announcement was posted. It is outside of the mutex, because every operation looks
-    /// at it.
+    /// Time at which the last announcement was posted. It is outside the mutex, because every operation reads it.
     last_round: AtomicU64,
     /// [`ReclaimOptions::period`], or less if the lease is short.
     period: AtomicU64,
@@ -93,7 +93,8 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Makes this allocator reclaim retired blocks, in a pool whose members announce themselves in `area`.
+    /// Returns this allocator with reclamation of retired blocks, in a pool whose members announce themselves
+    /// in `area`.
     #[must_use]
     pub fn reclaiming(mut self, area: MemberArea, options: ReclaimOptions) -> Self {
         self.reclaim = Some(Reclaim {
@@ -118,9 +119,9 @@ impl Allocator {
         self.reclaim.as_ref().map(|r| &r.epochs)
     }
 
-    /// Retires a block that other clients may still be reading. Nothing may lead to it any more, and every line of
-    /// it must say that its node is dead; the caller has awaited both. `block` has the incarnation and version for
-    /// its next node.
+    /// Retires a block that other clients may still be reading. Nothing may point to it any more, and its node must be
+    /// marked dead in every line; the caller must have awaited both. `block` has the incarnation and version for its
+    /// next node.
     ///
     /// If the pool reclaims nothing, the block is lost.
     pub fn retire(&self, block: Block, class: Class) {
@@ -148,17 +149,17 @@ impl Allocator {
     /// housekeeping.
     ///
     /// # Errors
-    /// [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves, and the
-    /// errors of verbs and of the control plane. One of them is [`ControlError::Fenced`]: this compute node was
-    /// silent for too long.
+    /// Returns [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves,
+    /// and the errors of verbs and of the control plane. [`ControlError::Fenced`] means that this compute
+    /// node was silent for too long.
     pub async fn prepare<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
         self.round(v, false).await
     }
 
-    /// Enrols `seat` while its client runs an operation in another seat that was enrolled as usual. It is meant
-    /// for work inside of that operation which may have to stay announced when the operation is over.
+    /// Enrols `seat` while its client runs an operation in another seat that was enrolled as usual. It is
+    /// meant for work within that operation that may have to stay announced after the operation has ended.
     pub async fn enroll_within<V: Verbs>(&self, v: &V, seat: &Seat) {
         if let Some(reclaim) = &self.reclaim {
             let _unmetered = v.meter().housekeeping();
@@ -199,12 +200,12 @@ impl Allocator {
         }
     }
 
-    /// Does the round if it is due, so that the compute node does not seem silent. Await this now and then in an
-    /// operation that takes long. Its verbs are metered as housekeeping.
+    /// Does the round if it is due, so that the other members do not fence this compute node. Await this regularly
+    /// during a long operation. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// [`ControlError::Fenced`] if the compute node did seem silent: what the operation reads is no longer
-    /// protected.
+    /// Returns [`ControlError::Fenced`] if the others have fenced the compute node. The memory that the
+    /// operation reads is then no longer protected.
     pub async fn keep_alive<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -217,19 +218,19 @@ impl Allocator {
         self.round(v, false).await
     }
 
-    /// Does a round now, even if none is due. If another client is in a round, this client only announces and
-    /// looks at the others. It is meant for compute nodes that run no operations. Its verbs are metered as
-    /// housekeeping.
+    /// Does a round now, even if none is due. If another client is doing a round, this client only announces
+    /// the compute node and looks at the other members. It is meant for compute nodes that run no operations.
+    /// Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Those of [`Allocator::prepare`].
+    /// Returns the errors of [`Allocator::prepare`].
     pub async fn collect<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
         self.round(v, true).await
     }
 
-    /// Ends this compute node's membership if none of its operations runs. Its retired blocks wait until it is a
+    /// Ends this compute node's membership if none of its operations runs. Its retired blocks are kept until it is a
     /// member again. The requests are posted, not awaited.
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
@@ -244,25 +245,25 @@ impl Allocator {
         });
         if let Some((slot, words)) = left {
             let _unmetered = v.meter().housekeeping();
-            // The last announcement that was awaited is undone first. If that succeeds, later announcements that
-            // were posted on top of it fail.
+            // The last announcement that was awaited is undone first. If this succeeds, all announcements that were
+            // posted after it fail.
             for word in words.into_iter().rev() {
                 v.cas(reclaim.area.slot(slot), word.0, 0).detach();
             }
         }
     }
 
-    /// Returns the epoch in which operations begin from the next turn on; 0 without reclamation.
+    /// Returns the epoch in which operations will begin after the next turn; 0 without reclamation.
     pub fn turned(&self) -> u64 {
         let turned = |r: &Reclaim| r.membership.with(|m| m.turned);
         self.reclaim.as_ref().map_or(0, turned)
     }
 
-    /// Does a turn, as [`ReclaimOptions::remembers`] needs it. It calls `forget`, which must make the compute node
-    /// forget what it had read before the last turn. From then on, operations begin in the epoch that was the
-    /// latest at the last turn. Returns the epoch in which operations begin.
+    /// Does a turn, which [`ReclaimOptions::remembers`] requires. It calls `forget`, which must drop everything that
+    /// the compute node remembers from before the last turn. From then on, operations begin in the epoch that was the
+    /// latest one at the last turn. Returns the epoch in which operations begin.
     ///
-    /// If the epoch cannot advance, nothing is forgotten. Only one client at a time may call this.
+    /// If the epoch cannot advance, this does not call `forget`. Only one client at a time may call this.
     pub fn turn(&self, forget: impl FnOnce()) -> u64 {
         let Some(reclaim) = &self.reclaim else { return 0 };
         let (view, latest, turned) = reclaim
@@ -275,37 +276,39 @@ impl Allocator {
         forget();
         reclaim.membership.with(|m| {
             reclaim.epochs.advance(turned);
-            // Another client may have joined the pool anew meanwhile, in a later epoch.
+            // Another client may have joined the pool again meanwhile, in a later epoch.
             m.turned = m.turned.max(latest);
             reclaim.epochs.epoch()
         })
     }
 
-    /// Returns whether this compute node's round is due. This costs a look at the clock.
+    /// Returns whether this compute node's round is due. This reads the clock.
     #[inline]
     pub fn is_due<E: Env>(&self, env: &E) -> bool {
         self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_due(env))
     }
 
-    /// Does the round if it is due, so that the compute node does not seem silent. Await this when an operation
-    /// waits for others and then retries. Its verbs are metered as housekeeping.
+    /// Does the round if it is due, so that the other members do not fence this compute node. Await this when
+    /// an operation has waited for other clients and retries. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Those of [`Allocator::prepare`].
+    /// Returns the errors of [`Allocator::prepare`].
     #[inline]
     pub async fn announce_if_due<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         if !self.is_due(v) {
             return Ok(());
         }
         let _unmetered = v.meter().housekeeping();
-        // In a box: this is needed once per period only, and would make the future of every retry loop large.
+        // This is boxed, because it is needed only once per period, and would make the future of every retry
+        // loop large.
         Box::pin(self.round(v, false)).await
     }
 
-    /// Runs `work` that waits for others (for a lock, for instance). If nobody has done the round for long, it
-    /// announces this compute node at the same time, because the other clients may be waiting as well. An
-    /// announcement that has begun is completed even if `work` is done before, whatever `work` holds by then:
-    /// otherwise works that are shorter than a round trip would give up one announcement after the other.
+    /// Runs `work`, a future that waits for other clients (for a lock, for example). If no client has done
+    /// the round for long, this announces the compute node at the same time, because the other clients may be
+    /// waiting as well. Once begun, an announcement is completed even if `work` ends earlier, and whatever
+    /// locks `work` holds then. Otherwise a series of futures shorter than a round trip would abandon one
+    /// announcement after another.
     pub async fn while_announcing<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
         let Some(reclaim) = &self.reclaim else {
             return work.await;
@@ -324,14 +327,14 @@ impl Allocator {
             if announcement.is_none() && reclaim.is_overdue(v) {
                 announcement = Some(Box::pin(self.announcement(v)));
             }
-            // Only during this poll, because the verbs of `work` are metered as its own.
+            // The guard is dropped after this poll, because the verbs of `work` are not housekeeping.
             let _unmetered = v.meter().housekeeping();
             //= docs/protocol/reclaim.md R3a
             if announcement
                 .as_mut()
                 .is_some_and(|a| a.as_mut().poll(cx).is_ready())
             {
-                // A cause of failure here makes `work` fail as well, so the error is dropped.
+                // The error is ignored, because its cause makes `work` fail as well.
                 announcement = None;
                 return done.take().map_or(Poll::Pending, Poll::Ready);
             }
@@ -348,7 +351,7 @@ impl Reclaim {
         self.has_passed(env, 1)
     }
 
-    /// Returns whether a round has been due for a whole period without anybody doing it.
+    /// Returns whether a round has been overdue for a whole period.
     #[inline]
     fn is_overdue<E: Env>(&self, env: &E) -> bool {
         self.has_passed(env, 2)
@@ -356,7 +359,7 @@ impl Reclaim {
 
     #[inline]
     fn has_passed<E: Env>(&self, env: &E, periods: u64) -> bool {
-        // Relaxed: both are hints; a section decides which client alone does a whole round.
+        // Relaxed: both values are hints. The client that does a whole round is chosen within a section.
         let period = self.period.load(Ordering::Relaxed);
         period < u64::MAX && {
             // Relaxed: as above.
@@ -365,9 +368,10 @@ impl Reclaim {
         }
     }
 
-    /// Makes operations begin in this epoch. The compute node must remember nothing from before.
+    /// Lets operations begin in this epoch. The compute node must not remember anything that it read before.
     fn advance(&self, epoch: u64) {
-        // In one section with everything else that changes the view: `Epochs` allows only one change at a time.
+        // All changes of the epoch are made in this section, because `Epochs` allows only one change at a
+        // time.
         self.membership.with(|m| {
             m.latest = m.latest.max(epoch);
             m.turned = m.turned.max(epoch);

@@ -16,9 +16,10 @@ pub(crate) const PAGE: u64 = 4096;
 /// The memory for a pool's lock tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockHome {
-    /// On-chip memory; an error if a memory node has too little.
+    /// On-chip memory. It is an error if a memory node has too little of it.
     Chip,
-    /// On-chip memory on memory nodes that have some (an error if it is too little), else host memory.
+    /// On-chip memory on each memory node that has some, and otherwise host memory. It is an error if a
+    /// memory node has on-chip memory, but too little.
     #[default]
     ChipIfAny,
     /// Host memory.
@@ -66,8 +67,8 @@ pub struct Descriptor {
     /// Maximum number of compute nodes that can be members of a new pool at one time; 0 if the pool reclaims
     /// nothing. Not compared when a pool is opened.
     pub members: u16,
-    /// Maximum number of memory nodes of a new pool, at most [`MEMORY_NODES_MAX`]: as many as the index's
-    /// addresses can name. Opening a pool does not compare it.
+    /// Maximum number of memory nodes of a new pool, at most [`MEMORY_NODES_MAX`]. The addresses of the index
+    /// must be able to distinguish so many nodes. Not compared when a pool is opened.
     pub nodes_max: u16,
 }
 
@@ -78,7 +79,7 @@ impl Descriptor {
     /// ```
     /// use dm_alloc::Descriptor;
     ///
-    /// // A list of keys of 8 bytes, 32 to a node, on a pool that 15 compute nodes can use at once.
+    /// // A list of 8-byte keys, 32 in each node, in a pool that 15 compute nodes can use at once.
     /// let list = Descriptor { members: 15, ..Descriptor::of(b"list", [8, 32]) };
     /// assert_eq!((list.bytes[0], list.bytes[8]), (8, 32));
     /// ```
@@ -130,14 +131,14 @@ impl Superblock {
 
     /// Returns the number of memory nodes of the pool.
     pub fn memory_nodes(&self) -> u16 {
-        // At most MEMORY_NODES_MAX, by construction.
+        // The cast loses nothing: there are at most `MEMORY_NODES_MAX`.
         self.lock_tables.len() as u16
     }
 
     /// Checks that kind and description are those of `wanted`. The locks are not compared.
     ///
     /// # Errors
-    /// [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
+    /// Returns [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
     pub fn matches(&self, wanted: &Descriptor) -> Result<(), AllocError> {
         if self.kind != wanted.kind {
             return Err(AllocError::OtherKind {
@@ -160,8 +161,8 @@ impl Superblock {
     /// chunk, which is always zero. A creation that fails or is dropped sets the state back to EMPTY.
     ///
     /// # Errors
-    /// Everything but the allocation errors of [`AllocError`]. [`AllocError::CreationStuck`] names the state
-    /// word's address and the client that does not finish.
+    /// Returns every [`AllocError`] except the errors of allocation. [`AllocError::CreationStuck`] has the
+    /// address of the state word and the client that did not finish.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         Self::create_or_open_within(v, wanted, CREATE_BUDGET).await
     }
@@ -170,7 +171,7 @@ impl Superblock {
     /// times.
     ///
     /// # Errors
-    /// Those of [`Superblock::create_or_open`].
+    /// Returns the errors of [`Superblock::create_or_open`].
     pub async fn create_or_open_within<V: Verbs + Control>(
         v: &V,
         wanted: &Descriptor,
@@ -205,17 +206,18 @@ impl Superblock {
     /// Opens an existing pool.
     ///
     /// # Errors
-    /// [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and those of
+    /// Returns [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and those of
     /// [`Superblock::create_or_open`].
     pub async fn open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         ready(v).await?;
         open_ready(v, wanted).await
     }
 
-    /// Returns the superblock of the pool, of whatever kind and geometry.
+    /// Returns the superblock of the pool, whatever its kind and geometry.
     ///
     /// # Errors
-    /// Those of [`Superblock::open`], except for [`AllocError::OtherKind`] and [`AllocError::OtherDescriptor`].
+    /// Returns the errors of [`Superblock::open`], except for [`AllocError::OtherKind`] and
+    /// [`AllocError::OtherDescriptor`].
     pub async fn inspect<V: Verbs + Control>(v: &V) -> Result<Self, AllocError> {
         ready(v).await?;
         read_page(v).await
@@ -243,7 +245,7 @@ async fn ready<V: Verbs + Control>(v: &V) -> Result<(), AllocError> {
 }
 
 async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> {
-    // The READ comes after READY was seen: since then only the root word can change, and it is not decoded.
+    // READY was seen before this READ. Since then only the root word can change, and it is not decoded.
     let sb = page::decode(&v.read(page::at(0), PAGE_BYTES as u32).await?)?;
     let listed = node_count(v)?;
     if sb.memory_nodes() > listed {
@@ -261,7 +263,8 @@ async fn open_ready<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Su
     Ok(sb)
 }
 
-/// The right to create the pool, from EMPTY → CREATING on. Dropping it before READY sets the state back.
+/// The right to create the pool, held from the change EMPTY → CREATING on. Dropping it before READY sets the
+/// state back to EMPTY.
 struct Creation<'v, V: Verbs> {
     v: &'v V,
     armed: bool,
@@ -270,8 +273,9 @@ struct Creation<'v, V: Verbs> {
 impl<'v, V: Verbs + Control> Creation<'v, V> {
     /// Tries to start the creation. Returns `None` if another client was faster.
     async fn begin(v: &'v V) -> Result<Option<Self>, AllocError> {
-        // Armed before the CAS is awaited. The undo names this client, so it does nothing if the CAS failed. If
-        // the future is dropped in between, the undo follows the CAS on the same queue pair.
+        // The undo is armed before the CAS is awaited. It expects the word with this client's id, so it does
+        // nothing if the CAS failed. If the future is dropped in between, the undo follows the CAS on the
+        // same queue pair.
         let mut creation = Self { v, armed: true };
         let old = v
             .cas(page::at(STATE_AT), State::Empty.pack(), creation.mine())
@@ -308,7 +312,8 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         };
         let bytes = page::encode(&sb);
         let head = page::HEAD_AT as usize;
-        // Awaited before READY: a client that sees READY, on any queue pair, sees all of it.
+        // This is awaited before READY is written, so that a client that sees READY, on any queue pair, sees
+        // the whole page.
         v.write(page::at(page::HEAD_AT), &bytes[head..]).await?;
         // If this CAS fails, the state is READY or will be set back; either is consistent.
         v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack())

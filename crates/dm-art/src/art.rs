@@ -42,10 +42,11 @@ pub(crate) struct Turning {
 }
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Returns the link depth of a leaf that is, or is about to be, linked in a slot of this branch.
+    /// Returns the link depth for a leaf that is linked, or will be linked, in a slot of a node with this
+    /// branch.
     #[inline]
     pub(crate) fn leaf_depth(&self, branch: usize) -> u64 {
-        // No node branches below the last byte.
+        // No node has a branch behind the last byte.
         let last = K::LEN.saturating_sub(1).max(branch);
         //= docs/protocol/smart.md M9
         (branch + usize::from(self.options.depth_slack)).min(last) as u64
@@ -53,11 +54,11 @@ impl<K: KeyBytes, L> Art<K, L> {
 }
 
 impl<K, L> Art<K, L> {
-    /// Opens the tree that `root_word` names (8-byte aligned; 0 if there is no tree). If there is no tree, one is
-    /// created; if several clients try this at once, one of them succeeds, and all use its tree.
+    /// Opens the tree to which `root_word` points (8-byte aligned; 0 if there is no tree). If there is no tree, this
+    /// creates one. If several clients do this at once, one of them succeeds, and all use its tree.
     ///
     /// # Errors
-    /// The same errors as a write.
+    /// Returns the same errors as a write.
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -92,8 +93,9 @@ impl<K, L> Art<K, L> {
         self.client_of(v, self.presence(v, false))
     }
 
-    /// Returns a client whose operations run inside of other operations of the same client. Those have a seat of the
-    /// same allocator, which they prepare for both. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
+    /// Returns a client whose operations run inside other operations of the same client. The outer operations have a
+    /// seat of the same allocator, which they prepare for both. The tree must not have a cache
+    /// ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
     }
@@ -133,7 +135,7 @@ impl<K, L> Art<K, L> {
     }
 }
 
-/// Creates the root node. Returns the address of the root that the root word names afterwards.
+/// Creates the root node. Returns the address of the root to which the root word points afterwards.
 async fn plant<V: Verbs + Control>(
     v: &V,
     alloc: &Allocator,
@@ -233,7 +235,7 @@ where
         }
         let _begun = self.v.operation()?;
         let running = self.start().await?;
-        // Pinned here, because passing a future by value copies all of it.
+        // The future is pinned here, because passing it by value would copy it.
         let done = match write.value() {
             None => {
                 let before = match write {
@@ -244,7 +246,8 @@ where
                 self.art.alloc.while_announcing(self.v, removing).await
             }
             Some(value) => {
-                // Taken for the duration of the write. If the write is dropped, the next one allocates anew.
+                // The buffers are taken for the duration of the write. If the write is dropped, the next one
+                // allocates new buffers.
                 let mut scratch = self.scratch.take();
                 let done = {
                     let writing = pin!(self.write_key(key, value, write, &mut scratch));
@@ -287,7 +290,7 @@ where
 
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        // Requests that the caller posts itself are its own responsibility.
+        // The caller is responsible for the requests that it posts itself.
         Ok(self.start().await?.and_then(Running::plain))
     }
 }

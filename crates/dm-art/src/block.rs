@@ -57,7 +57,7 @@ impl<'a> Block<'a> {
         self.block.incarnation
     }
 
-    /// Records that a request to the block is about to be posted, perhaps the CAS that publishes it. From here on the
+    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. From here on, the
     /// block is lost if its operation is dropped.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
@@ -68,7 +68,8 @@ impl<'a> Block<'a> {
         self.idle = true;
     }
 
-    /// Records the same of a leaf. The next attempt finds it written with this link depth.
+    /// Does the same as [`Block::idle`] for a leaf that is written with this link depth, so that the next
+    /// attempt can use it.
     pub(crate) fn written(&mut self, depth: usize) {
         self.idle();
         self.holds = Some(depth);
@@ -85,7 +86,7 @@ impl Drop for Block<'_> {
     }
 }
 
-/// Retires the block of a leaf or node. Nothing points to it any more, and this client is the one that retires it.
+/// Retires the block of a leaf or node. Nothing may point to it any more, and no other client may retire it.
 pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
     let block = dm_alloc::Block {
         incarnation,

@@ -24,8 +24,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Finds the last entry that `bound` admits for `key`, and writes its value to `value`. Each node and leaf on the
-    /// path is read at some moment. An entry that is present throughout is never skipped for a smaller one.
+    /// Finds the last entry that `bound` admits for `key`, and writes its value to `value`. The nodes and leaves on the
+    /// path are read at different moments, but an entry that is present throughout the search is never skipped.
     pub(crate) async fn floor(
         &self,
         key: &K,

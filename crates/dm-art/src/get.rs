@@ -14,12 +14,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads `key`'s value, from the leaf that the cache names or by a search.
+    /// Reads `key`'s value, from the leaf whose address is cached or by a search.
     pub(crate) async fn get_key(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         self.art.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
         let mut from = From::Cache;
-        // A leaf that was read within this operation and belongs to another key, which never changes.
+        // A leaf that was read within this operation and belongs to another key. A leaf's key never changes.
         let mut others = None;
         if let Some((at, branch)) = self.art.cache.leaf(&KeyText::of(key)) {
             self.v.meter().note(Event::CacheHit);
@@ -37,8 +37,8 @@ where
         self.search(key, value, from, others).await
     }
 
-    /// Searches for `key`, beginning in the cache. The caller has already awaited the local step that precedes a
-    /// section. `others` is a leaf of another key.
+    /// Searches for `key`, beginning in the cache. The caller has already awaited the local step that must precede
+    /// access to the cache. `others` is a leaf of another key.
     async fn search(
         &self,
         key: &K,
@@ -48,7 +48,8 @@ where
     ) -> Result<bool, IndexError> {
         let text = KeyText::of(key);
         let mut place = self.locate_entered(&text, from).await?;
-        // At most three rounds: a search from the root proves its answer.
+        // This takes at most three iterations, because the result of a search from the root is always
+        // conclusive.
         loop {
             let proved = match place {
                 //= docs/protocol/smart.md M11

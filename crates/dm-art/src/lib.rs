@@ -12,16 +12,16 @@
 //!    └─────────▶ leaf                                              a renewal takes a node's place by a copy of it
 //! ```
 //!
-//! [`Separators`] use the tree as an inner structure over leaves of many keys ([`dm_index::Inner`]): each entry says
-//! where a leaf begins.
+//! [`Separators`] use the tree as an inner structure over leaves of many keys ([`dm_index::Inner`]): each entry has a
+//! leaf's low fence key and its address.
 //!
 //! # Invariants
-//! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to hold more of the
-//!   prefix.
+//! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to contain more bytes
+//!   of the prefix.
 //! * **I2** A slot that had a key byte keeps it. The slots of a node are filled in order; in a node of 256 slots,
 //!   each key byte has a slot of its own.
-//! * **I3** A node is replaced by one of another size, merged or removed only while frozen: from then on, every CAS
-//!   on each of its words fails.
+//! * **I3** A node is replaced by one of another size, merged or removed only while frozen: from then on, every CAS on
+//!   any of its words fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed never becomes live again.
 //! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of
 //!   another key's leaf, proves that it is absent.

@@ -19,7 +19,7 @@ struct Open {
     memory_node: u16,
 }
 
-/// A key whose leaf is not written yet, because that needs the next key.
+/// A key whose leaf is not written yet, because its link depth depends on the next key.
 struct Pending {
     text: KeyText,
     shared_before: usize,
@@ -203,8 +203,8 @@ where
         let mut children = done.children.clone();
         let mut branch = done.branch;
         loop {
-            // The nodes above take whole steps of a header and a slot, so that the remaining bytes fit into this
-            // header.
+            // Each node above takes as many bytes as fit into a header and a slot, so that the remaining bytes fit into
+            // this header.
             let above = (branch - from)
                 .saturating_sub(PARTIAL_MAX)
                 .div_ceil(PARTIAL_MAX + 1);

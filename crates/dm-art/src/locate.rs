@@ -9,7 +9,7 @@ use crate::art::{ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
 use crate::{Single, SingleStore};
 
-/// The starting point of a search. Each is more reliable than the one before it, and costs more.
+/// The starting point of a search. Each variant is more reliable than the previous one, and costs more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
     /// Start at the cached slot of the key.
@@ -21,7 +21,7 @@ pub(crate) enum From {
 }
 
 impl From {
-    /// Returns the starting point to try if a cached link did not prove enough.
+    /// Returns the next starting point, after a search from this one was not conclusive.
     pub(crate) const fn surer(self) -> Self {
         match self {
             Self::Cache => Self::Again,
@@ -65,11 +65,11 @@ pub(crate) struct Within {
 /// The content of the tree at the place of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// A leaf: either the key's own, or one that shares the key's bytes as far as the link tells.
+    /// A leaf: either the key's own, or one that shares the key bytes of the links on the path.
     Leaf(Link, Within),
     /// A slot without a child.
     Vacant(Link, Within),
-    /// No slot: the node is full. The flag says whether the node was read within the operation.
+    /// No slot: the node is full. The flag tells whether the node was read within the operation.
     Full(Within, bool),
     /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Apart {
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// Returns whether a leaf that is not the key's, found over a link of this branch, proves that the key is absent.
+/// Returns whether a leaf of another key, found through a link at this branch, proves that the key is absent.
 pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
     //= docs/protocol/smart.md M11
     match found {
@@ -169,8 +169,8 @@ where
         self.descend(key, step).await
     }
 
-    /// Finds the place of `key` from the cache. The caller has already awaited the local step that precedes a
-    /// section.
+    /// Finds the place of `key` from the cache. The caller has already awaited the local step that must
+    /// precede access to the cache.
     pub(crate) async fn locate_entered(&self, key: &KeyText, from: From) -> Result<Place, IndexError> {
         match self.cached(key, from) {
             Ok(place) => Ok(place),
@@ -178,7 +178,7 @@ where
         }
     }
 
-    /// Returns the place that the cache knows, or the step at which reading must begin.
+    /// Returns the place if it is cached, or the step at which reading must begin.
     #[inline]
     pub(crate) fn cached(&self, key: &KeyText, from: From) -> Result<Place, Step> {
         let Some(hit) = self.art.cache.lookup(key) else {
@@ -234,7 +234,7 @@ where
     /// Reads nodes from `step` on downwards.
     pub(crate) async fn descend(&self, key: &KeyText, mut step: Step) -> Result<Place, IndexError> {
         loop {
-            // A slot that names a node type which the tree does not have is not a slot of this tree.
+            // If the tree does not have this node type, the slot is not one of this tree.
             if self.art.types().slots(step.node_type) == 0 {
                 return Err(misplaced(step.at));
             }
@@ -308,8 +308,8 @@ where
         }
     }
 
-    /// Returns the node of a slot as far as it is needed to renew it. Its own link comes from the cache if that knows
-    /// it.
+    /// Returns the node of a slot, with the fields that are needed to renew it. Its own link is taken from the cache if
+    /// it is cached.
     async fn around(&self, key: &KeyText, link: &Link) -> Within {
         self.v.local(LocalStep::Section).await;
         let hit = self.art.cache.lookup(key).filter(|hit| hit.at == link.slot.node);

@@ -1,4 +1,4 @@
-//! A client's membership among the running operations of its compute node, if memory is reused.
+//! A client's seat, by which it announces its operations if memory is reused.
 
 use core::cell::Cell;
 use core::fmt;
@@ -21,8 +21,7 @@ use crate::block::{leaf_class, retire};
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// Whether the client's operations run inside of other operations of the same client, which prepare the seat for
-    /// both.
+    /// Whether the client's operations run within other operations of the same client, which prepare the seat for both.
     within: bool,
     /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,
@@ -44,8 +43,8 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// A running operation. While it runs, the memory that it reads, and the memory that its compute node's cache names,
-/// is not reused.
+/// A running operation. While it runs, the memory that it reads is not reused, and neither is the memory whose
+/// addresses are in its compute node's cache.
 #[derive(Debug)]
 #[must_use = "the operation is over when it says so"]
 pub(crate) struct Running<'s> {
@@ -93,7 +92,7 @@ impl<V: Verbs> fmt::Debug for Clearing<'_, V> {
 }
 
 impl<V: Verbs> Clearing<'_, V> {
-    /// Judges the word that the CAS found: if the CAS succeeded, retires the leaf. Returns whether it succeeded.
+    /// Checks the word that the CAS found. If the CAS succeeded, retires the leaf. Returns whether it succeeded.
     fn found(&self, old: u64) -> bool {
         let done = old == self.word.raw();
         if done {
@@ -126,7 +125,7 @@ impl<K, L> Art<K, L> {
     }
 
     /// Drops the whole cache if operations begin in another epoch than that of its last turn, because nodes that were
-    /// read before may be gone. This precedes each begin.
+    /// read before may no longer exist. This is called before each operation begins.
     fn refresh(&self) {
         let Some(epochs) = self.alloc.epochs() else { return };
         self.turning.with(|turning| {
@@ -155,13 +154,13 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// Does a round of reclamation and a turn of the cache now, whether due or not. It serves compute nodes that run
-    /// no operations for a while. The verbs are metered as housekeeping.
+    /// Does a round of reclamation and a turn of the cache now, whether due or not. It is meant for compute nodes that
+    /// run no operations for a while. The verbs are metered as housekeeping.
     ///
-    /// If every compute node does this five times, all memory is freed that was retired before the first of them.
+    /// If every compute node does this five times, all memory that was retired before the first call is freed.
     ///
     /// # Errors
-    /// The same errors as an operation.
+    /// Returns the same errors as an operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         let Some(epochs) = self.alloc.epochs() else {
             return Ok(());
@@ -215,7 +214,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Returns the cache for the findings of this operation.
+    /// Returns the cache, to which this operation adds the nodes that it reads.
     #[inline]
     pub(crate) fn cache(&self) -> Since<'h> {
         self.art.cache.since(self.presence.turns.get())
@@ -224,7 +223,7 @@ where
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
         // An operation of several steps is not interrupted to prepare the seat. It belongs to the membership in which
-        // it began (R6), and its pin must not be lifted.
+        // it began (R6), and its seat must stay pinned.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
         if !seat.is_running() && (seat.has_forgotten() || due()) {
             return None;
@@ -289,8 +288,8 @@ where
         self.presence.seat.is_some()
     }
 
-    /// Keeps a CAS that clears the slot of a removed leaf, without awaiting it. The one before it is settled first,
-    /// and has probably completed by now.
+    /// Stores a CAS that clears the slot of a removed leaf, without awaiting it. The previous such CAS, which has
+    /// probably completed by now, is awaited first.
     pub(crate) async fn clearing(
         &self,
         ticket: Ticket<'h, V, (Old,)>,
@@ -308,7 +307,7 @@ where
         self.cleared(before).await
     }
 
-    /// Settles the last slot that was cleared without an await, before the client is dropped.
+    /// Awaits the last CAS that cleared a slot. Call this before the client is dropped.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
         //= docs/protocol/smart.md M23
         let running = self.start().await?;

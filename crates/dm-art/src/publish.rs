@@ -105,7 +105,8 @@ where
         Ok(published)
     }
 
-    /// Updates the cache after a publication: the slot, and then the new nodes below it, from above.
+    /// Updates the cache after a publication: first the slot, and then the new nodes below it from top to
+    /// bottom.
     async fn note_new(&self, key: &KeyText, link: &Link, fresh: &[Fresh<'_>], word: SlotWord) {
         self.v.local(LocalStep::Section).await;
         let cache = self.cache();
@@ -135,14 +136,15 @@ where
         }
     }
 
-    /// Updates the cache with the word of a slot. Returns the number of children that the node has now, if the cache
-    /// knows it.
+    /// Updates the cache with the word of a slot. Returns the number of children that the node has now, if the node is
+    /// cached.
     pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         self.v.local(LocalStep::Section).await;
         self.learn(key, link, word)
     }
 
-    /// Does the same. The caller has already awaited the local step that precedes a section.
+    /// Does the same as [`ArtClient::note_slot`]. The caller has already awaited the local step that must
+    /// precede access to the cache.
     #[inline]
     pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         if word.is_frozen() {

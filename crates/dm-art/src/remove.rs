@@ -64,8 +64,8 @@ where
             SlotWord::removed(word.partial(), link.slot.incarnation)
         };
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
-        // The cache learns of the removal before the CAS completes. So if several clients remove from one node at
-        // once, the last one sees that no child is left.
+        // The cache is updated before the CAS completes. So if several clients remove children of one node at once, the
+        // last one sees that no child is left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
         // The node keeps more than one child, or is the root: the CAS need not be awaited.
@@ -115,7 +115,7 @@ where
             let (link, within) = match self.locate(key, From::Root).await? {
                 Place::Leaf(link, within) if link.child() == leaf => (link, within),
                 _ => {
-                    // The slot holds another leaf, or it was cleared after all.
+                    // The slot holds another leaf, or has been cleared.
                     self.retire_leaf(leaf);
                     return Ok(());
                 }
@@ -142,8 +142,8 @@ where
         }
     }
 
-    /// Reads the node again if half of its known children are gone and `left` remain, which happens once per halving.
-    /// This compute node does not know what other compute nodes have removed.
+    /// Reads the node again if `left` + 1 is a power of two, because the cache does not show which children other
+    /// compute nodes have removed.
     async fn look_again(
         &self,
         key: &KeyText,

@@ -20,10 +20,10 @@ const FREEZE_BATCH: usize = 32;
 
 /// A node that no CAS can change any more.
 struct Frozen {
-    /// The header when it was read. It holds the whole prefix from the link on that led to the node.
+    /// The header when it was read. It contains all bytes of the prefix that follow the link to this node.
     header: RadixHeader,
     incarnation: u32,
-    /// The words with children, thawed.
+    /// The words with children, unfrozen.
     children: Vec<SlotWord>,
 }
 
@@ -33,12 +33,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Renews the node `within` on `key`'s path; or a node above it, if that one is being renewed. The caller must
-    /// search again, whether this client or another renewed the node, or it was already gone.
+    /// Renews the node `within` on `key`'s path, or a node above it that is being renewed. The caller must search again
+    /// afterwards, whether this client or another one renewed the node, or the node was already replaced.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
-            // The root has the largest type, so it is never full. Only a tree for study can have a root that fills
-            // up.
+            // The root has the largest type, so it is never full. Only a tree of [`NodeTypes::TINY`] can have a root
+            // that fills up.
             return Err(IndexError::BadInput {
                 why: "the root has no room for another key byte",
             });
@@ -134,8 +134,8 @@ where
         let flaws = self.art.options.flaws();
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
-        //= docs/protocol/smart.md M18
-        // The header held the whole prefix from the link on before the link was made, and never holds less.
+        // = docs/protocol/smart.md M18 The header contained all bytes of the prefix after the link before the
+        // link was made, and it never loses bytes.
         let (header, incarnation) = (node.header(), node.incarnation());
         let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);
@@ -190,8 +190,8 @@ where
         chain.post()
     }
 
-    /// Returns the word for `link` that points past a node to its only child, after it has extended that child's
-    /// header. Returns `None` if the child's header cannot hold the additional bytes.
+    /// Extends the header of a node's only child, and returns the word by which `link` points to the child directly.
+    /// Returns `None` if the child's header has no room for the additional bytes.
     async fn lifted(
         &self,
         link: &Link,
@@ -248,7 +248,8 @@ where
         copied: &mut usize,
     ) -> Result<Published, IndexError> {
         let (types, children) = (self.art.types(), &node.children[..]);
-        // Room for a quarter more, so that the next insert does not renew the node again.
+        // The copy has room for a quarter more children, so that the next insert does not renew the node
+        // again.
         let kind = types.fitting(children.len() + children.len() / 4 + 1);
         let class = node_class(types, kind);
         let mut block = Block::new(self.v, &self.art.alloc, class, Some(link.child())).await?;

@@ -55,8 +55,7 @@ where
         Ok(())
     }
 
-    /// Returns the nodes (by their positions in `items`) that may be in front of the first `wanted` keys, as far as
-    /// their types tell.
+    /// Returns the positions in `items` of the nodes that may contain the first `wanted` keys, judging by their types.
     fn nodes_to_read(&self, items: &[Item], wanted: usize) -> Vec<usize> {
         let mut keys = 0;
         let mut nodes = Vec::new();
@@ -122,7 +121,7 @@ where
     ) -> Result<(), IndexError> {
         let take = |key: K, value: &[u8]| {
             let last = out.keys().last();
-            // A leaf whose key is not above the last one is linked at a wrong place.
+            // If a leaf's key is not above the last key, the leaf is linked at a wrong place.
             if key >= *from && last.is_none_or(|last| *last < key) && out.len() < limit {
                 out.push(key, value);
             }

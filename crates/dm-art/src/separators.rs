@@ -17,7 +17,8 @@ use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Maximum number of remembered entries that misled a client and were not read again since. Older ones are forgotten.
+/// Maximum number of stored entries that led a client to a wrong leaf and were not read again since. Older ones are
+/// dropped.
 const MISLED_MAX: usize = 64;
 
 /// Bytes that an image in the cache may take in addition to its entries, such as allocated slots.
@@ -28,15 +29,15 @@ const IMAGE_BYTES: u64 = 8 << 10;
 pub struct SeparatorOptions {
     /// The number of leaves that a compute node reads at once if it does not know a leaf.
     pub run: usize,
-    /// Whether separators that do not all fit into the cache are remembered approximately ([`Sketch`]). Then a hint
-    /// may lead a few leaves too far to the left. If not, some separators are remembered exactly, and the others not
-    /// at all.
+    /// Whether separators are cached approximately ([`Sketch`]) if they do not all fit into the cache. A hint may then
+    /// lead a few leaves too far to the left. Otherwise, a part of the separators is cached exactly, and the others are
+    /// not cached.
     pub rough: bool,
-    /// Broken twin: a client that an entry has misled follows it again.
+    /// Broken twin: a client follows an entry again that has led it to a wrong leaf.
     #[cfg(feature = "study")]
     pub credulous: bool,
-    /// T-D12: if the compute node does not know the leaf of a get, it looks for a separator that equals the key, and
-    /// takes the key for absent if there is none. It remembers the separators that it read all the same.
+    /// T-D12: if the leaf of a get is not cached, the client looks for a separator that equals the key, and takes the
+    /// key for absent if there is none. It caches the separators that it has read even so.
     #[cfg(feature = "study")]
     pub exact: bool,
 }
@@ -65,28 +66,28 @@ impl Default for SeparatorOptions {
 /// the inner structure of an index whose leaves are any [`dm_index::NodeAccess`].
 ///
 /// # Invariants
-/// * **I1** The entry of the smallest key names the first leaf for ever, so every key has an entry at or below it.
-/// * **I2** All other entries are hints. A leaf without an entry is reached over its left neighbour. If an entry
-///   names a wrong leaf, that leaf's fence keys show it, and the entry is removed.
+/// * **I1** The entry of the smallest key always leads to the first leaf, so every key has an entry at or below it.
+/// * **I2** All other entries are hints. A leaf without an entry is reached through its left neighbour. If an entry
+///   leads to a wrong leaf, that leaf's fence keys show this, and the entry is removed.
 ///
 /// The rules are in `docs/protocol/dolphin.md`.
 #[derive(Debug)]
 pub struct Separators<K: KeyBytes, S> {
     pub(crate) art: Art<K, S>,
     cache: IndexCache<K>,
-    /// The approximate memory that replaces `cache` once that is full.
+    /// The approximate cache that replaces `cache` when `cache` is full.
     sketch: Sketch<K>,
     /// Whether `sketch` is in use. If so, `cache` is empty.
     crowded: AtomicBool,
-    /// Entries that misled a client, by separator and address.
+    /// Entries that led a client to a wrong leaf, by separator and address.
     misled: Mutex<Vec<(K, RemotePtr)>>,
-    /// Separators whose clients were dropped while they entered them.
+    /// Separators whose installation was dropped midway.
     owed: Mutex<Vec<(K, RemotePtr)>>,
     options: SeparatorOptions,
 }
 
-/// A separator that is being entered. If it is dropped before it is entered, another client of the compute node
-/// enters it.
+/// A separator that is being installed. If the installation is dropped midway, another client of the compute
+/// node installs it.
 struct Entering<'s, K: KeyBytes> {
     owed: &'s Mutex<Vec<(K, RemotePtr)>>,
     entry: Option<(K, RemotePtr)>,
@@ -105,19 +106,19 @@ impl<K: KeyBytes> Drop for Entering<'_, K> {
 pub enum SeparatorProof<K> {
     /// The compute node's cache.
     Cached(Origin<K>),
-    /// The compute node's approximate memory, asked for this key. It named this leaf, which is the key's or one left
-    /// of it.
+    /// The compute node's approximate cache. For this key it returned this leaf, which is the key's leaf or one to its
+    /// left.
     Rough(K, RemotePtr),
-    /// The entry of this separator, which named this leaf.
+    /// The entry of this separator, which contained this leaf's address.
     Read(K, RemotePtr),
 }
 
 impl<K: KeyBytes, S> Separators<K, S> {
     /// Wraps the entries of `art`, which must not have a cache ([`ArtOptions::cache_bytes`] of 0): the compute node
-    /// remembers entries in `cache`.
+    /// caches entries in `cache`.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] if the tree has a cache.
+    /// Returns [`IndexError::BadInput`] if the tree has a cache.
     pub fn new(art: Art<K, S>, cache: IndexCache<K>, options: SeparatorOptions) -> Result<Self, IndexError> {
         let ArtOptions { cache_bytes, .. } = art.options;
         if cache_bytes != 0 {
@@ -137,7 +138,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Returns the bytes that the compute node uses to remember leaves, with all allocations.
+    /// Returns the bytes that the compute node uses to cache leaves, with all allocations.
     pub fn cache_bytes(&self) -> u64 {
         match self.is_crowded() {
             true => self.sketch.bytes(),
@@ -145,10 +146,10 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Returns whether there are too many separators to remember them exactly.
+    /// Returns whether there are too many separators to cache them exactly.
     #[inline]
     fn is_crowded(&self) -> bool {
-        // Relaxed: either answer is right. A client that still reads the cache finds nothing there.
+        // Relaxed: either value is right. A client that still reads the cache finds nothing there.
         self.crowded.load(Ordering::Relaxed)
     }
 
@@ -158,7 +159,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             return;
         };
         let image = NodeImage {
-            // The address of the run's first leaf identifies the run well enough.
+            // An image needs an address; the address of the run's first leaf is unique enough.
             at,
             level: 1,
             low,
@@ -171,9 +172,9 @@ impl<K: KeyBytes, S> Separators<K, S> {
         if !self.options.rough || !full && !self.is_crowded() {
             let _admitted_or_not = self.cache.admit(image);
             if self.is_crowded() {
-                // Another client has switched to the sketch, so this cache is no longer read. (If that client cleared
-                // the cache before this admission, it released the cache's lock after it had changed `crowded`, so
-                // the load above sees the change.)
+                // Another client has switched to the sketch, so this cache is no longer read, and must be emptied. (If
+                // that client cleared the cache before this admission, it had changed `crowded` before it released the
+                // cache's lock, so the load above sees the change.)
                 self.cache.clear();
             }
             return;
@@ -197,7 +198,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         };
     }
 
-    /// Drops the memory of the entry of `low`, which may be wrong, if it names `leaf`.
+    /// Removes the cached entry of `low`, which may be wrong, if its address is `leaf`.
     pub(crate) fn doubt(&self, low: &K, leaf: RemotePtr) {
         if self.is_crowded() {
             self.sketch.forget(low, leaf);
@@ -220,7 +221,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         &self.art
     }
 
-    /// Returns whether this entry has misled a client, and forgets that, because the caller handles it now.
+    /// Returns whether this entry has led a client to a wrong leaf, and clears this record, because the
+    /// caller handles it now.
     fn was_misled(&self, low: K, leaf: RemotePtr) -> bool {
         self.misled.with(|all| {
             let found = all.iter().position(|entry| *entry == (low, leaf));
@@ -232,7 +234,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     /// the number of separators.
     ///
     /// # Errors
-    /// The same errors as a READ, and corrupt nodes.
+    /// Returns the same errors as a READ, and corrupt nodes.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: SingleStore<V, K>,
@@ -250,8 +252,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Reads the separators from `low` on and remembers their leaves. Returns their number, and the first separator
-    /// that is not among them.
+    /// Reads the separators from `low` on and caches their leaves. Returns their number, and the first separator that
+    /// is not among them.
     async fn remember<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -264,8 +266,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let mut entries = Scan::new();
         client.scan(low, run + 1, &mut entries).await?;
         client.verbs().local(LocalStep::Section).await;
-        // The run ends at a separator that is known already. (An approximate memory does not count: it is better
-        // renewed.)
+        // The run ends at a separator that is already cached. (Approximate entries do not count, because it is better
+        // to replace them.)
         let known = |key: &&K| self.cache.lookup_at(1, key).is_some();
         let keys = entries.keys();
         let end = keys.iter().skip(1).position(|key| known(&key));
@@ -278,7 +280,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         Ok((count, high))
     }
 
-    /// Returns the leaf that the entries name for `key`, with the entry's key.
+    /// Returns the leaf to which the entries lead for `key`, with the key of that entry.
     pub(crate) async fn read<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -303,7 +305,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Removes an entry if it still names this leaf.
+    /// Removes an entry if it still contains this leaf's address.
     pub(crate) async fn strike<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -319,7 +321,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         client.settle().await
     }
 
-    /// Enters a separator, and replaces an entry that is already there.
+    /// Installs a separator, and replaces an entry that is already there.
     async fn enter<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -351,7 +353,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let client = self.art.client_within(v);
         v.local(LocalStep::Section).await;
         while let Some(entry) = self.owed.with(Vec::pop) {
-            // The search does not need this entry. If entering it fails, it stays in `owed`.
+            // The search does not need this entry. If its installation fails, it stays in `owed`.
             if self.enter(&client, entry).await.is_err() {
                 break;
             }
@@ -359,7 +361,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
             return Ok(None);
         };
-        // An error in reading the neighbours does not concern this operation: the next one reads them again.
+        // An error while reading the neighbours does not matter to this operation: the next one reads them
+        // again.
         let _remembered_or_not = self.remember(&client, &low).await;
         Ok(Some(Located {
             //= docs/protocol/dolphin.md D3
@@ -404,8 +407,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // T-D12. A writer searches again before it concludes that there is no leaf at all, and by then the leaf is
-        // remembered.
+        // T-D12. A writer searches again before it concludes that the tree has no leaf, and by then the leaf is cached.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
@@ -427,7 +429,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
         v.meter().note(Event::CacheMiss);
         if self.is_crowded() {
-            // The sketch does not know which leaves are adjacent, so the entries are read.
+            // The sketch does not show which leaves are adjacent, so the entries are read.
             let client = self.art.client_within(v);
             let mut entries = Scan::new();
             if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
@@ -452,9 +454,9 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             SeparatorProof::Cached(origin) => {
                 self.cache.invalidate(origin);
             }
-            // An approximate hint may lead to a leaf left of the key's, so it is not dropped for that. But it is
-            // dropped if it leads to the left of a separator that is still owed, because only a client that looks up
-            // a leaf enters owed separators.
+            // An approximate hint may lead to a leaf to the left of the key's leaf, so it is normally kept. But it is
+            // dropped if it leads to the left of a separator in `owed`, because separators in `owed` are installed only
+            // when a client searches for a leaf.
             SeparatorProof::Rough(key, leaf) => {
                 let leads = |owed: &(K, RemotePtr)| owed.0 <= key && self.sketch.leaf(&owed.0) == Some(leaf);
                 if self.owed.with(|owed| owed.iter().any(leads)) {
@@ -472,13 +474,13 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
         //= docs/protocol/dolphin.md D5
         if let SeparatorProof::Read(low, leaf) = proof {
-            // The cache's memory of this entry is as wrong as the entry.
+            // The cached entry is as wrong as the entry itself.
             self.doubt(&low, leaf);
             self.misled.with(|all| {
                 if all.contains(&(low, leaf)) {
                     return;
                 }
-                // Entries of dropped operations stay in the list, so the oldest one makes room.
+                // Entries of dropped operations would stay in the list, so the oldest entry is removed.
                 if all.len() == MISLED_MAX {
                     all.remove(0);
                 }

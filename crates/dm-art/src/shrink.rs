@@ -8,11 +8,11 @@ use crate::art::ArtClient;
 use crate::floor::Bound;
 use crate::separators::Separators;
 
-/// Maximum number of attempts at a merge that meets contention. A leaf that stays sparse only wastes memory, and the
-/// next remove from it tries again.
+/// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
+/// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Maximum number of steps to the right from the leaf that the entries name. Beyond that, the merge is left to the
-/// next remove.
+/// Maximum number of steps to the right from the leaf to which the entries lead. If more would be needed, the next
+/// remove has to do the merge.
 const STEPS_MAX: usize = 64;
 
 impl<K: KeyBytes, S> Separators<K, S> {
@@ -77,8 +77,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Copies the leaf that answers for `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false`
-    /// if it is not found within a few steps.
+    /// Copies the leaf that covers `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false` if it
+    /// is not found within a few steps.
     async fn reach<V, L>(
         &self,
         client: &ArtClient<'_, V, K, S>,

@@ -13,7 +13,7 @@ use crate::{Single, SingleStore};
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleOptions {
-    /// Maximum number of READs of a torn leaf; then the operation returns an error.
+    /// Maximum number of READs of a torn leaf; after that the operation returns an error.
     pub attempts: u32,
     /// Published flaws that are switched on.
     #[cfg(feature = "study")]
@@ -47,8 +47,9 @@ pub struct Singles<K> {
 }
 
 impl<K: KeyBytes> Singles<K> {
-    /// Creates a store of leaves of this layout. `locks` must be the lock words inside the leaves:
-    /// [`GlobalLockTable::in_nodes`](dm_lock::GlobalLockTable::in_nodes) at [`SingleLeaf::lock_at`].
+    /// Creates a store of leaves of this layout. `locks` must use the lock words inside the leaves:
+    /// [`GlobalLockTable::in_nodes`](dm_lock::GlobalLockTable::in_nodes) with the offset
+    /// [`SingleLeaf::lock_at`].
     pub fn new(layout: SingleLeaf<K>, locks: Arc<Locks>, options: SingleOptions) -> Self {
         Self {
             layout,
@@ -66,7 +67,7 @@ impl<K: KeyBytes> Singles<K> {
         self.layout.read_bytes() as u32
     }
 
-    /// Returns the answer for an entry that is not `key`'s live entry, or `None` if it is.
+    /// Returns the result if the entry is not `key`'s live entry, or `None` if it is.
     #[inline]
     fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
         if !entry.live {

@@ -10,7 +10,8 @@ pub struct ArtFlaws {
     pub repairs_unchecked: bool,
     /// T-M3: a leaf's link depth is raised after the CAS on the slot, and not awaited.
     pub depth_unawaited: bool,
-    /// T-M4: a full node is copied without being frozen. A client that fills one of its slots meanwhile does not notice.
+    /// T-M4: a full node is copied without being frozen. A client that fills one of its slots meanwhile does not detect
+    /// this.
     pub switch_unfrozen: bool,
     /// T-M5: a slot that loses its child becomes empty, so any key byte may take it.
     pub removal_empties: bool,

@@ -18,9 +18,10 @@ pub(crate) enum Item {
     Node {
         at: RemotePtr,
         node_type: u8,
-        /// The first key byte of which the node says something.
+        /// The first key byte that is not determined by the path to the node.
         from: u8,
-        /// Whether all bytes in front of `from` equal the key's. If so, some keys below may be on its other side.
+        /// Whether all bytes in front of `from` equal the key's. If so, the subtree may contain keys on both sides of
+        /// the key.
         edge: bool,
     },
 }
@@ -47,7 +48,8 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Compares a piece of a key with the same piece of the bounding key. `Less` means that it is not on this side.
+    /// Compares a piece of a key with the same piece of the bounding key. `Less` means that the key is not on this
+    /// side.
     fn compare<T: Ord + ?Sized>(self, piece: &T, key: &T) -> Ordering {
         match self {
             Side::Up => piece.cmp(key),

@@ -12,11 +12,11 @@ use crate::locate::{From, node_type};
 use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Replaces the content of this cache by that of another compute node's cache. Returns `false`, with nothing
-    /// changed, if the content does not fit, or is not known to be valid here.
+    /// Replaces the content of this cache by that of another compute node's cache. Returns `false` and changes nothing
+    /// if the content does not fit, or is not known to be valid here.
     ///
     /// # Errors
-    /// The same errors as an operation.
+    /// Returns the same errors as an operation.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         let adopt = async {
             // Images that are cached there from now on are valid for operations that begin in this epoch, or in an
@@ -36,7 +36,7 @@ impl<K: KeyBytes, L> Art<K, L> {
     /// number of nodes that were read.
     ///
     /// # Errors
-    /// The same errors as a READ, and corrupt nodes.
+    /// Returns the same errors as a READ, and corrupt nodes.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.as_operation(v, self.read_all(v)).await
     }
@@ -97,7 +97,7 @@ where
     /// fit, the last ones stay in the cache. No leaf is read. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// The same errors as a READ, and corrupt nodes.
+    /// Returns the same errors as a READ, and corrupt nodes.
     pub async fn warm_for(&self, keys: impl IntoIterator<Item = K>) -> Result<(), IndexError> {
         let _unmetered = self.v.meter().housekeeping();
         for key in keys {

@@ -32,7 +32,8 @@ enum Beside<K> {
 /// The result of an attempt.
 enum Attempt {
     Done(Applied),
-    /// The links and leaves that were read prove too little: begin again from a more reliable starting point.
+    /// The links and leaves that were read prove nothing, so the operation begins again from a more reliable
+    /// starting point.
     Surer,
     /// The slot has changed, or its node is being renewed: begin again.
     Raced(RemotePtr),
@@ -69,7 +70,7 @@ where
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
                     self.raced(&mut retry, at).await?;
-                    // The cache has learnt the slot's content, or has forgotten the node.
+                    // The cache was updated: it has the slot's content, or the node was removed from it.
                     from = From::Cache;
                 }
             }
@@ -204,18 +205,18 @@ where
         }
     }
 
-    /// Returns the memory node for a new leaf of this node: the node's own, so that one chain is enough. The leaves
-    /// of the root are spread.
+    /// Returns an address on the memory node for a new leaf of this node. This is the node's own memory node, so that
+    /// one chain is enough, except for the leaves of the root, which are spread.
     fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 
     /// Returns a memory node for the child in the slot with `byte`. The children of large nodes and of the root are
-    /// spread in this way, because otherwise the whole tree would be on one memory node. The byte decides, so a key
-    /// that is inserted again finds the memory that it left there.
+    /// spread in this way, because otherwise the whole tree would be on one memory node. The result depends only on the
+    /// byte, so that a key that is inserted again reuses its memory there.
     fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         let nodes = u32::from(self.art.alloc.memory_nodes());
-        // Multiples of the golden section spread any run of bytes evenly.
+        // Multiples of the golden ratio spread any run of bytes evenly.
         let part = u32::from(byte).wrapping_mul(0x9E37_79B1);
         let step = ((u64::from(part) * u64::from(nodes)) >> 32) as u32;
         let node = (u32::from(within.at.node().0) + step) % nodes.max(1);
@@ -277,8 +278,9 @@ where
         Ok(published)
     }
 
-    /// Puts a new node into the slot of `link`, with the slot's former child (`word`, at key byte `at`) and a new
-    /// leaf. If the shared key bytes do not fit into one header, further nodes are put above it.
+    /// Puts a new node into the slot of `link`. The new node has two children: the former child of the slot (`word`, at
+    /// key byte `at`) and a new leaf. If the shared key bytes do not fit into one header, further nodes are added above
+    /// it.
     async fn put_node<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -293,7 +295,7 @@ where
         let from = usize::from(link.slot.branch) + 1;
         // Each further node holds six bytes in its header and one in its slot.
         let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
-        // The smallest type there is: those with one child have it as well.
+        // All of these nodes have the smallest type, also those with one child.
         let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
         let mut near = self.near_node(within, wanted.text[from - 1]);
@@ -312,7 +314,7 @@ where
         );
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
         let new = SlotWord::leaf(wanted.text[at], leaf_at.raw(), lines).ok_or_else(unaddressable)?;
-        // Build from below, because each node needs the word of the next.
+        // The nodes are built from below, because each node needs the word of the next one.
         let mut images = vec![Vec::new(); blocks.len()];
         let mut children = vec![old, new];
         let mut below = link.slot.word;

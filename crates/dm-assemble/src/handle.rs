@@ -15,7 +15,7 @@ use crate::{Parts, Pool};
 
 /// An index as the threads of one compute node share it: its parts, local locks, allocator, shared operations.
 ///
-/// It dereferences to its parts, for what only this index has.
+/// It dereferences to its parts, which have the methods that only this index has.
 #[derive(Debug)]
 pub struct Handle<P: Parts> {
     parts: P,
@@ -29,12 +29,12 @@ pub struct Handle<P: Parts> {
 }
 
 impl<P: Parts> Handle<P> {
-    /// Opens the pool's index, creating it if the pool is empty. Any number of clients of any number of compute nodes
+    /// Opens the pool's index, or creates it if the pool is empty. Any number of clients of any number of compute nodes
     /// may do so at once.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the pool holds something else, if the sizes make no node, or if the world lacks a
-    /// capability.
+    /// Returns [`OpenError`] if the pool holds another index, if there is no node of these sizes, or if the world lacks
+    /// a capability.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
         let options = P::fit(v, options)?;
         let superblock = Superblock::create_or_open(v, &P::descriptor(&options)).await?;
@@ -44,17 +44,18 @@ impl<P: Parts> Handle<P> {
     /// Opens an index that exists.
     ///
     /// # Errors
-    /// The same as [`Handle::create_or_open`], and an error if the pool is empty.
+    /// Returns the same errors as [`Handle::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
         let options = P::fit(v, options)?;
         let superblock = Superblock::open(v, &P::descriptor(&options)).await?;
         Self::over(v, &options, &superblock).await
     }
 
-    /// Opens a pool whose superblock was read before. Use it to open one pool many times.
+    /// Opens a pool whose superblock was read before. Use this to open one pool many times.
     ///
     /// # Errors
-    /// The same as [`Handle::create_or_open`], and an error for a superblock of another kind or geometry.
+    /// Returns the same errors as [`Handle::create_or_open`], and an error for a superblock of another kind
+    /// or geometry.
     pub async fn from_superblock<V: Verbs + Control>(
         v: &V,
         options: &P::Options,
@@ -93,12 +94,12 @@ impl<P: Parts> Handle<P> {
     }
 
     /// Returns the parameters that the superblock of this index stores; every client that opens the pool must use the
-    /// same ones. Where [`Parts::fit`] changes options for a world, these are the parameters of the changed ones.
+    /// same ones. If [`Parts::fit`] changes options for a world, pass the changed options.
     pub fn descriptor(options: &P::Options) -> Descriptor {
         P::descriptor(options)
     }
 
-    /// Makes a client over `v`'s connections: a coroutine with connections of its own. See
+    /// Makes a client over the connections of `v`. Each client is a coroutine with its own connections. See
     /// [`RangeIndex`](dm_index::RangeIndex) for the operations.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = P::Key> {
         Combined::new(v, self.parts.client(v), self.combiner.as_ref())
@@ -119,10 +120,10 @@ impl<P: Parts> Handle<P> {
     }
 
     /// Reads the inner levels into the cache, as far as they fit, and returns the number of nodes or separators that
-    /// were read. The meter counts it as housekeeping.
+    /// were read. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.parts.warm(v, &self.alloc).await
     }
@@ -153,11 +154,11 @@ impl<P: Parts> Handle<P> {
     /// memory that all others have announced as no longer in use. It is for compute nodes that are idle for a while.
     /// The meter counts it as housekeeping.
     ///
-    /// Three rounds of every compute node free everything that was retired before the first round; five do where
-    /// caches are used without proof (SMART).
+    /// Three rounds of every compute node free everything that was retired before the first round. An index whose
+    /// cached addresses are used without a check (SMART) needs five rounds.
     ///
     /// # Errors
-    /// The same as any operation.
+    /// Returns the same errors as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         self.parts.collect(v, &self.alloc).await
     }
@@ -175,8 +176,8 @@ impl<P: Parts> Handle<P> {
         (locks + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Returns the bytes of nodes that this compute node has allocated, less those that it has retired, over all
-    /// memory nodes. The index's memory is the sum over all compute nodes; the number of one compute node may be
+    /// Returns the bytes of nodes that this compute node has allocated, minus those that it has retired, over all
+    /// memory nodes. The index's memory is the sum over all compute nodes. The number for one compute node may be
     /// negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
@@ -195,7 +196,8 @@ impl<P: Parts> Deref for Handle<P> {
     }
 }
 
-/// The state that the clients of a compute node share: the parts' caches, local locks, free memory, operations.
+/// Covers the state that the clients of a compute node share: caches, local locks, free memory, and shared
+/// operations.
 impl<P: Parts + Fingerprint> Fingerprint for Handle<P> {
     fn fingerprint(&self) -> u64 {
         let locks = self.locks.iter();

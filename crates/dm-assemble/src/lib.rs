@@ -2,20 +2,22 @@
 //!
 //! An index consists of an inner structure and leaves. Everything around them is the same for every index: the pool's
 //! superblock, the allocator and its membership, local lock tables, operations that clients share, items of variable
-//! length. [`Handle`] is this common part, and [`Parts`] is what an index of one's own writes: which parts it has, and
-//! which numbers the superblock stores for them.
+//! length. [`Handle`] is this common part. To make an index, implement [`Parts`]: it chooses the parts, and the
+//! parameters that the superblock stores for them.
 //!
 //! | call | what the handle does | what the parts do |
 //! |---|---|---|
 //! | [`Handle::create_or_open`] | creates or reads the superblock, makes the allocator | [`Parts::fit`], [`Parts::descriptor`], [`Parts::assemble`] |
 //! | [`Handle::client`] | shares operations if the options say so | [`Parts::client`] |
 //! | [`Handle::items`] | keeps byte strings in blocks of their own | |
-//! | [`Handle::warm`], [`Handle::collect`] | runs it as an operation, metered as housekeeping | [`Parts::warm`], [`Parts::collect`] |
+//! | [`Handle::warm`], [`Handle::collect`] | runs the work as an operation, metered as housekeeping | [`Parts::warm`],
+//! [`Parts::collect`] |
 //!
 //! # Invariants
-//! * I1: options that make no node are refused before anything is written to the pool.
-//! * I2: a world that lacks a capability of a lock is refused by name before the first operation.
-//! * I3: a pool is used only over as many memory nodes as the index's addresses can name.
+//! * I1: options for which there is no node are refused before anything is written to the pool.
+//! * I2: if the world lacks a capability of a lock, it is refused before the first operation, and the error
+//!   names the capability.
+//! * I3: a pool is used only over as many memory nodes as the index's addresses can distinguish.
 #![forbid(unsafe_code)]
 
 mod handle;

@@ -11,17 +11,18 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Pool;
 
-/// The parts of an index, and the numbers by which a pool recognises it. [`Handle`](crate::Handle) adds the rest.
+/// The parts of an index, and the parameters that identify it in a pool. [`Handle`](crate::Handle) adds the rest.
 pub trait Parts: Sized {
     /// The index's keys.
     type Key: KeyBytes;
     /// The options of one compute node.
     type Options;
 
-    /// Returns `options` as this world supports them. It is called before anything is written to the pool.
+    /// Returns `options` with the changes that this world requires. It is called before anything is written
+    /// to the pool.
     ///
     /// # Errors
-    /// Returns [`OpenError`] for sizes that make no node.
+    /// Returns [`OpenError`] if there is no node of these sizes.
     fn fit<V: Verbs>(v: &V, options: &Self::Options) -> Result<Self::Options, OpenError>;
 
     /// Returns the parameters that the superblock stores; every client that opens the pool must use the same ones.
@@ -30,7 +31,7 @@ pub trait Parts: Sized {
     /// Returns the options that every index has.
     fn common(options: &Self::Options) -> Common;
 
-    /// Puts the parts together over `pool`.
+    /// Assembles the parts over `pool`.
     ///
     /// # Errors
     /// Returns [`OpenError`] if the world lacks a capability, or if a READ fails.
@@ -39,24 +40,26 @@ pub trait Parts: Sized {
         options: &Self::Options,
     ) -> impl Future<Output = Result<Self, OpenError>>;
 
-    /// Makes a client over `v`'s connections. It shares no operation with other clients; the handle adds that.
+    /// Makes a client over `v`'s connections. It shares no operations with other clients; the handle adds
+    /// this.
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = Self::Key>;
 
-    /// Fills the cache, as far as it holds the index, and returns the number of nodes or separators that were read.
+    /// Fills the cache with as much of the index as fits, and returns the number of nodes or separators that were read.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     fn warm<V: Verbs + Control>(
         &self,
         v: &V,
         alloc: &Allocator,
     ) -> impl Future<Output = Result<u64, IndexError>>;
 
-    /// Announces the running operations of this compute node, and frees what all others have announced as no longer in
-    /// use. An index whose cache is used without proof announces the cache's age, too.
+    /// Announces the running operations of this compute node, and frees the memory that is no longer in use according
+    /// to all other announcements. An index whose cached addresses are used without a check announces the age of its
+    /// cache, too.
     ///
     /// # Errors
-    /// The same as any operation.
+    /// Returns the same errors as any operation.
     fn collect<V: Verbs + Control>(
         &self,
         v: &V,
@@ -111,9 +114,9 @@ pub trait Parts: Sized {
 pub struct Common {
     /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes.
+    /// Size in bytes of the chunks that an allocator requests.
     pub chunk_bytes: u64,
-    /// The largest address of a node on its memory node, in bytes, that the index can name.
+    /// The number of bytes of each memory node that the index's addresses can reach.
     pub reach: u64,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,

@@ -1,4 +1,4 @@
-//! The pool that an index's parts are put together over.
+//! The pool over which the parts of an index are assembled.
 
 use dm_alloc::{Allocator, Superblock};
 use dm_leaf::OpenError;
@@ -25,13 +25,13 @@ impl<'p, V: Verbs> Pool<'p, V> {
         }
     }
 
-    /// Returns the connection by which the pool is opened.
+    /// Returns the connection through which the pool is opened.
     pub fn verbs(&self) -> &'p V {
         self.v
     }
 
-    /// Returns the allocator of all parts. A dead block is used again for blocks of its size and kind only, so parts
-    /// whose nodes differ in format need different kinds.
+    /// Returns the allocator of all parts. A dead block is reused only for blocks of its size and kind, so parts with
+    /// different node formats need different kinds.
     pub fn alloc(&self) -> &Arc<Allocator> {
         &self.alloc
     }
@@ -51,10 +51,10 @@ impl<'p, V: Verbs> Pool<'p, V> {
         self.checked(Locks::new(options, table))
     }
 
-    /// Returns locks inside of nodes: each node's lock word lies `at` bytes behind the node's beginning.
+    /// Returns locks inside nodes: each node's lock word is at offset `at` of the node.
     ///
     /// # Errors
-    /// The same as [`Pool::locks`].
+    /// Returns the same errors as [`Pool::locks`].
     pub fn locks_in_nodes(&mut self, at: usize, options: LockOptions) -> Result<Arc<Locks>, OpenError> {
         let table = GlobalLockTable::in_nodes(self.superblock.memory_nodes(), at as u32);
         self.checked(Locks::new(options, table))
@@ -69,7 +69,8 @@ impl<'p, V: Verbs> Pool<'p, V> {
         Ok(locks)
     }
 
-    /// Refuses a world that may tear a line: nodes with a version in each line rely on whole lines.
+    /// Returns an error if the world may tear a line, because nodes with a version in each line need atomic
+    /// lines.
     ///
     /// # Errors
     /// Returns [`OpenError::Refused`], which names the capability.

@@ -13,7 +13,7 @@ use crate::root::Root;
 pub struct BlinkOptions {
     /// Maximum number of times that one descent restarts before it returns an error.
     pub attempts: u32,
-    /// Flaw T-S5, for study: a client that loses the race for a new root has no path to continue on, and gives up.
+    /// Flaw T-S5, for study: a client that loses the race for a new root returns an error instead of continuing.
     #[cfg(feature = "study")]
     pub root_race_fatal: bool,
 }
@@ -113,7 +113,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         self.root_word
     }
 
-    /// Brings the cache up to date with a node that the child of `split` was just written to.
+    /// Updates the cache with the node to which the new child of `split` was just added.
     pub(crate) fn refresh<V: Verbs>(&self, copy: &mut NodeCopy<K>, split: &Split<K>) -> Result<(), IndexError>
     where
         S: NodeStore<V, K>,

@@ -58,7 +58,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }))
     }
 
-    /// Descends to the node of `level` (at least 1) that answers for `key`, and reads it into `copy`.
+    /// Descends to the node of `level` (at least 1) that covers `key`, and reads it into `copy`.
     pub(crate) async fn descend<V: Verbs>(
         &self,
         v: &V,
@@ -138,8 +138,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// root.
     async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
         v.local(LocalStep::Section).await;
-        // A cached node above `level` names a child at or above `level`. The lowest one leaves the fewest nodes to
-        // read.
+        // A cached node above `level` has a child at or above `level`. From the lowest such child, the fewest nodes
+        // remain to be read.
         for above in level + 1..=LEVEL_MAX {
             if let Some(hit) = self.cache.lookup_at(above, key) {
                 let proof = Proof::Cached(hit.origin);

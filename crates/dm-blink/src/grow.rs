@@ -29,7 +29,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
             return Ok(None);
         };
         loop {
-            // An upsert, because repeating an install that may have taken effect changes nothing.
+            // This is an upsert, so that an installation that may have taken effect can be repeated without
+            // harm.
             let write = Write::Upsert(child.bytes());
             match self
                 .nodes
@@ -47,8 +48,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     return Ok(Some(next));
                 }
                 Answer::Stale(Stale::Right(right)) => {
-                    // A long walk forces no new descent here. If it leads to a wrong node, the next arm finds the
-                    // parent again by key.
+                    // Even after many steps, no new descent is needed here. If the steps lead to a wrong node, the next
+                    // arm finds the parent again by key.
                     let _far = hops.step(&mut retry, right.at).await?;
                     lead = right;
                 }
@@ -67,7 +68,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Returns the node into which the separator of `split` goes, or `None` if a new root took it.
+    /// Returns the node into which the separator of `split` must be inserted, or `None` if a new root already
+    /// contains it.
     async fn parent<V: Verbs>(
         &self,
         v: &V,
@@ -85,7 +87,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // It was just read by way of its parent or as the root, so it is linked.
+                // The node was just read through its parent or as the root, so it is linked.
                 Some(Found::Node) => return Ok(Some(Lead::linked(copy.at))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
@@ -95,7 +97,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         let why = "published flaw T-S5: lost the race for a new root, so there is no path to continue on";
                         return Err(IndexError::BadInput { why });
                     }
-                    // The known root was a former one, or another client's new root came first.
+                    // The known root was an old one, or another client has set a new root first.
                     v.local(LocalStep::Section).await;
                     self.root.with(|known| *known = None);
                     retry.again(root.at, Why::Raced).await?;
@@ -221,7 +223,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// housekeeping. Returns the number of nodes that were read.
     ///
     /// # Errors
-    /// The same errors as a descent.
+    /// Returns the same errors as a descent.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: NodeStore<V, K>,
@@ -243,7 +245,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let mut last = None;
             loop {
                 let alive = self.nodes.copy(v, at, &mut copy).await?;
-                // Each step must lead down or to the right, so corrupt pointers cannot cause an endless loop.
+                // Each step must lead down or to the right, so that corrupt pointers cannot cause an endless
+                // loop.
                 let onwards = copy.level == level && last.is_none_or(|low| low < copy.fences.low);
                 if !alive || !onwards {
                     return Ok(nodes);

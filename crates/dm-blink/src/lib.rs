@@ -17,9 +17,10 @@
 //!   no client reads a leaf as an inner node.
 //! * **I2** The key of an inner node's first entry is the node's low fence key, so every key within the fences has a
 //!   child.
-//! * **I3** A separator is inserted only after the split below it has landed. Until then, and if its writer dies, the
-//!   right node is reached over the sibling pointer.
-//! * **I4** Cached images are hints. Nodes prove by fence keys and level that they are the expected ones.
+//! * **I3** A separator is inserted only after the split below it has landed. Until then, and if its writer dies,
+//!   readers reach the right node through the sibling pointer.
+//! * **I4** Cached images are hints. The fence keys and the level of a node show whether it is the expected
+//!   one.
 #![forbid(unsafe_code)]
 
 mod blink;

@@ -5,8 +5,8 @@ use dm_verbs::{LINE, RemotePtr};
 /// The bits of an address that are always zero because of the alignment of nodes.
 const LEVEL_MASK: u64 = LINE as u64 - 1;
 
-/// The root's address and level. Leaves and inner nodes may have different formats, so a reader must know which of
-/// them it is before it reads.
+/// The root's address and level. Leaves and inner nodes may have different formats, so a reader must know whether the
+/// root is a leaf before it reads the root.
 ///
 /// ```text
 ///  63      node      48 47            offset / 64             6 5 level 0

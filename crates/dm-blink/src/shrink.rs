@@ -7,13 +7,13 @@ use crate::blink::Blink;
 use crate::descend::Found;
 use crate::root::Root;
 
-/// Maximum number of attempts at a merge that meets contention. A node that stays sparse only wastes memory, and the
-/// next remove from it tries again.
+/// Maximum number of attempts to merge under contention. A node that stays sparse only wastes memory, and the next
+/// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Merges the node of `key` with its neighbours under the same parent as long as it is sparse, then goes on with
-    /// the parent if that became sparse, level by level.
+    /// Merges the node of `key` with its neighbours under the same parent as long as the node is sparse. If the parent
+    /// has become sparse, continues with the parent, level by level.
     pub(crate) async fn shrink_levels<V: Verbs, L: Restructure<V, K>>(
         &self,
         v: &V,
@@ -32,7 +32,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
-            // The root is not open yet. Locking it would not open it any sooner.
+            // The root is not live yet. Locking it would not change that.
             if copy.unborn {
                 if retry.again(copy.at, Why::Changing).await.is_ok() {
                     continue;

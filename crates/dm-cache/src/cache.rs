@@ -14,16 +14,16 @@ use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, No
 /// Inner nodes of one tree, as the threads of one compute node last read them (Sherman §4.2.3).
 ///
 /// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of
-/// leaves): of two images drawn at random, the one that was not used for longer goes (Sherman's power of two
-/// choices). The levels above are pinned: they count against the budget, but are evicted only for images of
-/// still higher levels. Every answer is a hint: a client always reads the leaf, whose fence keys prove
+/// leaves): of two images drawn at random, it evicts the one that was not used for longer (Sherman's power of
+/// two choices). The levels above are pinned: they count against the budget, but are evicted only for images
+/// of still higher levels. Every result is a hint: a client always reads the leaf, whose fence keys show
 /// whether the hint was right. A wrong hint is removed with [`IndexCache::invalidate`].
 ///
-/// Threads share the cache by reference. A lookup is a reading section, admitting and invalidating are
-/// writing sections. No lookup allocates, and no section awaits.
+/// Threads share the cache by reference. A lookup holds the lock for reading; admission and invalidation hold
+/// it for writing. No lookup allocates, and no section awaits.
 pub struct IndexCache<K> {
     pub(crate) state: RwLock<State<K>>,
-    /// Outside of the lock, so that a lookup knows the flaws before it enters a section.
+    /// Outside the lock, so that a lookup knows the flaws before it takes the lock.
     #[cfg(feature = "study")]
     pub(crate) flaws: CacheFlaws,
 }
@@ -51,8 +51,8 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.lookup(key))
     }
 
-    /// Returns the leaf for `key`, and the level-1 image that names it. Most lookups need no more of a
-    /// [`Hit`].
+    /// Returns the leaf for `key`, and the level-1 image that has its address. Most lookups need no other
+    /// part of a [`Hit`].
     #[inline]
     pub fn leaf(&self, key: &K) -> Option<(RemotePtr, Origin<K>)> {
         if self.flaws().recycled_slot {
@@ -74,17 +74,17 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.find(key))
     }
 
-    /// Returns the child for `key` in the very image that `origin` names, if it is still cached and covers
-    /// `key`. If the slot holds another image by now, this is recognised (T-S7): the result is `None`, and
-    /// the caller must look up again.
+    /// Returns the child for `key` in exactly the image that `origin` identifies, if this image is still
+    /// cached and covers `key`. If the slot holds another image by now, this returns `None` (T-S7), and the
+    /// caller must look up the key again.
     pub fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.read(origin, key))
     }
 
     /// Passes up to `max` consecutive children of level-1 nodes to `each`, starting with the one that covers
     /// `key`, and returns how many there were. Each child begins where the previous one ends. The run stops
-    /// at a gap of the cache. So if it is shorter than `max`, the cache knows nothing about the key in the
-    /// last child's `high` (or this is `None`, the end of the tree).
+    /// at a gap of the cache. So if it is shorter than `max`, the cache has no child for the key in the last
+    /// child's `high`, or `high` is `None`, which means the end of the tree.
     ///
     /// `each` is called within the section, so it must not use this cache.
     pub fn run(&self, key: &K, max: usize, each: impl FnMut(Hit<K>)) -> usize {
@@ -93,12 +93,12 @@ impl<K: CacheKey> IndexCache<K> {
 
     /// Caches a node that has just been read.
     ///
-    /// The newest image of a range wins. An older image of the same node is removed. An image of another node
-    /// that starts below the newcomer keeps its part below it, and one that starts within the newcomer's
-    /// range is removed. So cached nodes of one level never overlap, and a run has no duplicates.
+    /// The newest image of a range wins. An older image of the same node is removed. If an image of another
+    /// node overlaps the new image, its part below the new image is kept if there is one, and the rest is
+    /// removed. So cached nodes of one level never overlap, and a run has no duplicates.
     ///
-    /// If the newcomer does not fit the budget, images of lower levels are evicted, or of level 1 for a
-    /// newcomer of level 1.
+    /// If the new image does not fit into the budget, images of lower levels are evicted, or images of level
+    /// 1 if the new image is of level 1.
     pub fn admit<I>(&self, image: NodeImage<K, I>) -> Admitted
     where
         I: Iterator<Item = (K, RemotePtr)> + Clone,
@@ -108,14 +108,14 @@ impl<K: CacheKey> IndexCache<K> {
         };
         match self.state.with_write(|state| state.admit(image)) {
             Ok(admitted) => admitted,
-            // The refused image is freed here, outside of the section.
+            // The refused image is freed here, outside the section.
             Err((refused, _)) => refused,
         }
     }
 
-    /// Adds one child to the image of a node, if the image matches the node in all else: its address, level,
-    /// incarnation and range, and its number of entries less this one. The result is the same image as if the
-    /// node were admitted again.
+    /// Adds one child to the image of a node, if the image otherwise matches the node: it must have the same
+    /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
+    /// were admitted again.
     ///
     /// Returns `false` and does nothing if there is no such image, or no room: admit the node then.
     pub fn add(&self, addition: &Addition<K>) -> bool {
@@ -123,9 +123,9 @@ impl<K: CacheKey> IndexCache<K> {
     }
 
     /// Adds one child of `level` - 1 to the image that covers `separator`, whatever node the image belongs
-    /// to. It is meant for structures whose images are not copies of written nodes. Returns `false` and does
-    /// nothing if no image covers the separator, if the image already has a child that starts there, or if
-    /// there is no room.
+    /// to. It is meant for structures whose images are not copies of nodes in remote memory. Returns `false`
+    /// and does nothing if no image covers the separator, if the image already has a child that starts there,
+    /// or if there is no room.
     ///
     /// ```
     /// # use dm_cache::{IndexCache, NodeImage};
@@ -145,10 +145,11 @@ impl<K: CacheKey> IndexCache<K> {
             .with_write(|state| state.insert(level, separator, child))
     }
 
-    /// Removes the image that proved stale, and returns whether it was still there. A newer image of the same
-    /// node or range stays, in whatever slot it is.
+    /// Removes the image that was found stale, and returns whether it was still there. A newer image of the
+    /// same node or range stays, even if it is in the same slot.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
-        // Most callers that find an image stale are not the first: they only look, and need not write.
+        // If several clients find an image stale, only the first must remove it. The others only take the
+        // lock for reading.
         self.state.with_read(|state| state.named(&origin).is_some())
             && self.state.with_write(|state| state.remove(&origin))
     }
@@ -158,8 +159,8 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.budget)
     }
 
-    /// Returns the bytes of the whole cache: this struct, and every allocation below it with its slack. The
-    /// allocator's own overhead is not included.
+    /// Returns the bytes of the whole cache: this struct, and every allocation that it owns, including unused
+    /// capacity. The allocator's own overhead is not included.
     pub fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)
     }
@@ -187,7 +188,7 @@ impl<K: CacheKey> IndexCache<K> {
         self.len() == 0
     }
 
-    /// Removes everything and frees its memory. Earlier origins are recognised as gone.
+    /// Removes everything and frees its memory. Earlier origins are recognised as outdated.
     pub fn clear(&self) {
         self.state.with_write(State::clear);
     }
@@ -199,8 +200,8 @@ impl<K: CacheKey> IndexCache<K> {
 }
 
 impl<K: CacheKey> Fingerprint for IndexCache<K> {
-    /// Returns equal numbers for caches that hold the same images, regardless of the order in which these came. With a
-    /// budget, the remaining room is included, because it decides what is admitted next; with
+    /// Returns equal numbers for caches that hold the same images, regardless of the order in which they were admitted.
+    /// With a budget, the remaining room is included, because it decides what is admitted next; with
     /// `CacheFlaws::recycled_slot`, the slots are included.
     fn fingerprint(&self) -> u64 {
         self.state.fingerprint()

@@ -5,7 +5,7 @@
 //!  firsts   [ a        m          t       ]        the first low of each page
 //!  pages    [ a b f k  m n p      t z     ]        lows, and beside them the slots
 //! ```
-//! A lookup makes two binary searches over packed keys, 2 × log2 of about 100 steps for 10 000 images. An
+//! A lookup makes two binary searches over packed keys, each of about log2(100) steps for 10 000 images. An
 //! insertion moves at most a page.
 
 use core::mem::size_of;
@@ -192,7 +192,7 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left page gives back about as much.
+            // The left page then frees about as much.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }

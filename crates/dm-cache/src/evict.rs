@@ -1,9 +1,9 @@
 //! Making room: power of two choices among images.
 //!
 //! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A
-//! newcomer counts as half as old as the last evicted image, so an image that is used only once goes before
-//! those in use. Images are drawn by rank instead of by key, so the distribution of keys does not matter and
-//! every draw hits an image. The number of evictions per newcomer is bounded.
+//! new image starts with half the age of the last evicted image, so an image that is used only once is
+//! evicted before those in use. Images are drawn by rank instead of by key, so the distribution of keys does
+//! not matter and every draw hits an image. The number of evictions per newcomer is bounded.
 
 use core::mem::size_of;
 
@@ -11,8 +11,8 @@ use crate::CacheKey;
 use crate::image::Image;
 use crate::state::{InTheWay, State};
 
-/// Evictions per tick of the clock by which ages are measured. With fewer ticks ages are coarse; with more,
-/// every lookup writes.
+/// Evictions per tick of the clock by which ages are measured. With fewer ticks, ages would be coarse; with
+/// more, every lookup would write.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
 /// Maximum number of evictions per insertion: enough for a node of the largest size among nodes of the
 /// smallest.
@@ -56,8 +56,8 @@ impl Clock {
         (self.evictions % TICK, self.dice, self.last)
     }
 
-    /// Draws a number below `bound`, which is not 0. Knuth's MMIX generator: its high bits are uniform enough
-    /// for this.
+    /// Draws a number below `bound`, which is not 0. The generator is Knuth's for MMIX, whose high bits are
+    /// uniform enough for this.
     fn draw(&mut self, bound: u32) -> u32 {
         self.dice = self
             .dice
@@ -82,8 +82,8 @@ impl<K: CacheKey> State<K> {
         }
     }
 
-    /// Makes room for `image`, which is not cached yet, and returns the images in its way. Returns `None` if
-    /// there cannot be room.
+    /// Makes room for `image`, which is not cached yet, and returns the images that overlap it. Returns
+    /// `None` if evictions cannot make enough room.
     pub(crate) fn room_for(&mut self, image: &Image<K>) -> Option<InTheWay<K>> {
         let mut way = self.in_the_way(image);
         let mut victims = 0;
@@ -92,7 +92,7 @@ impl<K: CacheKey> State<K> {
                 return None;
             }
             victims += 1;
-            // The evicted image may have been one of those in the way.
+            // The evicted image may have been one of the overlapping images.
             way = self.in_the_way(image);
         }
         Some(way)
@@ -129,8 +129,8 @@ impl<K: CacheKey> State<K> {
         self.drop_slot(victim)
     }
 
-    /// Returns the slot of a random image of this directory. It is drawn by rank: the result does not depend
-    /// on the slots, so only the content of a cache distinguishes its states.
+    /// Returns the slot of a random image of this directory. It is drawn by rank, so the result does not
+    /// depend on slot numbers. Therefore two caches with the same content behave in the same way.
     fn drawn(&mut self, number: usize) -> Option<u32> {
         let len = u32::try_from(self.levels.get(number)?.len())
             .ok()

@@ -1,5 +1,5 @@
-//! Guesses where hot entries are in their leaves (CHIME §4.3). A right guess saves reading all the slots in
-//! which an entry may be.
+//! Guesses in which slots of their leaves hot entries are (CHIME §4.3). With a right guess, a client need not
+//! read all the slots in which an entry may be.
 //!
 //! ```text
 //!            hash of leaf and key
@@ -11,10 +11,10 @@
 //!   └──────┴──────┴─────┴──────┘      count 0: nothing here
 //! ```
 //!
-//! In the paper an entry names its leaf in 8 bytes, and a lookup checks 8 entries for the 8 slots of a
-//! neighbourhood. Here a client asks when it has located the leaf and knows the key. So leaf and key together
-//! select the set, and the rest of their hash is the fingerprint. An entry therefore takes half the bytes, a
-//! guess reads one cache line, and there are no pointers.
+//! In the paper, an entry contains its leaf's address in 8 bytes, and a lookup checks 8 entries for the 8
+//! slots of a neighbourhood. Here, a client looks up a hotspot when it has located the leaf and knows the
+//! key. So leaf and key together select the set, and the rest of their hash is the fingerprint. An entry
+//! therefore takes half the bytes, a guess reads one cache line, and there are no pointers.
 
 use core::mem::size_of;
 
@@ -65,21 +65,22 @@ impl Set {
     #[inline]
     fn seen(&self) -> impl Iterator<Item = (&AtomicU64, u64, Hotspot)> {
         self.0.iter().map(|place| {
-            // Relaxed: the word is complete in itself and publishes nothing else.
+            // Relaxed: all the information is in this word, which publishes nothing else.
             let word = place.load(Ordering::Relaxed);
             (place, word, Hotspot::of(word))
         })
     }
 }
 
-/// A table of guesses where hot entries are, of fixed size, which the threads of a compute node share. The
-/// least frequently used entry of a set is replaced.
+/// A table, of fixed size, of guesses in which slots hot entries are. The threads of a compute node share it.
+/// The least frequently used entry of a set is replaced.
 ///
 /// # Invariants
 /// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
 /// * **I3** An entry is one word, changed by a compare-and-swap from the value that was read. If two threads
-///   change it, one of them reads it again, and none restores what another removed.
+///   change it at the same time, one of them must read it again, so no thread restores an entry that another
+///   removed.
 #[derive(Debug)]
 pub struct Hotspots {
     sets: Box<[Set]>,
@@ -88,8 +89,8 @@ pub struct Hotspots {
 }
 
 impl Hotspots {
-    /// Makes a table of at most `bytes` bytes, including this handle. Returns `None` if there is no room for
-    /// one set.
+    /// Makes a table of at most `bytes` bytes, including this handle. Returns `None` if there is not enough
+    /// room for one set.
     #[must_use]
     pub fn new(bytes: u64) -> Option<Self> {
         let room = bytes.checked_sub(size_of::<Self>() as u64)?;
@@ -126,7 +127,8 @@ impl Hotspots {
         self.len() == 0
     }
 
-    /// Copies the entries of another compute node's table of the same size: its guesses are as good here.
+    /// Copies the entries of another compute node's table of the same size, because its guesses are useful
+    /// here too.
     pub fn adopt(&self, other: &Self) {
         count_section();
         for (mine, theirs) in self.sets.iter().zip(&other.sets) {
@@ -139,7 +141,8 @@ impl Hotspots {
 
     #[inline]
     fn find(&self, leaf: RemotePtr, key_hash: u64) -> (&Set, u32) {
-        // A key's hash is uniform by itself; a leaf's address has zeroes, and close neighbours.
+        // A key's hash is uniform. A leaf's address is not: it has low zero bits, and leaves lie close
+        // together.
         let mixed =
             (leaf.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key_hash).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let mixed = mixed ^ (mixed >> 32);
@@ -167,8 +170,8 @@ impl Hotspots {
     pub fn found(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
         count_section();
         let (set, tag) = self.find(leaf, key_hash);
-        // Each failed CAS means that another thread succeeded; after a few failures, one access is left
-        // uncounted.
+        // Each failed CAS means that another thread succeeded. After a few failures, this gives up and does
+        // not count the access.
         for _ in 0..=WAYS {
             let same = set
                 .seen()
@@ -209,7 +212,7 @@ impl Hotspots {
 
     fn age(&self, set: &Set) {
         for (place, word, hot) in set.seen() {
-            // An entry that changed meanwhile is halved the next time.
+            // If an entry has changed meanwhile, it is halved the next time.
             let count = hot.count / 2;
             let word_after = if count == 0 {
                 0
@@ -286,8 +289,8 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
         assert_eq!(hot.guess(leaf(2), hash(1)), None);
         assert_eq!(hot.guess(leaf(1), hash(2)), None);
-        // The key hopped to another slot. The slot where it was found more often wins, until it is found
-        // wrong.
+        // The key moved to another slot. The guess is the slot where it was found more often, until this slot
+        // is reported wrong.
         hot.found(leaf(1), hash(1), 0);
         hot.found(leaf(1), hash(1), 5);
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));

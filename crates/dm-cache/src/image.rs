@@ -10,9 +10,10 @@ use dm_verbs::{NodeId, RemotePtr};
 use crate::search;
 use crate::types::{Addition, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// The code of child pointers in `width` bytes: `base`, plus a node delta above `offset_bits`, plus an offset
-/// delta below, the latter in units of `1 << shift` bytes. Nodes have one size and lie in a few chunks, so 3
-/// bytes suffice as long as these lie within some GiB, and 4 nearly always.
+/// The encoding of child pointers in `width` bytes. A pointer is `base` plus two deltas: the high bits are
+/// the delta of the memory node, and the low `offset_bits` bits are the delta of the offset in units of `1 <<
+/// shift` bytes. Nodes have one size and lie in a few chunks, so 3 bytes suffice if the chunks lie within
+/// some GiB, and 4 bytes nearly always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Packing {
     base: RemotePtr,
@@ -21,12 +22,14 @@ struct Packing {
     shift: u8,
 }
 
-/// Offsets are coded in units of at least this power of two, if the bits allow it: nodes begin at lines.
+/// Offsets are encoded in units of at least this power of two, because nodes begin at lines. If the offsets
+/// of some nodes do not allow it, the unit is smaller.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
-    /// Returns the packing for pointers whose nodes and offsets lie in these ranges, and for more pointers
-    /// around them. The remaining bits go to offsets, half of them to lower ones and half to higher ones.
+    /// Returns a packing that can represent pointers whose nodes and offsets lie in these ranges, and further
+    /// pointers around them. The remaining bits extend the range of offsets, by the same amount downwards and
+    /// upwards.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
         // The lowest bit in which any two offsets differ, but at most the unit of a line unless there would
@@ -68,8 +71,8 @@ impl Packing {
         let code = u64::from(code);
         let nodes = code >> self.offset_bits;
         let units = code & ((1 << self.offset_bits) - 1);
-        // Neither part can carry: the encoded value was a pointer, and `base` and these two deltas are its
-        // parts.
+        // Neither addition can overflow, because the encoded value was a valid pointer, and `base` and the
+        // two deltas were computed from it.
         let node = RemotePtr::new(NodeId(nodes as u16), 0).map_or(0, RemotePtr::raw);
         RemotePtr::from_raw(
             self.base
@@ -80,8 +83,7 @@ impl Packing {
     }
 }
 
-/// The result of one pass over an offered image, before anything is allocated: it is well formed, and this is
-/// its size.
+/// The shape of a well-formed image, as one pass over it finds it before anything is allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     entries: usize,
@@ -110,8 +112,8 @@ impl Shape {
             entries += 1;
             nodes = (nodes.0.min(child.node()), nodes.1.max(child.node()));
             offsets = (offsets.0.min(child.offset()), offsets.1.max(child.offset()));
-            // The lowest bit in which any two offsets differ is the lowest in which one differs from the
-            // first.
+            // To find the lowest bit in which any two offsets differ, it suffices to compare each offset with
+            // the first.
             differ |= child.offset().wrapping_sub(first.offset());
         }
         if image.high.is_some_and(|high| high <= last) {
@@ -149,8 +151,8 @@ fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
 
 /// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children`
 /// has `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the
-/// last child those up to the upper end. (The fields are ordered to need little padding, because there is one
-/// of these for every cached node.)
+/// last child covers the keys up to the upper end. (The fields are ordered so that there is little padding,
+/// because every cached node has one of these structs.)
 #[derive(Debug)]
 pub(crate) struct Image<K> {
     pub(crate) at: RemotePtr,
@@ -224,7 +226,7 @@ impl<K: CacheKey> Image<K> {
         self.keys[0]
     }
 
-    /// Returns the first key that it does not cover; `None` is plus infinity.
+    /// Returns the first key that the image does not cover; `None` is plus infinity.
     #[inline]
     pub(crate) fn high(&self) -> Option<K> {
         self.has_upper.then_some(self.upper)
@@ -309,15 +311,15 @@ impl<K: CacheKey> Image<K> {
     /// Marks it as used at `now`.
     #[inline]
     pub(crate) fn touch(&self, now: u16) {
-        // Relaxed, in two steps: it is a hint. It is written only once per tick, so that readers do not
-        // contend for the cache line.
+        // Relaxed, and not one atomic step, because this is a hint. It is written only once per tick, so that
+        // readers do not contend for the cache line.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Returns the ticks since its last use. This wraps: an image that was not used for 2^16 ticks looks
-    /// young once.
+    /// Returns the ticks since its last use. This wraps: an image that was not used for 2^16 ticks counts as
+    /// young again.
     #[inline]
     pub(crate) fn age(&self, now: u16) -> u16 {
         // Relaxed: as in `touch`.
@@ -361,7 +363,7 @@ impl<K: CacheKey> Image<K> {
     }
 
     /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for
-    /// it. With the child, this is another image, with its own stamp.
+    /// it. With the child, this is another image, with another stamp.
     pub(crate) fn add(&mut self, separator: K, child: RemotePtr) -> bool {
         let Some(before) = search::floor(&self.keys, &separator) else {
             return false;
@@ -387,11 +389,11 @@ impl<K: CacheKey> Image<K> {
     }
 
     fn restamp(&mut self) {
-        // The identity is a hash of the content and not a counter, so a cache's state does not depend on the order
-        // in which images came. If two contents of one node had one hash, one would be taken for the other, which
-        // at worst gives a wrong hint: the identity also compares address, level and low, and a reader
-        // checks the bounds again. It is a sum over the entries, whose order is fixed anyway, so adding one
-        // does not need the others.
+        // The stamp is a hash of the content and not a counter, so a cache's state does not depend on the order in
+        // which images were admitted. If two contents of one node had the same hash, one would be mistaken for the
+        // other. At worst this gives a wrong hint, because the identity also includes address, level and low, and a
+        // reader checks the bounds again. The hash is a sum over the entries, whose order is fixed anyway, so that an
+        // entry can be added without the others.
         let head = fingerprint_of(&(self.at, self.level, self.high(), self.incarnation));
         let entries = self.entries().map(|(key, child)| stamp_of(&key, child));
         self.stamp = entries.fold(head, u64::wrapping_add);

@@ -1,9 +1,9 @@
-//! Index caches of a compute node: level-1 cache, pinned top levels, exact byte accounting.
+//! Index caches of a compute node, with pinned top levels and exact byte accounting.
 //!
 //! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf.
 //! It caches the parents of leaves up to a budget, and prefers the levels above them (Sherman §4.2.3, its
-//! types 1 and 2). All threads of a compute node share it. It knows nothing of verbs: its user reads nodes,
-//! offers them, and reports stale ones.
+//! types 1 and 2). All threads of a compute node share it. It posts no verbs: its user reads nodes, offers
+//! them to the cache, and reports stale ones.
 //!
 //! ```text
 //!   lookup(key) ──▶ directory of level 1 ──▶ slot ──▶ image  [low ───────────────── high)
@@ -17,21 +17,21 @@
 //!
 //! [`Sketch`] remembers approximately where leaves begin, in at most six bytes per leaf.
 //!
-//! [`PrefixCache`] does the same for a radix tree (SMART §4.3): it is a connected partial copy of the tree,
-//! indexed by itself.
+//! [`PrefixCache`] is the index cache for a radix tree (SMART §4.3): a connected partial copy of the tree,
+//! which needs no other index.
 //!
 //! # Invariants
-//! * **I1** The cache gives hints only. Its content was true when the node was read; the child proves by its
-//!   own fence keys, level and incarnation that it still is.
+//! * **I1** The cache gives hints only. Its content was true when the node was read. The fence keys, level
+//!   and incarnation of the child show whether it still is.
 //! * **I2** Images of one level never overlap. The newest image of a range wins, whichever address it has,
 //!   and an older one keeps only the part below it ([`IndexCache::admit`]). So a run of children has no
 //!   duplicates.
-//! * **I3** An [`Origin`] names one image for ever: address, level, low and a hash of the content. So a slot
-//!   that holds another image by now is recognised, and only the image that was found stale is invalidated.
-//!   Memory is never freed while a reader uses it.
+//! * **I3** An [`Origin`] identifies one image permanently, by address, level, low and a hash of the content.
+//!   So a reader notices if a slot holds another image by now, and invalidation removes only the image that
+//!   was found stale. Memory is never freed while a reader uses it.
 //! * **I4** [`IndexCache::bytes`] is the sum of all requested allocations, including slack. No admission
 //!   makes it exceed the budget: images are evicted, or the newcomer is refused.
-//! * **I5** Eviction changes only what is remembered. Each admission makes a bounded number of draws and
+//! * **I5** Eviction changes only which nodes are cached. Each admission makes a bounded number of draws and
 //!   evicts a bounded number of images, for any keys; no image is evicted for one of a lower level.
 //! # Example
 //! ```
@@ -50,15 +50,15 @@
 //! assert_eq!((hit.low, hit.high), (50, Some(100)));
 //! assert!(cache.lookup(&100).is_none(), "nothing is known of what lies above");
 //!
-//! // The leaf turned out to have split: this image goes, unless a fresher one has come in the meantime.
+//! // The leaf has been split, so this removes the image, unless a newer one has replaced it.
 //! assert!(cache.invalidate(hit.origin));
 //! assert!(cache.lookup(&70).is_none());
 //! ```
 //!
 //! # Published flaws
-//! `CacheFlaws::recycled_slot` (feature `study`) is T-S7: a delayed reader trusts a slot that was reused. Not reproduced is
-//! an eviction that draws keys, which can spin for ever if the keys are not spread over the range drawn from
-//! (this crate draws images).
+//! `CacheFlaws::recycled_slot` (feature `study`) is T-S7: a delayed reader trusts a slot that was reused. The published
+//! eviction draws keys, and can loop for ever if the keys are not spread over the range from which it draws. This crate
+//! draws images instead, and does not reproduce that flaw.
 //!
 //! # Limits
 //! If a node's address is reused for a different range, its image stays until it is found stale or evicted.

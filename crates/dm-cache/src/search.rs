@@ -5,19 +5,21 @@ use core::hint::select_unpredictable;
 /// Returns the position of the last of the ascending `keys` that is not above `key`, or `None` if all are
 /// above.
 ///
-/// This is a binary search without branches on keys, whose steps are powers of two: it takes fewer
-/// instructions per step than one that halves the rest.
+/// This is a binary search without branches on keys. Its steps are powers of two, which takes fewer
+/// instructions per step than halving the remaining range.
 #[inline]
 pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     if keys.first()? > key {
         return None;
     }
-    // The answer is in the last `span` keys, or else in the first; the key at `at` is never above `key`.
+    // The result is in the last `span` keys or in the first `span` keys. The key at `at` is never above
+    // `key`.
     let span = 1 << keys.len().ilog2();
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);
     let mut step = span / 2;
-    // There is always a key at `at + step`; handling its absence in the loop costs less than a panic.
+    // There is always a key at `at + step`. To let the loop end if there were none costs less than an index
+    // that can panic.
     while let Some(middle) = keys.get(at + step)
         && step > 0
     {

@@ -1,5 +1,5 @@
-//! The approximate beginnings of leaves, in six bytes per leaf, or of a part of the leaves if that is still
-//! too much.
+//! The approximate first keys of leaves, in six bytes per leaf. If that takes too much memory, only a part of
+//! the leaves is stored.
 
 use core::mem::size_of;
 
@@ -13,27 +13,28 @@ mod tests;
 
 use places::Places;
 
-/// Maximum number of entries of a block; an insertion moves at most as many.
+/// Maximum number of entries of a block, and so of the entries that an insertion moves.
 const BLOCK: usize = dm_sync::scaled(1024, 4);
-/// If room is needed, one entry out of this many is dropped: few at a time, so that little room is left
-/// unused.
+/// If room is needed, one entry out of this many is dropped. This is a small part, so that little room is
+/// left unused.
 const THINNED: usize = 16;
-/// Maximum number of passes that are counted; one in 600 of the new entries is kept then.
+/// Maximum number of passes that are counted. After these, one in 600 of the new entries is kept.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
-/// Additional bits that a block's codes span beyond its first leaves, so that others find a place in it.
+/// Additional bits by which a block's codes extend beyond its first leaves, so that other leaves fit into it.
 const HEADROOM: u32 = 6;
 /// The share of one whole leaf.
 const WHOLE: u32 = 1 << 16;
 
-/// The leaves of a tree by their beginnings, for a compute node that has less memory than an exact record
-/// takes. The sketch names the leaf of a key, or one to its left, from which sibling pointers lead on.
+/// The leaves of a tree by their approximate first keys, for a compute node that has too little memory for an
+/// exact cache. The sketch returns the leaf of a key or a leaf to its left, from which sibling pointers lead
+/// to the right one.
 ///
 /// It keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if
-/// neighbours are more than a GiB apart). It does not keep leaves that are not at a multiple of 64 bytes,
-/// that lie beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, every
-/// sixteenth entry is dropped, evenly over the tree, and so is the same share of later entries. If a share
+/// neighbours are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that
+/// lie beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, it drops
+/// every sixteenth entry, evenly over the tree, and from then on the same share of new entries. If a share
 /// `s` of the leaves is left, a search takes `(1/s - 1)/2` steps to the right on average.
 ///
 /// ```text
@@ -42,15 +43,15 @@ const WHOLE: u32 = 1 << 16;
 ///   leaves   │   l0   │  l1  │  l2  │      8 bits of memory node, 24 (or 40) of place
 /// ```
 ///
-/// Threads share it by reference. No section awaits, and a lookup allocates nothing.
+/// Threads share the sketch by reference. No section awaits, and a lookup allocates nothing.
 ///
 /// # Invariants
 /// * **I1** Blocks ascend and do not overlap; a block's codes ascend strictly from 0, the code of its low.
-/// * **I2** A leaf is named for keys at or above the separator with which it was entered, and for no others.
+/// * **I2** A leaf is returned only for keys at or above the separator with which it was added.
 /// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty sketch is as
 ///   large as this struct.
 ///
-/// The design is not published: it is an answer to Dolphin's figure of small caches (MSST 2024, Fig. 6).
+/// The design is not from a paper. It addresses small caches, as in Dolphin's Fig. 6 (MSST 2024).
 ///
 /// ```
 /// use dm_cache::Sketch;
@@ -73,7 +74,7 @@ struct State<K> {
     blocks: Vec<Block<K>>,
     /// Bytes that blocks have allocated.
     heap: u64,
-    /// The number of times that the sketch was thinned; later entries are left out in the same proportion.
+    /// The number of times that the sketch was thinned; new entries are omitted in the same proportion.
     passes: u32,
     /// The share of later entries that this keeps, in units of [`WHOLE`].
     share: u32,
@@ -120,11 +121,11 @@ fn shared_bytes(a: &[u8; PADDED], b: &[u8; PADDED]) -> usize {
 
 impl<K: KeyBytes> Block<K> {
     /// Makes a block for leaves from `low` on, whose first one is at `leaf`; `last` is the last separator
-    /// that is entered with it.
+    /// that is added with it.
     fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
         let (from, to) = (padded(&low), padded(last));
-        // Not all bytes that these two share, so that other leaves, which differ in more bytes, find a place
-        // too.
+        // This skips fewer bytes than these two share, so that other leaves, which share fewer bytes with
+        // them, fit too.
         let skip = shared_bytes(&from, &to)
             .saturating_sub(2)
             .min(K::LEN.saturating_sub(8));
@@ -135,7 +136,7 @@ impl<K: KeyBytes> Block<K> {
             high: None,
             skip: skip as u8,
             shift: bits.saturating_sub(CODE_BITS).min(u64::BITS - CODE_BITS) as u8,
-            // The low's own code, whatever its remainder.
+            // The code of the block's low is 0.
             codes: vec![0],
             leaves: Places::around(leaf),
         };
@@ -147,7 +148,7 @@ impl<K: KeyBytes> Block<K> {
     }
 
     /// Returns the distance of a key from the block's low, in units and rounded down, and whether there is a
-    /// remainder. Returns `None` beyond the range of codes.
+    /// remainder. Returns `None` if the distance has no code.
     #[inline]
     fn distance(&self, key: &K) -> Option<(u16, bool)> {
         let (low, key) = (padded(&self.low), padded(key));
@@ -161,8 +162,8 @@ impl<K: KeyBytes> Block<K> {
         Some((code, rest))
     }
 
-    /// Returns the code of a separator, rounded up: it is never below the codes of keys that its leaf does
-    /// not cover.
+    /// Returns the code of a separator. It is rounded up, so that no key below the separator has this code or
+    /// a higher one after rounding down.
     fn code(&self, separator: &K) -> Option<u16> {
         let (code, rest) = self.distance(separator)?;
         code.checked_add(u16::from(rest))
@@ -171,7 +172,8 @@ impl<K: KeyBytes> Block<K> {
     /// Returns the number of the entry for `key`, which is not below `low`.
     #[inline]
     fn position(&self, key: &K) -> usize {
-        // Rounded down, because separators are rounded up. Beyond all codes, the last entry is the right one.
+        // Keys are rounded down, because separators are rounded up. For a key beyond all codes, the last
+        // entry is the right one.
         let Some((code, _)) = self.distance(key) else {
             return self.codes.len() - 1;
         };
@@ -182,15 +184,16 @@ impl<K: KeyBytes> Block<K> {
         self.high.is_none_or(|high| *key < high)
     }
 
-    /// Enters a leaf. If its code equals its left neighbour's, it replaces that one. Returns `false` if there
-    /// is no code or place for it.
+    /// Adds a leaf. If its code equals its left neighbour's, it replaces the neighbour. Returns `false` if
+    /// the separator has no code, or if there is no room.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
         let Some(code) = self.code(separator) else {
             return false;
         };
         let at = self.codes.partition_point(|c| *c < code);
         if self.codes.get(at) == Some(&code) {
-            // Of two leaves with one code, the one further right is nearer to the keys from there on.
+            // Of two leaves with the same code, the right one is kept, because it is nearer to the keys at or
+            // above the code.
             return self.leaves.set(at, leaf);
         }
         if self.codes.len() == BLOCK || !self.leaves.insert(at, leaf) {
@@ -211,13 +214,13 @@ impl<K: KeyBytes> Block<K> {
         let from = window(&bytes, skip).checked_add(u64::from(code) << self.shift)?;
         bytes[skip..].fill(0);
         bytes[skip..skip + 8].copy_from_slice(&from.to_be_bytes());
-        // Beyond the key's last byte there is nothing that could be rounded up.
+        // Every separator is zero behind the last byte of a key, so no code was rounded up there.
         let exact = bytes[K::LEN..].iter().all(|byte| *byte == 0);
         exact.then(|| K::read_from(&bytes))
     }
 
-    /// Returns the entries from number `from` on, as this block knows them. An entry whose separator is
-    /// rounded up to the block's end is for no key of the block any more.
+    /// Returns the entries from number `from` on, with their rounded separators. This omits an entry whose
+    /// separator is rounded up to the end of the block, because it covers no key of the block.
     fn entries_from(&self, from: usize) -> Vec<(K, RemotePtr)> {
         (from..self.codes.len())
             .filter_map(|i| Some((self.separator(i)?, self.leaves.get(i)?)))
@@ -225,8 +228,8 @@ impl<K: KeyBytes> Block<K> {
             .collect()
     }
 
-    /// Returns the number of the entry that was entered with this separator, which was rounded up; other keys
-    /// are rounded down.
+    /// Returns the number of the entry that was added with this separator. Unlike other keys, a separator is
+    /// rounded up.
     fn entered(&self, separator: &K) -> Option<usize> {
         let code = self.code(separator)?;
         self.codes.partition_point(|c| *c <= code).checked_sub(1)
@@ -249,14 +252,15 @@ impl<K: KeyBytes> Block<K> {
         let (mut kept, group) = (0, THINNED.min(self.codes.len()).max(2));
         for from in (0..self.codes.len()).step_by(group) {
             let until = (from + group).min(self.codes.len());
-            // The first entry of all is the beginning of the block; an incomplete group loses none.
+            // The very first entry is the beginning of the block and stays. An incomplete group loses no
+            // entry.
             let victim = (until - from == group).then(|| {
                 let least = (from.max(1)..until).min_by_key(|i| gap(&self.codes, *i));
                 least.unwrap_or(until)
             });
             for i in (from..until).filter(|i| victim != Some(*i)) {
-                // Earlier entries have moved down already; `gap` looks at later ones, or at the last moved
-                // one.
+                // Earlier entries have already been moved down. `gap` reads only later ones, or the last one
+                // that was moved.
                 self.codes[kept] = self.codes[i];
                 self.leaves.copy(i, kept);
                 kept += 1;
@@ -273,7 +277,7 @@ impl<K: KeyBytes> State<K> {
         self.heap + (self.blocks.capacity() * size_of::<Block<K>>()) as u64 + size_of::<Sketch<K>>() as u64
     }
 
-    /// Returns the block that begins at `key`, or the last one below it.
+    /// Returns the block that begins at `key`, or otherwise the last block that begins below it.
     #[inline]
     fn floor(&self, key: &K) -> Option<usize> {
         self.blocks
@@ -290,8 +294,8 @@ impl<K: KeyBytes> State<K> {
         self.heap = self.blocks.iter().map(Block::heap).sum();
     }
 
-    /// Removes what is known of `[low, high)`. If a block reaches beyond, returns its entries from `high` on,
-    /// and their end.
+    /// Removes the entries of `[low, high)`. If a block extends beyond `high`, returns its entries from
+    /// `high` on, and its end.
     fn cut(&mut self, low: &K, high: Option<K>) -> Option<Known<K>> {
         let across = high.and_then(|high| {
             let block = &self.blocks[self.covering(&high)?];
@@ -315,7 +319,8 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Enforces the budget. Returns `false` if it is too small for anything; then nothing is known any more.
+    /// Enforces the budget. Returns `false` if the budget is too small for any entry; the sketch is then
+    /// empty.
     fn fit(&mut self) -> bool {
         self.recount();
         while self.bytes() > self.budget && !self.blocks.is_empty() {
@@ -338,8 +343,8 @@ impl<K: KeyBytes> State<K> {
         self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
     }
 
-    /// Drops every second block, after thinning has left one entry in each: the last entry before it also
-    /// covers its keys.
+    /// Drops every second block, when thinning has left one entry in each. The entry before a dropped block
+    /// then also covers the keys of that block.
     fn halve(&mut self) {
         let old = core::mem::take(&mut self.blocks);
         let only = old.len() == 1;
@@ -359,8 +364,8 @@ impl<K: KeyBytes> State<K> {
         self.recount();
     }
 
-    /// Enters a share of neighbouring leaves whose range is unknown: in the block that ends where they begin,
-    /// or else in new blocks.
+    /// Adds a share of neighbouring leaves to a range without entries: in the block that ends where they
+    /// begin, or otherwise in new blocks.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;
@@ -368,8 +373,8 @@ impl<K: KeyBytes> State<K> {
         let mut at = self.floor(&low).filter(|i| self.blocks[*i].high == Some(low));
         for (n, &(separator, leaf)) in entries.iter().enumerate() {
             if let Some(i) = at {
-                // A leaf that is left out is to the right of its neighbour. The first one is kept, because
-                // somebody looked for it.
+                // An omitted leaf can be reached from its left neighbour. The first leaf is kept, because a
+                // client has just searched for it.
                 self.due += share;
                 match self.due.checked_sub(WHOLE) {
                     Some(due) => self.due = due,
@@ -383,7 +388,7 @@ impl<K: KeyBytes> State<K> {
                 block.high = Some(separator);
             }
             let Some(block) = Block::new(separator, &last, leaf) else {
-                // Its address cannot be stored, so nothing is known from here on.
+                // This leaf's address cannot be stored, so the entries end here.
                 return;
             };
             if self.blocks.len() == self.blocks.capacity() {
@@ -398,7 +403,8 @@ impl<K: KeyBytes> State<K> {
         self.join(i);
     }
 
-    /// Joins block `i` and the next one, if they adjoin and one block has codes and places for all.
+    /// Joins block `i` and the next one, if they are adjacent and one block has codes and room for all
+    /// entries.
     fn join(&mut self, i: usize) {
         let [block, next] = match self.blocks.get_mut(i..i + 2) {
             Some([block, next]) if block.high == Some(next.low) => [block, next],
@@ -419,7 +425,7 @@ impl<K: KeyBytes> State<K> {
         }
     }
 
-    /// Enters a leaf within block `i`.
+    /// Adds a leaf to block `i`.
     fn insert(&mut self, i: usize, separator: &K, leaf: RemotePtr) -> bool {
         let block = &mut self.blocks[i];
         if block.put(separator, leaf) {
@@ -428,7 +434,7 @@ impl<K: KeyBytes> State<K> {
         let Some(code) = block.code(separator).filter(|_| block.codes.len() == BLOCK) else {
             return false;
         };
-        // A full block ends here, and another one begins.
+        // The block is full, so it ends at the new leaf, and another block begins.
         let (from, high) = (block.codes.partition_point(|c| *c < code), block.high);
         let mut entries = vec![(*separator, leaf)];
         entries.extend(block.entries_from(from));
@@ -464,8 +470,8 @@ impl<K: KeyBytes> State<K> {
         // The new entries are thinned as much and as evenly as the existing ones.
         self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
-            // The leaf that begins there may be unknown: the last one before it is to the left of all the
-            // others.
+            // The leaf that begins there may not be stored. Then the last leaf before it is used, which is to
+            // the left of all the others.
             if rest.first().is_none_or(|(separator, _)| *separator > high) {
                 rest.insert(0, (high, last));
             }
@@ -474,8 +480,8 @@ impl<K: KeyBytes> State<K> {
         self.fit()
     }
 
-    /// Removes the entry for `key`, if it names `leaf`. Its range then becomes a hole, or belongs to the leaf
-    /// to the left.
+    /// Removes the entry for `key`, if it is `leaf`. The range of the entry then has no entry (`hole`), or
+    /// belongs to the leaf to the left.
     fn drop_entry(&mut self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
         let Some(i) = self.covering(key) else {
             return false;
@@ -496,7 +502,7 @@ impl<K: KeyBytes> State<K> {
         match block.separator(at).filter(|_| at > 0) {
             Some(from) => {
                 block.truncate(at);
-                // Rounded up, the separator may lie behind the block.
+                // The separator is rounded up, so it may lie behind the block.
                 block.high = Some(end.map_or(from, |end| end.min(from)));
             }
             None => drop(self.blocks.remove(i)),
@@ -523,7 +529,7 @@ impl<K: KeyBytes> Sketch<K> {
         }
     }
 
-    /// Returns the leaf of `key`, or one to its left; `None` if nothing is known.
+    /// Returns the leaf of `key` or a leaf to its left; `None` if the sketch has no entry for the key.
     #[inline]
     pub fn leaf(&self, key: &K) -> Option<RemotePtr> {
         self.state.with_read(|state| {
@@ -532,15 +538,15 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Enters neighbouring leaves by their ascending separators; the last one ends at `high`. Earlier entries
-    /// of this range are removed. Returns `false` if the budget is too small for anything.
+    /// Adds neighbouring leaves with their ascending separators; the last leaf ends at `high`. Earlier
+    /// entries of this range are removed. Returns `false` if the budget is too small for any entry.
     pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
         let entries: Vec<_> = entries.into_iter().collect();
         self.state.with_write(|state| state.admit(&entries, high))
     }
 
-    /// Enters one more leaf, if the leaf to its left is known. Returns `false` if it is not, or if there is
-    /// no place for the new leaf.
+    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if it has
+    /// none, or if the new leaf cannot be stored.
     pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| {
             let Some(i) = state.covering(separator) else {
@@ -551,38 +557,39 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Reports that the hint for `key` was wrong: nothing is known of the key any more, if its hint was still
-    /// `leaf`. Returns whether it was.
+    /// Reports that the hint `leaf` for `key` was wrong, and removes it if it is still the hint for this key.
+    /// Returns whether it was.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }
 
-    /// Reports that the leaf that began at `separator` is gone, and that the leaf to its left covers its
-    /// keys. Returns whether it was known.
+    /// Reports that the leaf that began at `separator` no longer exists, and that the leaf to its left covers
+    /// its keys. Returns whether the sketch had an entry for the leaf.
     pub fn merged(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state
             .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    /// Returns how many steps to the right of a hint the key's leaf may plausibly be, a few times the mean.
-    /// If it is further away, look it up again, because other clients have split leaves in between.
+    /// Returns the number of steps to the right after which the caller should look up the key again: a few
+    /// times the mean. If the key's leaf is further away, other clients have split leaves in between.
     pub fn reach(&self) -> u32 {
         let share = self.state.with_read(|state| state.share).max(1);
         8 + 4 * (WHOLE / share)
     }
 
-    /// Returns the number of leaves that are named.
+    /// Returns the number of leaves in the sketch.
     pub fn len(&self) -> usize {
         self.state
             .with_read(|state| state.blocks.iter().map(|block| block.codes.len()).sum())
     }
 
-    /// Returns whether no leaf is named.
+    /// Returns whether the sketch has no leaf.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the bytes of the whole sketch: this struct, and every allocation below it with its slack.
+    /// Returns the bytes of the whole sketch: this struct, and every allocation that it owns, including
+    /// unused capacity.
     pub fn bytes(&self) -> u64 {
         self.state.with_read(State::bytes)
     }

@@ -17,7 +17,7 @@ enum Slot<K> {
     Free { next: u32 },
 }
 
-/// Images by slot number. Freed slots are reused first, the one freed last before the others.
+/// Images by slot number. Freed slots are reused first, the last freed one before the others.
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
     chunks: Vec<Box<[Slot<K>; CHUNK]>>,

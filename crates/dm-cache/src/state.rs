@@ -17,8 +17,8 @@ use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, No
 /// addresses.
 pub(crate) const MAX_LEVEL: u8 = 48;
 
-/// INVARIANT: exactly one directory entry names each full slot, that of its image's level and low, and each
-/// entry names a full slot. Images of one level do not overlap.
+/// INVARIANT: each full slot has exactly one directory entry, the one for its image's level and low, and each
+/// entry points to a full slot. Images of one level do not overlap.
 #[derive(Debug)]
 pub(crate) struct State<K> {
     pub(crate) slab: Slab<K>,
@@ -30,9 +30,9 @@ pub(crate) struct State<K> {
     pub(crate) flaws: CacheFlaws,
 }
 
-/// The images in the way of a newcomer, and what is done with them.
+/// The images that overlap a new image: which one is trimmed, and which ones are removed.
 pub(crate) struct InTheWay<K> {
-    /// The image that starts below the newcomer and reaches into its range; it keeps its part below.
+    /// The image that starts below the new image and extends into its range. Its part below is kept.
     trimmed: Option<(u32, K)>,
     /// The others, which are removed.
     removed: Vec<(u32, K)>,
@@ -124,7 +124,7 @@ impl<K: CacheKey> State<K> {
 
     pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         if self.flaws().recycled_slot {
-            // T-S7: the present content of the slot is taken for what was found there.
+            // T-S7: the present content of the slot is used as if it were the content that was found there.
             let image = self.slab.get(origin.slot)?;
             return image.hit(image.position(key), origin.slot);
         }
@@ -132,8 +132,8 @@ impl<K: CacheKey> State<K> {
         (image.low() <= *key && image.reaches(key)).then(|| image.hit(image.position(key), slot))?
     }
 
-    /// Returns the image that `origin` names, if it is still cached: in its slot, or where it was admitted
-    /// again.
+    /// Returns the image that `origin` identifies, if it is still cached, in its slot or, after it was
+    /// admitted again, in another.
     pub(crate) fn named(&self, origin: &Origin<K>) -> Option<(u32, &Image<K>)> {
         if let Some(image) = self.slab.get(origin.slot).filter(|image| image.is(origin)) {
             return Some((origin.slot, image));
@@ -184,8 +184,8 @@ impl<K: CacheKey> State<K> {
         if let Some((slot, cut)) = way.trimmed {
             self.slab.trim(slot, cut);
         }
-        // Slots are freed first, so that one of them is reused; entries are removed last, so that the
-        // prediction of `heap_with` is exact.
+        // Slots are freed first, so that the new image reuses one of them. Directory entries are removed
+        // last, because `heap_with` assumes this order.
         for (slot, _) in &way.removed {
             self.slab.remove(*slot);
         }
@@ -198,7 +198,7 @@ impl<K: CacheKey> State<K> {
             self.levels[number].insert(low, slot);
         }
         for (gone, at) in way.removed {
-            // The entry at the newcomer's own low now names the newcomer.
+            // The entry at the new image's low now points to the new image.
             if slot.is_none() || at != low {
                 self.levels[number].remove(&at, gone);
             }
@@ -211,8 +211,8 @@ impl<K: CacheKey> State<K> {
         })
     }
 
-    /// Adds one child to the image of a node that is otherwise unchanged. Returns `false` if it is not, or if
-    /// there is no room.
+    /// Adds one child to the image of a node that is otherwise unchanged. Returns `false` if the node has
+    /// changed otherwise, or if there is no room.
     pub(crate) fn add(&mut self, addition: &Addition<K>) -> bool {
         let Some(directory) = self.directory(addition.level) else {
             return false;
@@ -227,7 +227,7 @@ impl<K: CacheKey> State<K> {
         if self.is_bounded() && self.exceeds_by(image.heap_of_one()) {
             return false;
         }
-        // The image counts as a newcomer, as `admit` would treat it.
+        // The image counts as new, as if it had been admitted again.
         image.touch(self.clock.entered());
         self.slab.add(slot, addition.separator, addition.child)
     }
@@ -246,9 +246,9 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, separator, child)
     }
 
-    /// Returns the images of the newcomer's level that overlap its range. The newest image of a range wins. A
-    /// node keeps its low when it splits, so what an older image says from the newcomer's low on has been
-    /// moved or merged away, and what it says below still holds.
+    /// Returns the images that overlap `newcomer` on its level. The newest image of a range wins. A node
+    /// keeps its low when it splits. So the entries of an older image from the new image's low on have been
+    /// moved or merged away, and its entries below may still be valid.
     pub(crate) fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
         let mut way = InTheWay {
             trimmed: None,
@@ -340,8 +340,8 @@ impl<K: CacheKey> Fingerprint for State<K> {
                 .iter()
                 .map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
         );
-        // The slack, the draws and the ages decide what is admitted and evicted next; without a budget
-        // nothing does.
+        // The unused room, the random generator and the ages decide which images are admitted and evicted
+        // next. Without a budget they have no effect.
         let room = self.is_bounded().then(|| {
             let ages = self
                 .slab

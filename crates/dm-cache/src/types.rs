@@ -10,7 +10,7 @@ pub trait CacheKey: Copy + Ord + Debug + Hash + Send + Sync + 'static {}
 
 impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
 
-/// An inner node as just read from remote memory, offered to [`crate::IndexCache::admit`].
+/// An inner node that was just read from remote memory, as passed to [`crate::IndexCache::admit`].
 ///
 /// It covers the keys in `[low, high)`. Bytes from the network are not trusted: an image whose entries contradict
 /// its bounds is refused as [`Admitted::Malformed`].
@@ -20,18 +20,19 @@ pub struct NodeImage<K, I> {
     pub at: RemotePtr,
     /// Its level: leaves have 0, so an inner node has 1 or more.
     pub level: u8,
-    /// The smallest key that it covers (its lower fence key).
+    /// The smallest key that the node covers (its lower fence key).
     pub low: K,
     /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
-    /// The incarnation that the node proved when it was read.
+    /// The incarnation that the node had when it was read.
     pub incarnation: u32,
     /// `(separator, child)` in strictly ascending order; the first separator is `low`, and all are below
-    /// `high`. The iterator is walked twice, so it should be cheap to clone (one over a leased buffer is).
+    /// `high`. The iterator is cloned and walked twice, so it should be cheap to clone, such as an iterator
+    /// over a leased buffer.
     pub entries: I,
 }
 
-/// One more child in an inner node that was just written, offered to [`crate::IndexCache::add`].
+/// One more child in an inner node that was just written, as passed to [`crate::IndexCache::add`].
 ///
 /// ```
 /// use dm_cache::{Addition, CachedNode, Hit, IndexCache, NodeImage};
@@ -60,7 +61,7 @@ pub struct Addition<K> {
     pub low: K,
     /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
-    /// The incarnation that the node proved when it was written.
+    /// The incarnation that the node had when it was written.
     pub incarnation: u32,
     /// The number of its children, including the new one.
     pub entries: usize,
@@ -78,8 +79,7 @@ pub enum Admitted {
     New,
     /// Cached in place of an older image of the same node.
     Replaced,
-    /// Not cached: it does not fit the budget, not even in place of images that it would replace or may
-    /// evict.
+    /// Not cached: it does not fit into the budget, even after all permitted evictions and replacements.
     Full,
     /// Not cached: level 0, no entries, or entries that contradict the bounds. Nothing changed.
     Malformed,
@@ -88,8 +88,8 @@ pub enum Admitted {
 /// A child pointer found in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit<K> {
-    /// The child's address. It is only a hint: the child itself must prove that it covers the key (Sherman
-    /// §4.2.3).
+    /// The child's address. It is only a hint: the child's own fence keys must show that it covers the key
+    /// (Sherman §4.2.3).
     pub child: RemotePtr,
     /// The child's level; 0 is a leaf.
     pub child_level: u8,
@@ -97,14 +97,15 @@ pub struct Hit<K> {
     pub low: K,
     /// The first key that it did not cover; `None` is plus infinity.
     pub high: Option<K>,
-    /// The image that named the child, for [`crate::IndexCache::invalidate`] if the child proves it wrong.
+    /// The image that contained the child's address, for [`crate::IndexCache::invalidate`] if the child
+    /// proves it wrong.
     pub origin: Origin<K>,
 }
 
-/// A name of one cached image, and of no other; each [`Hit`] names its source by it.
+/// The identity of one cached image. Each [`Hit`] has the identity of its source.
 ///
-/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut: it may be reused for
-/// another image, which the identity reveals.
+/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut. It may be reused for
+/// another image, which has another identity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin<K> {
     /// The cached node's address.

@@ -1,5 +1,5 @@
-//! Measures the savings and the cost of sharing, over loopback: verbs per operation if all coroutines use one key, or
-//! each its own, and nanoseconds of a client's CPU per operation if no other client shares.
+//! Measures the savings and the cost of sharing, over loopback: the verbs per operation if all coroutines use one key,
+//! or if each has its own key, and the CPU time of a client per operation if no other client shares.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_combine::{Combined, Combiner, Rdwc};

@@ -27,7 +27,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
             Checked::Alone => return self.apply(key, value, wish).await,
             Checked::Leads => {}
             Checked::Follows => {
-                // Between the check and this section the lock may pass to another key.
+                // Between the check and this section, the lock may have been taken for another key.
                 self.v.local(LocalStep::Section).await;
                 let client = self.v.client();
                 let store = poll_fn(|cx| {

@@ -23,7 +23,7 @@ pub struct Combiner<K> {
 }
 
 impl<K: KeyBytes> Combiner<K> {
-    /// Makes the locks that `rdwc` asks for.
+    /// Makes the locks that `rdwc` requires.
     pub fn new(rdwc: &Rdwc) -> Self {
         let lanes = |on: bool| on.then(|| Lanes::new(rdwc));
         Self {
@@ -50,8 +50,8 @@ impl<K: KeyBytes> Fingerprint for Combiner<K> {
 
 /// Wraps an index client and shares its operations with the other clients of the compute node.
 ///
-/// A get, update or upsert is carried out by `I`, or covered by the same operation of another client. Every other
-/// operation is `I`'s own. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
+/// A get, update or upsert is carried out by `I`, or is done by the same operation of another client. Every other
+/// operation goes directly to `I`. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
 /// [`Combiner`].
 pub struct Combined<'h, V, I: RangeIndex> {
     pub(crate) v: &'h V,
@@ -71,7 +71,7 @@ impl<V, I: RangeIndex + fmt::Debug> fmt::Debug for Combined<'_, V, I> {
 
 /// The part of a client in a shared operation.
 pub(crate) enum Place<'h, K: KeyBytes> {
-    /// The client carries out its operation itself, and tells its followers the answer if it leads.
+    /// The client carries out its operation itself. If it leads, it passes the result to its followers.
     Own(Option<Lead<'h, K>>),
     /// Another client has carried it out.
     Done(Told),
@@ -101,7 +101,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         &self.index
     }
 
-    /// Enters the key's local lock and waits for its part. The answer for a get goes into `value`.
+    /// Joins the queue of the key's local lock, and waits until it is decided which client carries out the
+    /// operation. The result of a get is written to `value`.
     async fn place(
         &self,
         lanes: &'h Lanes<I::Key>,
@@ -131,7 +132,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Ends a shared operation that this client has led, with the answer for its followers if there is one.
+    /// Ends a shared operation that this client has led, and passes the result, if there is one, to its
+    /// followers.
     pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
         //= docs/protocol/combine.md C11
         self.v.local(LocalStep::Section).await;
@@ -189,8 +191,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     /// Returns the local locks for a write that may be shared.
     #[inline]
     fn writes(&self, value: &[u8]) -> Option<&'h Lanes<I::Key>> {
-        // The index refuses a value of another length.
-        //= docs/protocol/combine.md C2
+        // A value of another length is not shared, because the index refuses it. = docs/protocol/combine.md
+        // C2
         let lanes = self.table?.writes.as_ref();
         lanes.filter(|_| value.len() == self.index.value_bytes())
     }
@@ -236,7 +238,8 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.value_bytes()
     }
 
-    // An operation that is not shared is the index's own future, without another layer of async around it.
+    // An operation that is not shared returns the index's own future, without another layer of `async` around
+    // it.
     #[inline]
     fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> impl Future<Output = Result<bool, IndexError>> {
         match self.table.and_then(|table| table.reads.as_ref()) {

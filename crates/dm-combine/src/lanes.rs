@@ -76,7 +76,8 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         &self.shards[at.shard]
     }
 
-    /// Returns a future that enters at the key's lock. If it is answered as a get, the value is written to `value`.
+    /// Returns a future that joins the operations at the key's lock. If another client's get answers this one, the
+    /// value is written to `value`.
     pub(crate) fn join<'a>(
         &'a self,
         key: &'a K,
@@ -124,11 +125,11 @@ impl<K: Hash> Fingerprint for Lanes<K> {
     }
 }
 
-/// The outcome of entering at a lock.
+/// The outcome of joining the operations at a lock.
 pub(crate) enum Came {
     /// The client leads.
     Leads,
-    /// The lock is held for another key: the client goes alone.
+    /// The lock is held for another key, so the client runs its operation alone.
     Alone,
     /// The client must lead, beginning with [`Join::begin`].
     Elected,
@@ -136,7 +137,8 @@ pub(crate) enum Came {
     Told(Told),
 }
 
-/// An operation's place at a lock. Dropping it gives the place up: see [`Shard::cancel`].
+/// An operation's place in the queue of a lock. Dropping it removes the operation from the queue: see
+/// [`Shard::cancel`].
 pub(crate) struct Join<'a, K: Copy + Eq + Hash> {
     lanes: &'a Lanes<K>,
     key: &'a K,
@@ -163,7 +165,7 @@ impl<K: Copy + Eq + Hash> fmt::Debug for Join<'_, K> {
     }
 }
 
-// The future may move, because nothing points into it: the lock refers to it by a number.
+// The future may move, because the lock refers to it by a number and not by its address.
 impl<K: Copy + Eq + Hash> Unpin for Join<'_, K> {}
 
 impl<K: Copy + Eq + Hash> Future for Join<'_, K> {
@@ -208,7 +210,7 @@ impl<'a, K: Copy + Eq + Hash> Join<'a, K> {
                 drop(stale);
                 Poll::Pending
             }
-            // It stays a waiter. If it is dropped now, another waiter is elected.
+            // The operation stays a waiter. If it is dropped now, another waiter is elected.
             Polled::Elected => Poll::Ready(Came::Elected),
             Polled::Told(told) => {
                 self.stage = Stage::Over;
@@ -245,8 +247,8 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
     }
 }
 
-/// The right and the duty to run the operation for all followers. If it is dropped without an answer, the followers
-/// go on by themselves.
+/// The right and the duty to run the operation for all followers. If it is dropped without a result, the followers run
+/// their own operations.
 #[derive(Debug)]
 #[must_use = "dropping it says that the operation came to nothing"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
@@ -255,8 +257,8 @@ pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
 }
 
 impl<K: Copy + Eq + Hash> Lead<'_, K> {
-    /// Ends the epoch, and gives the answer, if there is one, to all followers that it answers. `wakers` is an empty
-    /// vector before and after: only its memory is used, and only if other operations came meanwhile.
+    /// Ends the epoch. If there is a result, passes it to all followers for which it is valid. `wakers` is an empty
+    /// vector before and after: only its memory is used, and only if other operations have joined meanwhile.
     #[inline]
     pub(crate) fn tell(self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
         // `finish` does everything that the destructor would do.
@@ -273,8 +275,8 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
                 wake
             })
         });
-        // Outside of the section, because a waker may run code that enters it.
-        //= docs/protocol/combine.md C11
+        // This is outside the section, because a waker may run code that enters the section. =
+        // docs/protocol/combine.md C11
         if let Some(mut wake) = wake {
             wake.drain(..).for_each(Waker::wake);
             wakers.set(wake);

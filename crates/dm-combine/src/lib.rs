@@ -13,20 +13,20 @@
 //!                          epoch 1           │ sealed        epoch 2         │ sealed
 //! ```
 //!
-//! No operation joins one that is under way: client 4 must not get a value that a READ saw before client 4 came. A
-//! leader writes its own value, never one that another client left for it. The published design does the opposite in
-//! both cases, and therefore loses writes (T-R1), writes a value under another key (T-R2), and returns outdated
-//! values (T-R3).
+//! No operation joins one that has already begun on the index: client 4 must not get a value from a READ that was
+//! posted before client 4 began its operation. A leader writes its own value, never a value that another client has
+//! left for it. The published design does the opposite in both cases, and therefore loses writes (T-R1), writes a value
+//! under another key (T-R2), and returns outdated values (T-R3).
 //!
 //! # Invariants
-//! * **I1** A lock is held for one key at a time. An operation on another key of the same hash behaves as if there
-//!   were no lock.
-//! * **I2** A leader closes its epoch before its operation begins. Its followers all came before that and have not
-//!   returned, so its operation takes effect within each of theirs.
-//! * **I3** The leader's value is written, once. If a leader is dropped or fails, it leaves no other client's
-//!   operation half done.
-//! * **I4** Each follower is told an answer or goes on, whatever happens to its leader. A follower that is dropped
-//!   leaves nothing behind.
+//! * **I1** A lock is held for one key at a time. An operation on another key with the same hash runs as if there were
+//!   no lock.
+//! * **I2** A leader closes its epoch before its operation begins. All its followers began before that and have not
+//!   returned yet, so its operation takes effect during each of theirs.
+//! * **I3** The leader's value is written, once. If a leader is dropped or fails, no other client's operation
+//!   is left half done.
+//! * **I4** Each follower gets a result or runs its own operation, whatever happens to its leader. A follower that is
+//!   dropped has no further effect.
 //! * **I5** In the steady state nothing is allocated.
 //!
 //! `docs/protocol/combine.md` has the rules behind these invariants, and the moments at which operations take effect.
@@ -51,10 +51,10 @@
 //! ```
 //!
 //! # Limits
-//! An operation that is neither polled nor dropped blocks all operations that gather behind it, as a lock would. Two
-//! concurrent operations share nothing, because the second came too late to join the first; sharing needs three.
-//! Writes gather while another write of their key is under way. They cannot join it while it waits for a remote lock,
-//! because that would need the index's help.
+//! An operation that is neither polled nor dropped blocks all operations that wait behind it, as a held lock would. Two
+//! concurrent operations share nothing, because the second one begins too late to join the first; sharing needs three.
+//! Writes gather while another write of their key is in progress. They cannot join that write while it waits for a
+//! remote lock, because this would need support from the index.
 #![forbid(unsafe_code)]
 
 mod as_published;

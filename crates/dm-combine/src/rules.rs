@@ -1,4 +1,5 @@
-//! Outcome rules: when the answer to one operation also answers others that wait for the same key.
+//! Rules that decide when the result of one operation is also a valid result for others that wait for the
+//! same key.
 
 use dm_index::Applied;
 
@@ -20,12 +21,12 @@ pub(crate) enum Told {
 }
 
 impl Wish {
-    /// Returns the answer of a follower with this wish if its leader's operation ended with `told`, or `None` if that
-    /// decides nothing and the follower goes on.
+    /// Returns the result of a follower with this wish if its leader's operation ended with `told`. Returns `None` if
+    /// no result follows, so that the follower must run its own operation.
     ///
-    /// A follower's get takes effect together with the leader's; a follower's write takes effect immediately before
-    /// it, when the key is present (`Replaced`) or absent (`Absent`, `Inserted`). An upsert that finds the key absent
-    /// would be the one that inserts, and no answer to the leader fits that case.
+    /// A follower's get takes effect together with the leader's get. A follower's write takes effect immediately before
+    /// the leader's, when the key is present (`Replaced`) or absent (`Absent`, `Inserted`). If the key is absent, a
+    /// follower's upsert would insert it, and then the leader's result would be wrong; so this case has no result.
     #[inline]
     pub(crate) fn absorbed_by(self, told: Told) -> Option<Told> {
         //= docs/protocol/combine.md C6
@@ -44,7 +45,7 @@ impl Wish {
 mod tests {
     use super::*;
 
-    /// Returns the key's value after a write that takes effect in `state`, and the write's answer.
+    /// Returns the key's value after a write that takes effect in `state`, and the write's result.
     fn write(state: Option<u8>, wish: Wish, value: u8) -> (Option<u8>, Applied) {
         match (state, wish) {
             (Some(_), _) => (Some(value), Applied::Replaced),
@@ -53,8 +54,8 @@ mod tests {
         }
     }
 
-    /// Whenever a follower is absorbed, its write immediately before the leader's gives the same two answers and the
-    /// same final value.
+    /// Checks that if a follower's write is covered by the leader's, the same two results and the same final value
+    /// follow from executing it immediately before the leader's write.
     #[test]
     fn an_absorbed_write_is_one_that_came_right_before() {
         let writes = [Wish::Update, Wish::Upsert];

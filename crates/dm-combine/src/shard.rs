@@ -27,7 +27,7 @@ pub(crate) mod published;
 struct Lane<K> {
     /// INVARIANT: it is `None` if and only if both lists are empty and no client leads.
     held: Option<Held<K>>,
-    /// The leader's followers: they came before the leader began, and share its answer.
+    /// The leader's followers: they joined before the leader began, and share its result.
     sealed: List,
     /// The operations of the next epoch.
     gathering: List,
@@ -41,7 +41,7 @@ struct Held<K> {
     elected: u32,
 }
 
-/// An operation that enters.
+/// An operation that joins the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entering<'a> {
     pub(crate) client: ClientId,
@@ -59,7 +59,7 @@ pub(crate) enum Entered {
 }
 
 pub(crate) enum Polled {
-    /// The operation still waits. The caller must drop the replaced waker outside of the section.
+    /// The operation still waits. The caller must drop the replaced waker outside the section.
     Still(Option<Waker>),
     /// The waiter must lead: the caller calls [`Shard::seal`] next.
     Elected,
@@ -115,7 +115,7 @@ impl<K: Copy + Eq> Shard<K> {
         Entered::Waits(number)
     }
 
-    /// Returns the state of a waiter. If it was answered as a get, its value is appended to `value`.
+    /// Returns the state of a waiter. If it has the result of a get, the value is appended to `value`.
     pub(crate) fn poll(&mut self, number: u32, waker: &Waker, value: &mut Vec<u8>) -> Polled {
         let w = self.waiters.get(number);
         match &mut w.state {
@@ -135,7 +135,7 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Lets the elected waiter lead. From here on no operation joins its epoch.
+    /// Makes the elected waiter the leader. From here on, no operation joins its epoch.
     pub(crate) fn seal(&mut self, lane: usize, number: u32) {
         let l = &mut self.lanes[lane];
         let held = l.held.as_mut().expect("a lock with an elected leader is held");
@@ -152,7 +152,7 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Frees the lock if no other operation came while the leader ran. Otherwise returns `false`, and the caller must
+    /// Frees the lock if no other operation joined while the leader ran. Otherwise returns `false`, and the caller must
     /// call [`Shard::finish_for_others`].
     #[inline]
     pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
@@ -164,7 +164,7 @@ impl<K: Copy + Eq> Shard<K> {
         alone
     }
 
-    /// Ends the epoch with the leader's answer, which is `None` if it decides nothing for others. The wakers to call
+    /// Ends the epoch with the leader's result, which is `None` if there is none for other clients. The wakers to call
     /// are added to `wake`.
     pub(crate) fn finish_for_others(
         &mut self,
@@ -212,8 +212,8 @@ impl<K: Copy + Eq> Shard<K> {
         waker(core::mem::replace(&mut w.state, State::Elected))
     }
 
-    /// Removes a waiter. Returns the waker of the client that is elected in its place, and its former state, which
-    /// the caller must drop outside of the section.
+    /// Removes a waiter. Returns the waker of the client that is elected in its place, and its former state, which the
+    /// caller must drop outside the section.
     pub(crate) fn cancel(&mut self, lane: usize, number: u32) -> (Option<Waker>, State) {
         //= docs/protocol/combine.md C10
         let l = &mut self.lanes[lane];
@@ -247,8 +247,8 @@ fn waker(state: State) -> Option<Waker> {
 }
 
 impl<K: Hash> Fingerprint for Shard<K> {
-    /// Returns 0 if no client leads or waits, and none has an answer that it has not noticed. Slab numbers and
-    /// capacities are left out.
+    /// Returns 0 if no client leads or waits, and none has a result that it has not taken yet. The
+    /// fingerprint omits slab numbers and capacities.
     fn fingerprint(&self) -> u64 {
         let name = |w: &Waiter| (w.client, w.wish, w.again);
         let held = self.lanes.iter().enumerate().filter_map(|(i, l)| {

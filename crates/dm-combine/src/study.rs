@@ -6,17 +6,18 @@ use crate::lanes::Lanes;
 /// `docs/models.md`, then our own broken twins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdwcFlaws {
-    /// T-R1: a write joins a write whose value was sampled already.
+    /// T-R1: a write joins another write after that one has read its value.
     pub joins_after_sample: bool,
-    /// T-R2: combined values go through one buffer per lock, even if the lock is held for another key by then.
+    /// T-R2: combined values are passed in one buffer per lock, even if the lock is held for another key by
+    /// then.
     pub buffer_of_lock: bool,
     /// T-R3: a get joins a READ that was posted before the get began.
     pub joins_earlier_read: bool,
     /// Broken twin: a leader that is dropped leaves its lock held and wakes no client.
     pub leaves_silently: bool,
-    /// Broken twin: a leader that is dropped tells its followers that their writes are done.
+    /// Broken twin: the followers of a dropped leader return as if their writes were done.
     pub tells_unknown: bool,
-    /// Broken twin: every operation that finds a lock held follows, whatever its key.
+    /// Broken twin: every operation that finds a lock held becomes a follower, whatever its key.
     pub any_key: bool,
     /// Broken twin: a follower's upsert counts as done if its leader found the key absent.
     pub absorbs_upserts: bool,

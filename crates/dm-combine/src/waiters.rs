@@ -13,7 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Waiter {
     pub(crate) client: ClientId,
     pub(crate) wish: Wish,
-    /// Whether an epoch that it belonged to ended without an answer for it.
+    /// Whether an earlier epoch of this operation ended without a result for it.
     pub(crate) again: bool,
     /// Whether it is in the list of a closed epoch. If not, it gathers.
     pub(crate) sealed: bool,
@@ -54,7 +54,8 @@ impl List {
     }
 }
 
-/// INVARIANT: a waiter is in exactly one place: in the free list, in one list of its lock, or told.
+/// INVARIANT: a waiter is in exactly one place: in the free list, in one list of its lock, or in the state
+/// [`State::Told`].
 #[derive(Debug)]
 pub(crate) struct Waiters {
     slab: Vec<Waiter>,
@@ -123,7 +124,7 @@ impl Waiters {
         }
     }
 
-    /// Puts all of `front`, in their order, in front of `list`.
+    /// Inserts all of `front`, in their order, at the beginning of `list`.
     pub(crate) fn prepend(&mut self, front: List, list: &mut List) {
         if front.is_empty() {
             return;
@@ -158,7 +159,7 @@ impl Waiters {
         numbers.map(|n| &self.slab[n as usize])
     }
 
-    /// Returns all waiters that have an answer which their clients have not noticed.
+    /// Returns all waiters that have a result which their clients have not taken yet.
     pub(crate) fn told(&self) -> impl Iterator<Item = (&Waiter, Told)> {
         self.slab.iter().filter_map(|w| match w.state {
             State::Told(told) => Some((w, told)),

@@ -17,8 +17,8 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Client {
     stream: TcpStream,
     patience: Duration,
-    /// After an error the client sends nothing more, because a late answer would be taken for that of the
-    /// next request.
+    /// Whether a request has failed. After an error the client sends no more requests, because a late reply
+    /// would be mistaken for the reply to the next request.
     broken: bool,
 }
 
@@ -39,7 +39,7 @@ pub enum ClientError {
     Io(io::Error),
     /// The node sent bytes that are not a message of this protocol.
     Wire(WireError),
-    /// The node answered something other than what was asked.
+    /// The node sent a message that does not belong to the request.
     OutOfTurn,
     /// The node refused the connection.
     Refused(Refusal),
@@ -47,7 +47,7 @@ pub enum ClientError {
     SecretNeeded,
     /// The node does not know the secret, so it belongs to another cluster.
     Impostor,
-    /// An earlier request failed, and its answer may still arrive.
+    /// An earlier request failed, and its reply may still arrive.
     Broken,
 }
 
@@ -153,7 +153,7 @@ impl Client {
                 };
                 Ok((client, Welcomed { boot, port }))
             }
-            // A node without a secret accepts only the proof of a client without one.
+            // A node without a secret accepts only the proof of a client that has no secret either.
             Message::Refuse(Refusal::Secret) if !wanted => Err(ClientError::Impostor),
             Message::Refuse(refusal) => Err(ClientError::Refused(refusal)),
             _ => Err(ClientError::OutOfTurn),
@@ -172,7 +172,7 @@ impl Client {
         let answer = self.ask(&Message::Call { caller, request });
         if answer.is_err() {
             self.broken = true;
-            // The node learns of it at once, and frees what belonged to this connection.
+            // The node notices this at once, and frees the state of this connection.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
         answer
@@ -186,11 +186,11 @@ impl Client {
         }
     }
 
-    /// Waits at `place` until `of` connections to this node have arrived there, for at most `most`. Returns
-    /// whether all arrived.
+    /// Waits, for at most `most`, until `of` connections to this node have called this with the same `place`.
+    /// Returns whether all arrived.
     ///
     /// # Errors
-    /// The same as [`Client::call`].
+    /// Returns the same errors as [`Client::call`].
     pub fn meet(&mut self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let deadline = Instant::now() + most;
         loop {

@@ -1,4 +1,5 @@
-//! A node's side of one connection, without the network: a body comes in, a message goes out.
+//! A node's side of one connection, without the network: it is given the bodies of messages, and returns
+//! messages.
 
 use core::fmt;
 use std::io;
@@ -39,7 +40,7 @@ pub trait Fabric: Ports + Send + Sync + 'static {
 /// # }
 /// use dm_control::{Builder, Desk, Dialogue, End, Message, Nonce, Refusal, VERSION};
 ///
-/// // What a server does for two connections, with bytes from anywhere.
+/// // A server does this for two connections.
 /// let desk: std::sync::Arc<Desk<Nothing>> = Builder::new(1 << 20).desk(Nothing)?;
 /// let nonce: Nonce = [7; 32];
 /// let (answer, end) = Dialogue::new(&desk).hear(&Message::Hello { version: VERSION, nonce }.encode());
@@ -89,7 +90,7 @@ pub enum End {
     Wire(WireError),
     /// The message is not allowed at this point.
     OutOfTurn,
-    /// The peer was refused, and was told so.
+    /// The peer was refused, and the refusal was sent to it.
     Refused(Refusal),
     /// The system has no random bytes.
     Random(io::Error),
@@ -107,7 +108,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The state of one connection. Its clients and its queue pair end with it.
+/// The state of one connection. Dropping it ends its clients and its queue pair.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     state: State,
@@ -166,7 +167,7 @@ impl<F: Fabric> Dialogue<F> {
                 let (desk, nonces) = (Arc::clone(&self.desk), *nonces);
                 let none = Secret::default();
                 let secret = desk.secret.as_ref().unwrap_or(&none);
-                // Nothing is opened, given or disclosed before this check.
+                // Before this check, the node opens, allocates and discloses nothing.
                 if !secret.verify(Side::Client, &nonces, &[port.bytes()], &tag) {
                     return Err(End::Refused(Refusal::Secret));
                 }

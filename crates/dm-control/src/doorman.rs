@@ -1,5 +1,5 @@
-//! Admission of connections: a limit for all, one per address, and lower ones for peers that have not
-//! greeted.
+//! Admission of connections. There is a limit for all connections, a limit per address, and lower limits for
+//! peers that have not greeted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ impl Doorman {
         })
     }
 
-    /// Returns `None` if there are too many strangers.
+    /// Admits a connection, or returns `None` if too many connections have not greeted yet.
     pub(crate) fn admit(self: &Arc<Self>, host: IpAddr) -> Option<Pass> {
         let limits = &self.limits;
         let admitted = self.hosts.with(|hosts| {
@@ -56,7 +56,7 @@ impl Doorman {
 }
 
 impl Pass {
-    /// Records that the peer has greeted. Returns false if there are too many.
+    /// Records that the peer has greeted. Returns false if too many peers have greeted.
     pub(crate) fn greet(&mut self) -> bool {
         let limits = &self.doorman.limits;
         let room = self.doorman.hosts.with(|hosts| {

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a request that are read.
 const REQUEST_MAX: usize = 4096;
 
-/// Answers every request with `text`, until `stopping` returns true.
+/// Replies to every request with `text`, until `stopping` returns true.
 pub(crate) fn serve(listener: &TcpListener, text: impl Fn() -> String, stopping: impl Fn() -> bool) {
     for stream in listener.incoming() {
         if stopping() {

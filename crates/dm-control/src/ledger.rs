@@ -1,12 +1,13 @@
-//! The state of a node: memory handed out, clients with their ids, groups and leases, and which clients are
-//! fenced.
+//! The state of a node: the memory handed out, the clients with their ids, groups and leases, and the fenced
+//! clients.
 //!
 //! # Invariants
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
 //! * **L2** An id belongs to at most one connection. It is free when its connection ends, and is given out
 //!   again only after all others were; its epoch has grown then.
 //! * **L3** A fence outlives the connection: a fenced client cannot attach again.
-//! * **L4** A connection's port is shut before anybody is told that a client of it has no effect any more.
+//! * **L4** A connection's port is shut before any peer learns that the connection's clients have no effect
+//!   any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,21 +18,21 @@ use dm_sync::Arc;
 use crate::meetings::Meetings;
 use crate::wire::{Answer, Request};
 
-/// Client ids run from 1 to one less than this: stamped values name their writer in 12 bits (`dm-history`).
-/// Lock words would have room for 15.
+/// Client ids are from 1 to one less than this, because stamped values store their writer in 12 bits
+/// (`dm-history`). A lock word has 15 bits for an id.
 pub const CLIENTS_END: u16 = 1 << 12;
 
 /// The number of a connection.
 pub(crate) type Connection = u64;
 
-/// The queue pairs of the connections, as far as the control plane uses them.
+/// The operations on the queue pairs of connections that the control plane needs.
 pub trait Ports {
     /// One queue pair.
     type Port: Send;
     /// Shuts `port`: after the return, nothing that arrives there has an effect.
     ///
     /// # Errors
-    /// Fails if the device refused; the port may then still serve.
+    /// Fails if the device refused. The port may then still be in use.
     fn shut(&self, port: &Self::Port) -> io::Result<()>;
 }
 
@@ -108,9 +109,9 @@ impl<P: Ports> Ledger<P> {
         connection
     }
 
-    /// Ends a connection with its queue pair; its clients are gone.
+    /// Ends a connection with its queue pair and its clients.
     pub(crate) fn disconnect(&mut self, connection: Connection) {
-        // This comes before anybody can be told that these clients have left (L4).
+        // This comes before any peer can learn that these clients have left (L4).
         drop(self.connections.remove(&connection));
         for client in self.clients.values_mut() {
             if client.connection == Some(connection) {
@@ -121,7 +122,7 @@ impl<P: Ports> Ledger<P> {
         self.meetings.leave(connection);
     }
 
-    /// Returns the node's answer to `caller`, whose request came by `connection`.
+    /// Returns the node's reply to a request of `caller` on `connection`.
     pub(crate) fn answer(&mut self, connection: Connection, caller: u16, request: Request) -> Answer {
         if caller != 0 {
             match self.clients.get(&caller) {
@@ -180,7 +181,7 @@ impl<P: Ports> Ledger<P> {
         held.count() < self.facts.clients_per_connection
     }
 
-    /// Returns the free id that has rested longest.
+    /// Claims the id that has been free for the longest time.
     fn claim(&mut self, connection: Connection) -> Answer {
         if !self.has_room(connection) {
             return Answer::NoIdLeft;
@@ -199,8 +200,8 @@ impl<P: Ports> Ledger<P> {
         Answer::NoIdLeft
     }
 
-    /// Attaches an id that another node gave, or that this node gave to the same client before its connection
-    /// was cut.
+    /// Attaches an id that another node has given out, or that this node has given to the same client before
+    /// its connection was lost.
     fn attach(&mut self, connection: Connection, id: u16, epoch: u32, giver: u64) -> Answer {
         if !(1..CLIENTS_END).contains(&id) {
             return Answer::NoSuchClient;
@@ -213,8 +214,8 @@ impl<P: Ports> Ledger<P> {
                 if known.fenced {
                     return Answer::Fenced;
                 }
-                // The client is back before this node noticed that the old connection was cut. None of its
-                // old requests may land any more.
+                // The client has reconnected before this node noticed that the old connection was lost. None
+                // of its old requests may land any more.
                 let left = known.connection.filter(|other| *other != connection);
                 let port = left.and_then(|left| self.connections.get(&left));
                 if port.is_some_and(|port| self.ports.shut(port).is_err()) {
@@ -223,8 +224,8 @@ impl<P: Ports> Ledger<P> {
                 known.connection = Some(connection);
                 Answer::Done
             }
-            // Another client has the id by now, or the giver has forgotten to whom it gave the id while it is
-            // in use here.
+            // Another client has the id by now, or the node that gave it out was restarted while the id is in
+            // use here.
             Some(known) if known.connection.is_some() => Answer::NotYours,
             Some(known) if known.giver == giver && known.epoch > epoch => Answer::NotYours,
             // This node gives its own ids by `claim`.
@@ -276,7 +277,7 @@ impl<P: Ports> Ledger<P> {
         for connection in &shut {
             let port = self.connections.get(connection);
             if port.is_some_and(|port| self.ports.shut(port).is_err()) {
-                // The port still serves, so the fence must not be reported as done.
+                // The port is still in use, so the fence must not be reported as done.
                 return Answer::Failed;
             }
         }

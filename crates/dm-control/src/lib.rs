@@ -1,8 +1,8 @@
-//! The control plane of a memory node, which runs on its one weak core, over TCP and without RDMA.
+//! The control plane of a memory node. It runs on the node's single weak core, over TCP and without RDMA.
 //!
 //! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences clients. It
-//! needs a device as a [`Fabric`]: open a queue pair for a client whose own is described by some bytes, and
-//! shut it. A [`Client`] is the other side.
+//! needs a device that implements [`Fabric`]: the device opens a queue pair for a client, whose own queue
+//! pair is described by some bytes, and shuts it. A [`Client`] is the other side.
 //!
 //! ```text
 //!  client                                    node
@@ -20,23 +20,24 @@
 //! ```
 //!
 //! # Invariants
-//! * **C1** A message has at most 260 bytes with its length; decoding is total ([`Message::decode`]).
-//! * **C2** Beyond loopback there is a secret. It is never sent; proofs are compared in constant time, and
-//!   both sides prove that they know it.
+//! * **C1** A message has at most 260 bytes including its length. Decoding accepts any bytes without a panic
+//!   ([`Message::decode`]).
+//! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time,
+//!   and both sides prove that they know the secret.
 //! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
 //!   byte. The connections of an address and the clients of a connection are limited. So a peer that stalls,
-//!   sends garbage or disconnects in the middle does not harm the others.
-//! * **C4** A caller speaks only for its own clients.
-//! * **C5** When a fence is answered, the queue pairs of the fenced clients are shut, and these clients stay
-//!   fenced when they reconnect.
-//! * **C6** After an error a client's connection sends nothing more, because a late answer would be taken for
-//!   another.
+//!   sends garbage or disconnects midway does not harm the others.
+//! * **C4** A connection can only send requests on behalf of its own clients.
+//! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
+//!   clients stay fenced when they reconnect.
+//! * **C6** After an error a client's connection sends no more requests, because a late reply would be taken
+//!   for another one.
 //!
 //! # Example
 //! ```
 //! use dm_control::{Answer, Builder, Client, Fabric, Port, Ports, Request};
 //!
-//! /// A device that lends nothing.
+//! /// A device without memory.
 //! struct Nothing;
 //! impl Ports for Nothing {
 //!     type Port = ();
@@ -61,7 +62,8 @@
 //! # Limits
 //! * Peers are authenticated when they greet. Later messages are neither encrypted nor signed, and RDMA
 //!   itself is neither. The network between the machines of a cluster must be trusted not to change packets.
-//! * There is one thread per connection: enough for hundreds of client threads, not for tens of thousands.
+//! * There is one thread per connection. This is enough for hundreds of client threads, but not for tens of
+//!   thousands.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -88,13 +90,13 @@ pub use wire::{Answer, BODY_MAX, Message, Nonce, PORT_MAX, Port, Refusal, Reques
 /// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.
 pub const CHUNK_UNIT: u64 = 4096;
 
-/// Sleeps, where nobody could wake the thread.
+/// Sleeps in a place where no other thread needs to wake this one.
 #[expect(
     clippy::disallowed_methods,
     reason = "the machine's time is this crate's matter"
 )]
 pub(crate) fn pause(time: core::time::Duration) {
-    // std's sleep: no model of loom waits by the clock.
+    // This is std's sleep, because no model for loom uses it.
     std::thread::sleep(time);
 }
 

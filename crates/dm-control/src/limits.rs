@@ -5,23 +5,23 @@ use core::time::Duration;
 /// Default length of a membership lease.
 pub const DEFAULT_LEASE: Duration = Duration::from_millis(100);
 
-/// Limits on connections, so that no peer can take what others need.
+/// Limits on connections, so that no peer can use up the resources that others need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Connections that have greeted, in all.
+    /// Maximum number of connections that have greeted.
     pub connections: usize,
-    /// Connections that have greeted, per address.
+    /// Maximum number of connections per address that have greeted.
     pub connections_per_host: usize,
-    /// Connections that have not greeted yet, in all.
+    /// Maximum number of connections that have not greeted yet.
     pub strangers: usize,
-    /// Connections that have not greeted yet, per address.
+    /// Maximum number of connections per address that have not greeted yet.
     pub strangers_per_host: usize,
-    /// Clients of one connection.
+    /// Maximum number of clients of one connection.
     pub clients_per_connection: usize,
     /// Time for a whole greeting.
     pub greeting: Duration,
-    /// Time for a message from its first byte to its last, and for the peer to take an answer.
+    /// Time for a message from its first byte to its last, and for the peer to accept a reply.
     pub message: Duration,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::ledger::Connection;
 
-/// Meetings that are kept at a time; the oldest is dropped first.
+/// Maximum number of meetings at a time. If there are more, the oldest is dropped.
 const MEETINGS_MAX: usize = 64;
 
 /// Meetings that have begun and not ended.
@@ -18,7 +18,7 @@ struct Meeting {
     place: u64,
     of: u16,
     here: BTreeSet<Connection>,
-    /// The connections that know that all have arrived.
+    /// The connections that have been notified that all have arrived.
     told: BTreeSet<Connection>,
 }
 
@@ -29,11 +29,11 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// Records that `who` is at `place`, and returns how many are. When all have arrived, each of them is
-    /// told, and then the place is free again.
+    /// Records that `who` has arrived at `place`, and returns how many connections have arrived. When all
+    /// have arrived and each has been notified, the place is free again.
     pub(crate) fn meet(&mut self, place: u64, of: u16, who: Connection) -> u16 {
-        // If somebody new arrives at a full meeting, a member has left it without being told. The newcomer
-        // begins the next meeting.
+        // If another connection arrives at a full meeting, a member has left it without being notified. The
+        // new connection begins the next meeting.
         self.open
             .retain(|m| m.place != place || m.of == of && (!m.is_full() || m.here.contains(&who)));
         let at = match self.open.iter().position(|m| m.place == place) {
@@ -101,7 +101,7 @@ mod tests {
         m.leave(1);
         assert_eq!(m.meet(9, 2, 2), 1);
         assert_eq!(m.meet(9, 2, 3), 2);
-        // Connection 2 died before it was told.
+        // Connection 2 ended before it was notified.
         assert_eq!(m.meet(9, 2, 4), 1);
         for place in 100..1000 {
             m.meet(place, 2, 4);

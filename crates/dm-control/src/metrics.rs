@@ -8,11 +8,11 @@ use dm_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::ledger::Census;
 use crate::wire::{Answer, Request};
 
-/// Counters; no two of them are updated together.
+/// Counters, which are updated independently of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
-    /// Connections turned away because there were too many.
+    /// Connections that were refused because there were too many.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
     /// Connections that ended by garbage, a stall, or a message out of turn.
@@ -25,7 +25,7 @@ pub(crate) struct Metrics {
 
 /// Counts one more.
 pub(crate) fn count(counter: &AtomicU64) {
-    // Relaxed: no conclusion is drawn from one counter about another.
+    // Relaxed: the value of one counter implies nothing about another.
     counter.fetch_add(1, Relaxed);
 }
 
@@ -42,7 +42,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the text of all counters, together with the present state.
+    /// Returns the text of all counters, together with the current state.
     pub(crate) fn text(&self, census: &Census, bytes: u64, born: Instant) -> String {
         // Relaxed: as above.
         let load = |counter: &AtomicU64| counter.load(Relaxed);

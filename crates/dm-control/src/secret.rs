@@ -1,4 +1,4 @@
-//! The shared secret, and how each side proves that it knows the secret without sending it.
+//! The shared secret, and the proofs by which each side shows that it knows the secret without sending it.
 //!
 //! A proof is an HMAC-SHA-256 over a label of the side, both nonces, and the data that the side sends with
 //! it. A side without a secret proves with an empty key, which another side without a secret accepts.
@@ -80,8 +80,8 @@ impl Secret {
         mac
     }
 
-    /// Returns `side`'s proof over the data `said`, in the dialogue of these two nonces (the client's, the
-    /// node's).
+    /// Returns `side`'s proof over the data `said`, in the dialogue with these two nonces (the client's and
+    /// the node's).
     pub fn prove(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Tag {
         self.mac(side, dialogue, said).finalize().into_bytes().into()
     }
@@ -98,12 +98,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The side that proves: a proof of one side is not valid for the other.
+/// The side that makes a proof. A proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
-    /// It proves its port.
+    /// The client's proof covers its port.
     Client,
-    /// It proves its boot number, 8 bytes, and its port.
+    /// The node's proof covers its boot number, 8 bytes, and its port.
     Node,
 }
 
@@ -119,7 +119,7 @@ impl Side {
 /// Returns fresh random bytes from the system.
 ///
 /// # Errors
-/// Fails if the system has none.
+/// Fails if the system cannot provide random bytes.
 pub(crate) fn nonce() -> io::Result<Nonce> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;

@@ -20,8 +20,8 @@ use crate::metrics::{Metrics, count};
 use crate::secret::{Secret, nonce};
 use crate::wire::{Message, Refusal, WireError};
 
-/// Describes a node's control plane. Defaults: a free port of 127.0.0.1, no secret, no metrics, [`Limits::default`],
-/// [`DEFAULT_LEASE`].
+/// Describes a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
+/// [`Limits::default`] and [`DEFAULT_LEASE`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]
 pub struct Builder {
@@ -158,7 +158,7 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
 /// # }
 /// use dm_control::{Builder, StartError};
 ///
-/// // Beyond this machine there is a secret.
+/// // An address that other machines can reach requires a secret.
 /// let all = "0.0.0.0:0".parse()?;
 /// let refused = Builder::new(1 << 20).listen(all).start(Nothing);
 /// assert!(matches!(refused, Err(StartError::SecretNeeded { address }) if address == all));
@@ -167,7 +167,7 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Without a secret, everybody who reaches this address could do anything with the memory.
+    /// This address requires a secret. Without it, anyone who can reach the address could access the memory.
     SecretNeeded {
         /// The address.
         address: SocketAddr,
@@ -261,7 +261,7 @@ impl<F: Fabric> Drop for Server<F> {
     fn drop(&mut self) {
         // Release: pairs with Acquire in `is_stopping`.
         self.shared.stopping.store(true, Ordering::Release);
-        // A listener checks the flag when somebody connects.
+        // A listener checks the flag only after a connection, so this connects to it.
         for address in [Some(self.address), self.metrics].into_iter().flatten() {
             let _ = TcpStream::connect_timeout(&reachable(address), Duration::from_secs(1));
         }
@@ -276,7 +276,7 @@ impl<F: Fabric> Drop for Server<F> {
     }
 }
 
-/// Returns an address at which this machine itself reaches a listener.
+/// Returns an address through which this machine itself can reach a listener.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
@@ -316,7 +316,7 @@ fn accept<F: Fabric>(shared: &Arc<Shared<F>>, listener: &TcpListener) {
         let Some(pass) = shared.doorman.admit(peer.ip()) else {
             tracing::warn!(%peer, "too many connections");
             count(&shared.desk.metrics.busy);
-            // It fits into the stream's buffer, so this waits for nobody.
+            // The message fits into the stream's buffer, so this does not block.
             let _ = frame::send(
                 &mut stream,
                 &Message::Refuse(Refusal::Busy),
@@ -374,7 +374,7 @@ impl<F: Fabric> Shared<F> {
     }
 }
 
-/// Serves one connection to its end. Whatever the other side does, it can end only this connection.
+/// Serves one connection until it ends. Whatever the other side does, only this connection is affected.
 fn serve<F: Fabric>(shared: &Shared<F>, stream: &mut TcpStream, mut pass: Pass) -> Left {
     match serve_all(shared, stream, &mut pass) {
         Ok(None) => Left::Closed,
@@ -421,7 +421,7 @@ fn serve_all<F: Fabric>(
     }
 }
 
-/// Turns keepalive on: a client whose host has vanished sends nothing, so the system probes it and ends the
+/// Turns keepalive on. A client whose host has failed sends nothing, so the system must probe it and end the
 /// connection.
 fn notice_dead_hosts(stream: &TcpStream) -> io::Result<()> {
     let alive = socket2::TcpKeepalive::new()

@@ -1,8 +1,8 @@
 //! Messages between a client and a memory node, and their encoding.
 //!
 //! A frame is a 32-bit little-endian length of 1 to [`BODY_MAX`], then the body: a tag byte, then fields of
-//! fixed size, and at most one field of variable length, preceded by its length in one byte. Decoding is
-//! total: any bytes give a message or a [`WireError`], and a decoded message encodes to the same bytes.
+//! fixed size, and at most one field of variable length, preceded by its length in one byte. Any bytes decode
+//! to a message or a [`WireError`], and a decoded message encodes to the same bytes.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use core::fmt;
 pub const BODY_MAX: usize = 256;
 /// Maximum length of a device's description of a queue pair in bytes.
 pub const PORT_MAX: usize = 128;
-/// The version of this protocol; both sides must speak the same.
+/// The version of this protocol. Both sides must use the same version.
 pub const VERSION: u16 = 2;
 /// First word of a greeting.
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
@@ -49,28 +49,28 @@ impl Port {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Client: the version that it speaks.
+    /// From the client: the version that it supports.
     Hello {
         /// The version.
         version: u16,
         /// A number that was never used before.
         nonce: Nonce,
     },
-    /// Node: it speaks this version too, and asks for a proof of the secret.
+    /// From the node: it supports this version too, and requests a proof of the secret.
     Challenge {
         /// A number that was never used before.
         nonce: Nonce,
         /// Whether there is a secret.
         secret: bool,
     },
-    /// Client: its proof, and its queue pair.
+    /// From the client: its proof, and its queue pair.
     Proof {
         /// The proof over both nonces and the queue pair.
         tag: Tag,
         /// The queue pair.
         port: Port,
     },
-    /// Node: its own proof, and its queue pair.
+    /// From the node: its own proof, and its queue pair.
     Welcome {
         /// The proof over both nonces, the boot number and the queue pair.
         tag: Tag,
@@ -79,23 +79,23 @@ pub enum Message {
         /// The queue pair, and the memory that it gives access to.
         port: Port,
     },
-    /// Node: it refuses and ends the connection.
+    /// From the node: it refuses and ends the connection.
     Refuse(Refusal),
-    /// Client: a request of client `caller` (0 if it has no id yet).
+    /// From the client: a request of client `caller` (0 if it has no id yet).
     Call {
         /// The client's id.
         caller: u16,
         /// The request.
         request: Request,
     },
-    /// Node: its answer.
+    /// From the node: its reply to a request.
     Answer(Answer),
 }
 
 /// The reason why a node refuses a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The node speaks this version.
+    /// The node supports only this version.
     Version(u16),
     /// The proof is wrong.
     Secret,
@@ -110,8 +110,8 @@ pub enum Refusal {
 pub enum Request {
     /// Asks for a client id for this connection.
     Claim,
-    /// Reports that the node whose boot number is `giver` has given `client` to the process behind this
-    /// connection.
+    /// Reports that the node whose boot number is `giver` has given the id `client` to the process at the
+    /// other end of this connection.
     Attach {
         /// The id.
         client: u16,
@@ -130,9 +130,9 @@ pub enum Request {
         /// The size in bytes.
         bytes: u64,
     },
-    /// Asks how much is handed out.
+    /// Asks how much memory is handed out.
     Describe,
-    /// Begins the caller's lease anew.
+    /// Renews the caller's lease.
     Join,
     /// Ends the caller's lease.
     Leave,
@@ -152,9 +152,9 @@ pub enum Request {
         group: u16,
     },
     /// Reports that this connection has arrived at `place`, where `of` connections meet. The client repeats
-    /// it until all have arrived.
+    /// this request until all have arrived.
     Meet {
-        /// A name that all of them know.
+        /// An identifier on which all of them have agreed.
         place: u64,
         /// The number of connections that meet.
         of: u16,
@@ -217,7 +217,7 @@ pub enum Answer {
 /// The reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
-    /// The length is 0, or greater than that of any message.
+    /// The length is 0, or greater than the maximum length of a message.
     Length(u32),
     /// The body is too short or too long for its message.
     Cut,
@@ -276,7 +276,7 @@ impl Writer {
         self.bytes(&v.to_le_bytes())
     }
     fn port(self, p: &Port) -> Self {
-        // At most PORT_MAX.
+        // The cast loses nothing: the length is at most PORT_MAX.
         self.bytes(&[p.0.len() as u8]).bytes(&p.0)
     }
 }
@@ -510,7 +510,7 @@ mod tests {
                 port,
             },
         ];
-        // Every kind of message that has only numbers as fields, by its tag.
+        // These are the tags of all messages that have only numbers as fields.
         for tag in (5..=8).chain(10..=20).chain(30..=41) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];

@@ -26,8 +26,8 @@ enum Release {
     First,
 }
 
-/// Adds one under the lock and returns the old value. It is generic over the world, so the code that is checked is
-/// the code that ships.
+/// Adds one under the lock and returns the old value. It is generic over the world, so the explorer checks exactly the
+/// code that a program runs.
 async fn add_one<V: Verbs>(v: &V, release: Release) -> Result<u64, VerbError> {
     let ticket = v.faa(NEXT, 1).await?;
     let mut retry = v.retry(1000);

@@ -110,7 +110,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Applies an event to its client's lifeline and returns the event's mark.
+/// Applies an event to its client's lifeline, and returns the character that marks the event.
 fn live_on(life: &mut Life, what: &What) -> char {
     match what {
         What::Posts { .. } => {
@@ -146,7 +146,7 @@ impl Life {
     }
 }
 
-/// Tells whether a step is one part of a request, so that other steps may come in between.
+/// Returns whether a step is one part of a request, so that other steps may happen between the parts.
 fn is_part(touch: &Touch) -> bool {
     touch.part.is_some()
 }
@@ -164,10 +164,9 @@ impl Counterexample {
     ///
     /// An arrow goes to memory (`──▶`) for a WRITE, from memory for a READ, and both ways for an atomic. It is dotted
     /// (`┄`) if the step serves only a part of a torn request. A client's lifeline is thick (`┃`) while one of its
-    /// chains is in flight: from the row in which the client posts it (`○`) to the row in which the client can see
-    /// the completion (`◉`). It has a `▌` at its side while the client is in a section that the model watches
-    /// (entered `▼`, left `▲`). It is dotted before the client starts. A bracket at the left encloses the steps that
-    /// repeat for ever.
+    /// chains is in flight: from the row in which the client posts it (`○`) to the row in which the client can see the
+    /// completion (`◉`). It has a `▌` at its side while the client is in a section that the model checks (entered `▼`,
+    /// left `▲`). It is dotted before the client starts. A bracket at the left encloses the steps that repeat for ever.
     #[must_use]
     pub fn chart(&self) -> String {
         let layout = Layout::new(self);
@@ -269,8 +268,8 @@ impl Counterexample {
     }
 }
 
-/// Draws a lifeline with its head. It is thick while chains are in flight, and lies on a band while its client is in
-/// a section.
+/// Draws a lifeline with its head. It is thick while chains are in flight, and has a grey band behind it while its
+/// client is in a section.
 fn svg_lifeline(
     out: &mut String,
     layout: &Layout<'_>,

@@ -1,4 +1,5 @@
-//! The client of a model: its verbs, the state that its compute node shares, and the harness.
+//! The client of a model: its verbs, the state that its compute node shares, and the methods that report to
+//! the explorer.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -54,12 +55,13 @@ impl<S, P: Spec> Client<S, P> {
         &self.shared
     }
 
-    /// Enters the section `section`, which admits one client at a time. Two clients inside are a failure.
+    /// Enters the section `section`, in which only one client may be at a time. The model fails if two
+    /// clients are inside.
     pub fn enter(&self, section: &'static str) {
         self.enter_up_to(section, 1);
     }
 
-    /// Enters a section that admits at most `limit` clients at a time.
+    /// Enters a section in which at most `limit` clients may be at a time.
     pub fn enter_up_to(&self, section: &'static str, limit: u32) {
         self.verbs
             .machine()
@@ -71,19 +73,19 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().monitor_leave(self.verbs.number(), section);
     }
 
-    /// Sets the ghost variable `name`. It belongs to the model and not to this client. No protocol reads it;
-    /// [`End::ghost`](crate::End::ghost) shows it to invariants. It changes in the step in which the client makes
-    /// this call, together with all that the client does and posts up to its next await.
+    /// Sets the ghost variable `name`. It belongs to the model and not to this client. No protocol reads it; invariants
+    /// read it by [`End::ghost`](crate::End::ghost). It changes in the step in which the client makes this call,
+    /// together with everything that the client does and posts until its next await.
     ///
-    /// A variable that no client has set is 0. Its value is part of the state, so it must not grow without bound: one
-    /// that counts the rounds of a waiting loop makes the search endless. A value that a failed attempt of a retry
-    /// loop set stays set.
+    /// A variable that no client has set is 0. Its value is part of the state, so it must not grow without bound: a
+    /// variable that counts the iterations of a waiting loop makes the search endless. If a failed attempt of a retry
+    /// loop sets a value, the value stays set.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
     /// use dm_verbs::{NodeId, RemotePtr, Verbs};
     ///
-    /// // The ghost announces the new value in the step that posts it. The value lands in no earlier step.
+    /// // The ghost gets the new value in the step that posts the WRITE, so it is never behind memory.
     /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
     /// let model = Model::new("announced").client("A", 0, move |c: Client<(), NoSpec>| async move {
     ///     c.ghost("posted", 7);
@@ -99,9 +101,9 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().write_ghost(self.verbs.number(), name, value);
     }
 
-    /// Declares that the client waits for `section` from here on, until it enters it. [`crate::Model::bypass`] counts
-    /// the clients that overtake it. Call this where the protocol promises a place in the order: after taking a
-    /// ticket, for example, not before.
+    /// Declares that the client waits for `section` from here on, until it enters the section. [`crate::Model::bypass`]
+    /// counts how often other clients overtake it. Call this at the point from which the protocol guarantees the
+    /// client's place in the order: for example after it has taken a ticket.
     pub fn waits(&self, section: &'static str) {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }
@@ -115,19 +117,19 @@ impl<S, P: Spec> Client<S, P> {
         }
     }
 
-    /// Lets `time` pass for all clients, under [`crate::Elapsed::Clock`].
+    /// Lets `time` pass for all clients, if the model uses [`crate::Elapsed::Clock`].
     pub fn pass_time(&self, time: dm_verbs::Nanos) {
         self.verbs.machine().pass_time(self.verbs.number(), time.0);
     }
 
-    /// Notes a value for the invariants that are checked at the end.
+    /// Records a value for the invariants that are checked at the end.
     pub fn output(&self, value: u64) {
         self.verbs.machine().output(self.verbs.number(), value);
     }
 
-    /// Promises that the number of calls of `forget` alone decides how this client goes on, and nothing that it
-    /// observed before. This holds, for example, between the operations of a client without memory. It saves states.
-    /// **A false promise makes a pass worthless.**
+    /// Promises that the further behaviour of this client depends only on the number of calls of `forget`, and on
+    /// nothing that it has observed before. This is true, for example, between the operations of a client without local
+    /// state. It reduces the number of states. **A false promise makes a pass worthless.**
     pub fn forget(&self) {
         self.verbs.machine().forget(self.verbs.number());
     }
@@ -148,8 +150,8 @@ where
         ret
     }
 
-    /// Runs and records an operation that may fail with an unknown effect. On `None` the operation stays pending for
-    /// ever.
+    /// Runs and records an operation that may fail with an unknown effect. If `run` returns `None`, the operation stays
+    /// pending for ever.
     pub async fn try_op(&self, op: P::Op, run: impl Future<Output = Option<P::Ret>>) -> Option<P::Ret> {
         self.begin(op);
         let ret = run.await;

@@ -60,7 +60,8 @@ impl Env for Endpoint {
     fn compute_node(&self) -> u16 {
         self.compute_node
     }
-    /// Returns 0 unless the model has a clock. Without a clock only `elapsed` decides whether time has passed.
+    /// Returns 0 unless the model has a clock. Without a clock, only the result of `elapsed` determines
+    /// whether time has passed.
     fn now(&self) -> Nanos {
         let mut m = self.machine();
         if m.dead || m.immediate || m.knobs.elapsed != Elapsed::Clock {

@@ -51,7 +51,7 @@ impl Fp {
         self.b = mul(self.b.wrapping_add(x) ^ K4, K2).rotate_left(29) ^ x;
     }
 
-    /// Folds a fingerprint with one multiplication per lane; two calls of `fold` would need two.
+    /// Folds a fingerprint with one multiplication per lane. Two calls of `fold` would need two.
     #[inline]
     pub(crate) const fn fold2(&mut self, x: Self) {
         self.a = mul(self.a ^ x.a, K1 ^ x.b.rotate_left(31))
@@ -77,7 +77,8 @@ impl Fp {
         self.b ^= o.b;
     }
 
-    /// Adds a fingerprint. Like `xor`, a sum forgets the order; unlike `xor`, it counts duplicates.
+    /// Adds a fingerprint. Like `xor`, a sum does not depend on the order; unlike `xor`, it counts
+    /// duplicates.
     #[inline]
     pub(crate) const fn add(&mut self, o: Self) {
         self.a = self.a.wrapping_add(o.a);
@@ -116,7 +117,7 @@ impl core::hash::Hasher for Hasher {
     }
 }
 
-/// A hasher that passes a fingerprint through, because it is a hash already.
+/// A hasher that returns a fingerprint unchanged, because it is already a hash.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Identity(u64);
 
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn folding_a_fingerprint_does_not_collide_in_either_lane() {
-        // The inputs are fingerprints of similar contents and small ones, each pair in both orders.
+        // The inputs are fingerprints of similar contents, and small fingerprints. Each pair is used in both
+        // orders.
         let some = (0..150)
             .map(|x| Fp::at(x, 1))
             .chain((0..50).map(|a| Fp { a, b: 3 }));

@@ -1,18 +1,18 @@
-//! The freedoms of the modelled RNIC and of the world around it, one knob for each.
+//! The knobs: one for each freedom of the modelled RNIC and of its environment.
 
 use core::fmt;
 
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
 
-/// The way in which `Env::elapsed` is answered.
+/// The results that `Env::elapsed` may return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Elapsed {
-    /// Each question is explored with both answers.
+    /// Each call is explored with both results.
     Free,
-    /// The answer is always no: no time limit is ever reached.
+    /// The result is always `false`: no time limit is ever reached.
     Never,
-    /// A clock answers. It stands still except in [`crate::Client::pass_time`]. This is for protocols that rely on
-    /// the time between two steps; the model states that time.
+    /// The result comes from a clock, which advances only in [`crate::Client::pass_time`]. This is for protocols that
+    /// rely on the time between two steps; the model sets that time.
     Clock,
 }
 
@@ -23,7 +23,7 @@ pub enum Elapsed {
 /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
 ///
 /// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
-/// // Nobody ever gives the lock back.
+/// // No client ever releases the lock.
 /// let take = move |c: Client<(), NoSpec>| async move {
 ///     let mut retry = c.verbs().retry(100);
 ///     while c.verbs().cas(lock, 0, 1).await.unwrap() != 0 {
@@ -33,21 +33,21 @@ pub enum Elapsed {
 ///     }
 /// };
 /// let model = Model::new("held").client("A", 0, take).client("B", 1, take);
-/// // Rewound, a loop is waited in for ever; bounded, it gives up.
+/// // If attempts are rewound, the client waits for ever; if they are bounded, the loop ends with an error.
 /// assert!(model.run(Search::exhaustive()).counterexample().is_some());
 /// let knobs = Knobs { retries: Retries::Bounded(2), ..Knobs::weak() };
 /// assert!(model.run_with(&knobs, Search::exhaustive()).is_pass());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retries {
-    /// A failed attempt returns the client to the state before it (the promise of `Retry`). So loops are finite and
-    /// budgets never run out.
+    /// After a failed attempt, the client is in the same state as before the attempt, as `Retry` promises. So loops are
+    /// finite, and budgets are never used up.
     Rewound,
-    /// Attempts are counted and nothing is rewound. A loop makes at most this many attempts.
+    /// Attempts are counted, and the client is not rewound. A loop makes at most this many attempts.
     Bounded(u32),
 }
 
-/// The time until which the requests that a failed queue pair left behind may still take effect.
+/// How long the pending requests of a failed queue pair may still take effect.
 ///
 /// ```
 /// use dm_explore::{Client, Knobs, Late, Model, NoSpec, Search};
@@ -73,16 +73,15 @@ pub enum Retries {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Late {
     /// Until the control plane has fenced their client, or until the client's next request to that memory node takes
-    /// effect. This is the seam's promise: when a client reconnects, its old queue pair is shut first.
+    /// effect. The traits of `dm-verbs` promise this: when a client reconnects, its old queue pair is shut first.
     UntilNext,
-    /// Until the control plane has fenced their client. The client's later requests use another queue pair, and
-    /// nothing orders them behind the old one. This is for protocols on connections that do not shut the old queue
-    /// pair first.
+    /// Until the control plane has fenced their client. The client's later requests use another queue pair, and have no
+    /// order with those of the old one. This is for protocols on connections that do not shut the old queue pair first.
     UntilFenced,
 }
 
-/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Start from
-/// [`Knobs::weak`] or [`Knobs::strong`], and change the fields that matter.
+/// The RNIC's freedoms (the capabilities of [`dm_verbs::Caps`] that it may lack) and the faults to explore.
+/// Start from [`Knobs::weak`] or [`Knobs::strong`], and change the fields that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
     /// The order in which the units of one READ are served. With `Any`, separate READs of one queue pair are
@@ -104,25 +103,25 @@ pub struct Knobs {
     pub host_before_chip: bool,
     /// Whether the cards have masked atomics.
     pub masked_atomics: bool,
-    /// The answers to `Env::elapsed`.
+    /// The results of `Env::elapsed`.
     pub elapsed: Elapsed,
     /// The treatment of retry loops.
     pub retries: Retries,
-    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests land later, in
+    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests may land later, in
     /// part, or never.
     pub crashes: u8,
     /// The maximum number of clients that are cancelled. A client's future may be dropped at any step.
     pub cancels: u8,
     /// The maximum number of failures of queue pairs. A queue pair may fail at any step at which a chain is in flight
-    /// on it. All its chains then end in errors whose effect is unknown. Effects that have happened stay. Of the
-    /// other requests, any part that the queue pair's order allows may take effect at any later time (see
-    /// [`Knobs::late`]), or never. Requests that the client posts afterwards use a new queue pair. Alternatively they
-    /// are refused without effect while the client is cut off; this counts as another failure.
+    /// on it. All its chains then end in errors whose effect is unknown. Effects that have happened stay. Any part of
+    /// the other requests that the queue pair's order allows may take effect at any later time (see [`Knobs::late`]),
+    /// or never. Requests that the client posts afterwards use a new queue pair. The client may also stay cut off, so
+    /// that they are refused without effect; this counts as another failure.
     pub failures: u8,
-    /// The time until which the requests of a failed queue pair may take effect.
+    /// How long the pending requests of a failed queue pair may take effect.
     pub late: Late,
-    /// Capabilities that are declared to the protocol although the knobs do not hold them. They show what happens to
-    /// a protocol that relies on them in vain.
+    /// Capabilities that are declared to the protocol although the knobs do not provide them. They show what happens if
+    /// a protocol relies on a capability that the RNIC lacks.
     pub pretended: Vec<Capability>,
 }
 
@@ -157,7 +156,7 @@ impl Knobs {
         }
     }
 
-    /// Returns the weak side of every knob.
+    /// Returns the weakest setting of every knob.
     #[must_use]
     pub fn weakest() -> Self {
         Self {
@@ -179,7 +178,7 @@ impl Knobs {
         }
     }
 
-    /// Returns the strong side of every knob. Each READ and WRITE still interleaves unit by unit.
+    /// Returns the strongest setting of every knob. Each READ and WRITE still interleaves unit by unit.
     #[must_use]
     pub fn strong() -> Self {
         Self {
@@ -210,7 +209,7 @@ impl Knobs {
         self
     }
 
-    /// Declares `c` to the protocol without holding it.
+    /// Declares `c` to the protocol although the knobs do not provide it.
     #[must_use]
     pub fn pretend(mut self, c: Capability) -> Self {
         self.pretended.push(c);

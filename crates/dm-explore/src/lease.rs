@@ -25,7 +25,7 @@ impl Pool {
     #[inline]
     pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
         let mut buffer = self.free.borrow_mut().pop().unwrap_or_default();
-        // Every byte is overwritten before anyone sees it.
+        // Every byte is overwritten before a client sees it.
         buffer.bytes.resize(len, 0);
         buffer.home = Some(Rc::clone(self));
         Lease(Some(buffer))

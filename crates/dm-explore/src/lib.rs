@@ -1,5 +1,5 @@
-//! A model checker for one-sided RDMA protocols: a world behind the seam of `dm-verbs` that runs the shipped async
-//! code unchanged, in every interleaving of its micro-steps.
+//! A model checker for one-sided RDMA protocols. It implements the traits of `dm-verbs`, and runs the shipped async
+//! code unchanged in every interleaving of its micro-steps.
 //!
 //! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that the clients of a
 //! compute node share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. Each
@@ -49,43 +49,43 @@
 //! assert_eq!(found.steps.len(), 6); // the shortest
 //! assert_eq!(model.replay(&found.trace).unwrap().failure, found.failure);
 //! ```
-//! `docs/model-your-lock.md` walks through a model of a lock.
+//! `docs/model-your-lock.md` explains a model of a lock step by step.
 //!
 //! # Method
 //! Clients are boxed futures. A completion polls its client at once, and an operation counts as invoked at its first
-//! micro-step; these are the strongest real-time demands. [`Search::exhaustive`] goes depth-first, with a cache of
-//! visited states and with sleep sets that are stored with the states (Godefroid). The machine records what a step
-//! touched; no model declares it. All cores work on one search ([`Search::threads`]): each thread has its own
-//! clients, which the model's closures make, and the threads share the visited states.
+//! micro-step; these are the strictest real-time requirements. [`Search::exhaustive`] searches depth-first, with a
+//! cache of visited states and with sleep sets that are stored with the states (Godefroid). The machine records which
+//! state a step touched; models need not declare it. All cores work on one search ([`Search::threads`]): each thread
+//! has its own clients, which the model's closures make, and the threads share the visited states.
 //!
 //! A future can't be cloned, so the search returns to a branch by replaying the choices that lead to it. A client's
-//! behaviour is a function of its observations. So the explorer keeps, for each point that a client has reached, the
-//! calls that the client made there, and later repeats these calls without polling the client. Clients are polled
-//! only when one of them reaches a new point; the futures of its compute node first replay the execution up to there
-//! if they are not there yet. A search without a cache always polls, and so checks that clients are deterministic. The
+//! behaviour is a function of its observations. So for each point that a client has reached, the explorer stores the
+//! calls that the client made there, and later repeats these calls without polling the client. Clients are polled only
+//! when one of them reaches a new point. Before that, the futures of its compute node replay the execution up to that
+//! point if necessary. A search without a cache always polls clients, and so checks that they are deterministic. The
 //! rest of a state can be saved and restored.
 //!
 //! Most steps are not even computed. A client's state occurs together with many states of the other clients, and a
-//! step's outcome for its own client depends only on that client's state, on what the step reads, and on what the
-//! compute node shares. So the explorer also keeps outcomes of steps. When a step's outcome is known, the explorer
-//! replaces the client's state and carries out the effects on memory and on the other clients. It keeps 32,768
-//! client states (some 50 MB in each thread) and one more for 64 states of the model. Saved states share the clients
-//! that did not change. A counterexample is run once more, with every client polled, before
-//! it is reported ([`Failure::NotReproduced`]).
+//! step's outcome for its own client depends only on that client's state, on the memory that the step reads, and on the
+//! shared state of the compute node. So the explorer also stores outcomes of steps. When a step's outcome is known, the
+//! explorer replaces the client's state and carries out the effects on memory and on the other clients. It stores
+//! 32,768 client states (about 50 MB in each thread), and one more for every 64 states of the model. Saved states share
+//! the clients that did not change. Before a counterexample is reported, it is run once more with every client polled
+//! ([`Failure::NotReproduced`]).
 //!
-//! A state consists of remote memory, posted requests, and for each client a hash of all that it observed. The state
-//! that a compute node shares is part of it: as the order in which sections ran on it, or, if the model has a
-//! complete [`Model::fingerprint`], as its content. All shared state goes through `dm-sync`, which counts the
-//! sections. `Retry` rewinds a failed attempt, so that loops are finite. A client that pauses waits until something
-//! that it has read changes; if all clients wait so, the run is [`Failure::Stuck`].
+//! A state consists of remote memory, posted requests, and for each client a hash of everything that it has observed.
+//! The shared state of compute nodes is part of it: as the order in which sections ran on it, or, if the model has a
+//! complete [`Model::fingerprint`], as its content. All shared state uses `dm-sync`, which counts the sections. `Retry`
+//! rewinds a failed attempt, so that loops are finite. A client that pauses waits until something that it has read
+//! changes. If all clients wait in this way, the run is [`Failure::Stuck`].
 //!
-//! A search with a cache also shows that **from every reachable state some continuation without further faults
-//! ends**: every client runs to its end, except those that crashed or were cancelled. If no continuation of a state
-//! ends, clients go round for ever in a closed set of states, perhaps each busy with its own atomics. This is
-//! [`Failure::Livelock`]; it comes with the shortest run to a state without a way out, and with a cycle behind that
-//! state ([`Lasso`]). A model that calls [`Model::crash_may_block`] allows it after a crash or a failed chain. During
-//! the search, states are marked backwards from the ends. If marks are missing at the end of the search, the model is
-//! searched again without sleep sets, and the whole graph is examined.
+//! A search with a cache also shows that **from every reachable state some continuation without further faults ends**:
+//! every client runs to its end, except those that crashed or were cancelled. If no continuation of a state ends,
+//! clients run for ever within a closed set of states, although each of them may still execute atomics. This is
+//! [`Failure::Livelock`]. It contains the shortest run to a state from which no end can be reached, and a cycle behind
+//! that state ([`Lasso`]). A model that calls [`Model::crash_may_block`] allows this after a crash or a failed chain.
+//! During the search, states are marked backwards from the ends. If marks are missing at the end of the search, the
+//! model is searched again without sleep sets, and the whole graph is examined.
 //!
 //! A model's clients write *ghost variables* ([`Client::ghost`]) in the step in which they run. Only invariants read
 //! them ([`End::ghost`]); protocols see a [`dm_verbs::Verbs`], which does not show them. Ghost variables are part of
@@ -95,29 +95,29 @@
 //! * **I1** [`Verdict::Pass`] of an exhaustive search means that the search reached every state that is reachable
 //!   within the model's bounds and knobs. A search that was cut short is [`Verdict::Truncated`], which is not a pass.
 //! * **I2** Equal states offer equal steps in equal order, so a [`Trace`] replays on any machine.
-//! * **I3** Sleep sets leave out steps, never states.
+//! * **I3** Sleep sets omit steps, never states.
 //! * **I4** The number of threads and their speeds change neither the verdict of a search that reaches no limit, nor
 //!   its counterexample, nor the number of states and ends.
-//! * **I5** No exhaustive search passes a model in which some run can't go on to an end. A search without a cache
-//!   does not end on such a model and is cut short.
+//! * **I5** No exhaustive search passes a model in which some run cannot be continued to an end. A search without a
+//!   cache does not terminate on such a model, and reaches a limit.
 //!
 //! # Limits
 //! The report lists what a pass assumes ([`Report::assumptions`]). A pass means "exhaustive within these bounds",
 //! never "proved":
-//! * It says nothing about more clients, operations or memory than the model has.
-//! * That an end can be reached from every state does not mean that every schedule reaches it. A client that others
-//!   overtake for ever goes unseen, unless the model bounds overtaking.
+//! * A pass does not cover more clients, operations or memory than the model has.
+//! * An end can be reached from every state, but not every schedule reaches an end. If other clients overtake a client
+//!   for ever, the search does not detect this, unless the model bounds overtaking.
 //! * Memory is sequentially consistent per unit. No request is carried out twice. A request is lost or late only
 //!   after a crash or a failed queue pair.
-//! * Clients must be deterministic: no clock, no randomness except `Env::rng`, no iteration over hash maps, and
-//!   nothing shared outside `dm-sync` and the harness. Clients of different compute nodes share remote memory and
-//!   nothing else. Searches without a cache check this ([`Failure::NotDeterministic`]); a search with a cache can't,
-//!   but it runs a counterexample again before it reports it ([`Failure::NotReproduced`]).
+//! * Clients must be deterministic: no clock, no randomness except `Env::rng`, no iteration over hash maps, and nothing
+//!   shared outside `dm-sync` and the harness. Clients of different compute nodes share only remote memory. Searches
+//!   without a cache check this ([`Failure::NotDeterministic`]); a search with a cache can't, but it runs a
+//!   counterexample again before it reports it ([`Failure::NotReproduced`]).
 //! * The orderings of atomics and plain accesses *inside* a compute node are not explored; loom checks them.
-//! * A retry loop whose attempts enter sections on shared state never waits unless the model has a
-//!   [`Model::fingerprint`]; without one, its search does not end.
-//! * A loop that changes a variable in a failed attempt (`again_wiser`) still waits for a change of what it read. A
-//!   loop that counts its attempts is explored fully only under [`Retries::Bounded`].
+//! * If the attempts of a retry loop enter sections on shared state, the loop never waits, and the search
+//!   does not terminate, unless the model has a [`Model::fingerprint`].
+//! * A loop that changes a variable in a failed attempt (`again_wiser`) still waits for a change of something that it
+//!   has read. A loop that counts its attempts is explored completely only with [`Retries::Bounded`].
 //! * A chain has at most 256 requests, a request 128 units, a state 128 steps, and a model 32 clients.
 #![forbid(unsafe_code)]
 

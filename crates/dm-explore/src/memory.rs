@@ -22,7 +22,8 @@ pub(crate) struct Memory {
     /// The changed words since the reset: one entry per change, with the value before it.
     dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
-    /// The parts of `hash` by line. They tell a line's contents apart as long as the image stays the same.
+    /// The parts of `hash` by line. Different contents of a line have different parts as long as the image
+    /// stays the same.
     lines: Vec<Fp>,
     /// A hash of the difference to the image: an exclusive or over all words, updated with every change.
     pub(crate) hash: Fp,
@@ -56,7 +57,7 @@ impl Memory {
         }
     }
 
-    /// Makes the present content the one that a reset restores.
+    /// Makes the current content the one that a reset restores.
     pub(crate) fn keep(&mut self) {
         self.image.copy_from_slice(&self.bytes);
         self.dirty.clear();

@@ -30,7 +30,8 @@ pub const DEFAULT_CHIP_BYTES: u64 = 256;
 /// The most clients that a model may have.
 pub const CLIENTS_MAX: usize = 32;
 
-// `Send + Sync`, because each thread of a search makes its own futures and shared state from the one model.
+// These are `Send + Sync`, because each thread of a search makes its own futures and shared state from the
+// same model.
 type Setup = Box<dyn Fn(Endpoint) -> ClientFuture + Send + Sync>;
 type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture + Send + Sync>;
 type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>> + Send + Sync>;
@@ -42,7 +43,7 @@ enum Shared<S> {
     Opened(Open<S>),
 }
 
-/// The properties of a model and the names that it gives.
+/// The properties of a model, and its names for memory.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) at_end: Vec<(&'static str, Check)>,
@@ -64,7 +65,7 @@ impl Rules {
     }
 }
 
-/// A state, as an invariant sees it.
+/// A state, as it is passed to an invariant.
 pub struct End<'a> {
     machine: &'a Machine,
 }
@@ -105,7 +106,7 @@ impl<'a> End<'a> {
         self.machine.mem.read(flat, flat + len)
     }
 
-    /// Returns the values that client number `client` (from 0, in the order of addition) noted with
+    /// Returns the values that client number `client` (from 0, in the order of addition) recorded with
     /// [`Client::output`].
     pub fn outputs(&self, client: usize) -> &[u64] {
         self.machine.clients.get(client).map_or(&[], |c| &c.outputs)
@@ -144,7 +145,7 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
-    /// The client begins only after another client has crashed.
+    /// Whether the client begins only after another client has crashed.
     survivor: bool,
     begin: Begin<S, P>,
 }
@@ -221,8 +222,8 @@ where
         self
     }
 
-    /// Sets the alignment of the control plane's chunks. The default is 4096, the seam's promise; a smaller one makes
-    /// models smaller.
+    /// Sets the alignment of the control plane's chunks. The default is 4096, as `dm_verbs` promises. A smaller
+    /// alignment makes models smaller.
     #[must_use]
     pub fn chunk_align(mut self, bytes: u64) -> Self {
         self.chunk_align = bytes;
@@ -240,8 +241,8 @@ where
         self
     }
 
-    /// Sets what the clients of a compute node share. `make` builds it anew for each execution, when the first client
-    /// of the node starts.
+    /// Sets the state that the clients of a compute node share. `make` builds it for each execution, when the first
+    /// client of the node starts.
     #[must_use]
     pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + Send + Sync + 'static) -> Model<T, P> {
         self.with_shared(Shared::Made(Box::new(make)))
@@ -275,9 +276,9 @@ where
         }
     }
 
-    /// Sets a hash of what a compute node shares. The hash must be complete, as `dm_sync::Fingerprint` demands.
-    /// Without it, a state contains the order of all sections, which is always sound. With it, states of equal hashes
-    /// merge, and soundness depends on the hash.
+    /// Sets a hash of the shared state of a compute node. The hash must be complete, as `dm_sync::Fingerprint`
+    /// requires. Without it, a state contains the order of all sections, which is always sound. With it, states of
+    /// equal hashes merge, and soundness depends on the hash.
     #[must_use]
     pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + Send + Sync + 'static) -> Self {
         self.rules
@@ -349,14 +350,14 @@ where
         self
     }
 
-    /// Names `bytes` bytes at `at` in counterexamples.
+    /// Sets a name for `bytes` bytes at `at` in counterexamples.
     #[must_use]
     pub fn place(mut self, at: impl Into<Place>, bytes: u32, name: impl Into<String>) -> Self {
         self.rules.names.push((at.into(), bytes, name.into()));
         self
     }
 
-    /// Adds a condition that must hold at the end of each run, when nothing is left to happen.
+    /// Adds a condition that must hold at the end of each run, when no step is possible any more.
     #[must_use]
     pub fn invariant(
         mut self,
@@ -390,9 +391,9 @@ where
         self
     }
 
-    /// Demands that a client that waits for `section` ([`Client::waits`]) is overtaken at most `k` times: others
-    /// enter the section ([`Client::enter`]) at most `k` times before it does. One more entry is [`Failure::Bypass`].
-    /// The model must let its clients enter often enough: if the others enter only `k` times in all, it passes
+    /// Requires that a client that waits for `section` ([`Client::waits`]) is overtaken at most `k` times: others enter
+    /// the section ([`Client::enter`]) at most `k` times before it does. One more entry is [`Failure::Bypass`]. The
+    /// model must let its clients enter often enough. If the others enter only `k` times in all, the model passes
     /// whatever the lock does.
     ///
     /// ```
@@ -400,7 +401,7 @@ where
     /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
     ///
     /// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
-    /// // Clients that try a word until it is free keep no order.
+    /// // Clients that try a word until it is free have no order.
     /// let client = move |times: u32| move |c: Client<(), NoSpec>| async move {
     ///     for _ in 0..times {
     ///         c.waits("critical");
@@ -425,16 +426,16 @@ where
         self
     }
 
-    /// Demands lock freedom: in every endless run without further faults, operations complete for ever. So a client
-    /// that gets no more turns, at whatever step it stopped, keeps no other client from going on.
+    /// Requires lock freedom: in every endless run without further faults, operations complete for ever. So if a client
+    /// stops at any step, it does not prevent other clients from making progress.
     ///
     /// A model has finitely many operations, so none of its runs may be endless. Two kinds of runs are endless, and
     /// each is [`Failure::NotLockFree`]:
     /// * A cycle of steps (with its [`crate::Lasso`]). No operation can complete in it, because completed operations
     ///   are part of the state.
     /// * A client that waits. It pauses although nothing that its attempt read has changed, so that its next attempt
-    ///   would be like the last one; or it waits for a waker of its compute node. Waiting for a time to pass counts
-    ///   as waiting.
+    ///   would be the same as the last one; or it waits for a waker of its compute node. Waiting for time to pass
+    ///   counts as waiting.
     ///
     /// Use this with searches that have a cache.
     ///
@@ -496,7 +497,7 @@ where
         self.run_with(&self.knobs, search)
     }
 
-    /// Explores the model with other knobs, for example each set of knobs of a matrix.
+    /// Explores the model with other knobs, for example with each combination of a matrix.
     ///
     /// # Panics
     /// Panics as [`Model::run`] does.

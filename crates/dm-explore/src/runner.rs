@@ -1,4 +1,5 @@
-//! Executions: a runner takes steps one by one over the clients' futures, and begins anew for each path.
+//! Executions: a runner takes steps one by one with the clients' futures, and begins a new execution for each
+//! path.
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
@@ -6,7 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-// This uses std's Arc, whichever primitives dm-sync uses: wakers are made of std's Arc.
+// This is std's `Arc` even if dm-sync uses other primitives, because a waker can only be made of std's `Arc`.
 use std::sync::Arc as StdArc;
 // This is std's too: the panic hook belongs to the process.
 use std::sync::Once;
@@ -35,7 +36,7 @@ pub(crate) trait Program {
     fn start(&self, machine: &Rc<RefCell<Machine>>, client: u8) -> ClientFuture;
     /// Returns the hash of the shared state of compute node `node`, if the model has a fingerprint.
     fn fingerprint(&self, node: u16) -> Option<u64>;
-    /// Checks that some order explains the operations recorded so far; otherwise the error says why.
+    /// Checks that the operations recorded so far are linearizable. The error explains why they are not.
     fn check_history(&self, machine: &Machine) -> Result<(), String>;
 }
 
@@ -77,23 +78,23 @@ pub(crate) struct Runner<'p> {
     futures: Vec<Option<ClientFuture>>,
     wakers: Vec<Waker>,
     woken: StdArc<AtomicU64>,
-    /// Hashes of histories that are known to be good.
+    /// Hashes of histories that were checked and are linearizable.
     checked: FpSet,
     fingerprints: bool,
     /// The tapes of clients by the points that they have reached, so that they need not be polled there again. Only
-    /// searches that rely on fingerprints to tell states apart use this. `None` stands for a client that looked at
-    /// shared state; a second look-up then includes that state.
+    /// searches that distinguish states by fingerprints use this. `None` means that the client accessed shared state; a
+    /// second look-up then includes that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
     /// The outcomes of steps, under the same condition.
     moves: Moves,
-    /// The number of outcomes that were remembered once, here or in other threads.
+    /// The number of outcomes that were stored before, here or in other threads.
     pub(crate) forgotten: u64,
     /// The steps of the execution so far.
     path: Vec<(Step, Answers)>,
     opened: bool,
-    /// `steps` counts the steps taken, including those of replays; `spared` counts the steps of replays that
-    /// restoring a saved state saved.
+    /// `steps` counts the steps taken, including those of replays. `spared` counts the steps of replays that
+    /// were avoided by restoring a saved state.
     pub(crate) steps: u64,
     /// The number of states that the search has found, as it reports them.
     pub(crate) states: u64,
@@ -146,13 +147,13 @@ impl<'p> Runner<'p> {
         self.moves = Moves::default();
     }
 
-    /// Returns the number of fingerprints by which outcomes of steps were remembered.
+    /// Returns the number of fingerprints under which outcomes of steps were stored.
     pub(crate) fn outcomes(&self) -> u64 {
         let tapes = self.known.as_ref().map_or(0, FpMap::len);
         self.forgotten + (tapes + self.moves.inputs()) as u64
     }
 
-    /// Tells whether the present state can be saved.
+    /// Returns whether the current state can be saved.
     pub(crate) fn can_save(&self) -> bool {
         self.known.is_some()
     }
@@ -190,7 +191,7 @@ impl<'p> Runner<'p> {
         self.machine.borrow_mut().dead = true;
         for future in &mut self.futures {
             if let Some(future) = future.take() {
-                // A crashed client's guards run now, without effect. A panic in them concerns no one.
+                // The destructors of a crashed client run now, without effect. A panic in them is ignored.
                 let _ = quietly(|| drop(future));
             }
         }
@@ -210,7 +211,8 @@ impl<'p> Runner<'p> {
     /// Takes `step`.
     pub(crate) fn take(&mut self, step: Step, answers: Answers) -> Taken {
         self.steps += 1;
-        // The futures don't follow known moves. So as long as they are at the machine's state they are polled.
+        // Repeating a known move does not advance the futures. So as long as the futures are at the machine's
+        // state, they are polled instead.
         let input = if self.is_present(step.client) {
             None
         } else {
@@ -238,7 +240,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Tells whether the future of client `c` is at the machine's state.
+    /// Returns whether the future of client `c` is at the machine's state.
     fn is_present(&self, c: u8) -> bool {
         self.machine.borrow().is_present(c)
     }
@@ -264,8 +266,8 @@ impl<'p> Runner<'p> {
         true
     }
 
-    /// Carries out what the client of the applied `step` does: from its tape if there is one, and else by polling the
-    /// client.
+    /// Carries out the actions of the client of the applied `step`: from a tape if there is one, and otherwise by
+    /// polling the client.
     fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) {
         let (alone, looking) = {
             let m = self.machine.borrow();
@@ -300,8 +302,8 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the tape of a client at the point `alone`, or at the point `looking` if it looks at what its compute
-    /// node shares.
+    /// Returns the tape of a client at the point `alone`, or at the point `looking` if the client accesses the shared
+    /// state of its compute node.
     fn tape(&self, alone: Fp, looking: Fp) -> Option<Did> {
         let known = self.known.as_ref()?;
         match known.get(&alone)? {
@@ -310,7 +312,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Checks now and then, in debug builds, that the client does the same when it is polled as was recorded.
+    /// In debug builds, checks from time to time that a polled client acts as recorded.
     #[cfg(debug_assertions)]
     fn compare(&mut self, step: Step, answers: Answers) {
         const ONE_IN: u64 = 53;
@@ -329,9 +331,9 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the future of the client of `step` to the machine's state, up to but excluding what it does in `step`,
-    /// and returns what that is. The futures of other compute nodes share nothing with it, so they are left alone if
-    /// all that they do is known.
+    /// Brings the future of the client of `step` to the machine's state, up to the poll of `step`, and returns what the
+    /// runner must do then. The futures of other compute nodes share no local state with it, so they are not polled if
+    /// the outcomes of all their steps are known.
     fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
         let neighbours = self.machine.borrow().neighbours(step.client);
         if !self.walk_again(neighbours) {
@@ -341,8 +343,8 @@ impl<'p> Runner<'p> {
         self.machine.borrow_mut().apply(step, answers)
     }
 
-    /// Begins anew, and takes the steps of the path with the futures of these clients. Returns false if another client
-    /// takes a step whose outcome is not known.
+    /// Begins a new execution, and takes the steps of the path with the futures of these clients. Returns false if the
+    /// outcome of a step of another client is not known.
     fn walk_again(&mut self, clients: u64) -> bool {
         self.begin();
         self.machine.borrow_mut().polled_clients = clients;
@@ -443,8 +445,8 @@ impl<'p> Runner<'p> {
             .then(|| self.program.fingerprint(node))
             .flatten();
         if let Some(tape) = &mut m.tape {
-            // A client that was in no section left shared state as it was. The next time, this may be a different
-            // state.
+            // A client that was in no section did not change shared state. Shared state may be different the next time,
+            // so its fingerprint is not stored.
             (tape.end, tape.woken, tape.told) = (end, woken, told.filter(|_| tape.looked));
             tape.panic.clone_from(&panic);
         }
@@ -485,14 +487,14 @@ impl<'p> Runner<'p> {
             .map(|why| Failure::NotLinearizable { why })
     }
 
-    /// Remembers that the present history is good.
+    /// Records that the current history is linearizable.
     pub(crate) fn history_is_good(&mut self, footprint: &Footprint) {
         if footprint.responds {
             self.checked.insert(self.machine.borrow().history_hash());
         }
     }
 
-    /// Returns the failure of the present state, in which nothing can go on, if there is one.
+    /// Returns the failure of the current state, in which no step is possible, if there is one.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let clients = self.unfinished();
         if !(clients.is_empty() || self.may_hang()) {
@@ -503,14 +505,15 @@ impl<'p> Runner<'p> {
             .or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
     }
 
-    /// Returns the clients that have not run to their end although they should.
+    /// Returns the clients that should have run to their end but have not.
     pub(crate) fn unfinished(&self) -> Vec<u8> {
         let m = self.machine.borrow();
         let waits = |&c: &u8| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c);
         (0..m.setup_client()).filter(waits).collect()
     }
 
-    /// Tells whether the model lets clients wait for ever in the present state, and so in all that follow.
+    /// Returns whether the model allows clients to wait for ever in the current state, and therefore in all
+    /// later ones.
     pub(crate) fn may_hang(&self) -> bool {
         let m = self.machine.borrow();
         let crashed = || m.clients.iter().any(|c| c.status == Status::Crashed);
@@ -541,7 +544,7 @@ std::thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Silences the panic hook for panics of clients: these are findings, not messages of this process.
+/// Silences the panic hook for panics of clients, because the explorer reports these as failures.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

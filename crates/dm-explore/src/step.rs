@@ -1,4 +1,4 @@
-//! Steps, among which a search chooses, and the rule that says which two of them commute.
+//! Steps, from which a search chooses, and the rule that decides whether two steps commute.
 
 /// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -9,7 +9,7 @@ pub(crate) enum StepKind {
     Local,
     /// A request to the control plane is carried out.
     Control,
-    /// A client goes on, because its waker was called or because something that it read has changed.
+    /// A client continues, because its waker was called or because something that it read has changed.
     Wake,
     /// One unit of one request takes effect.
     Unit { chain: u8, request: u8, unit: u8 },
@@ -17,13 +17,13 @@ pub(crate) enum StepKind {
     Cancel,
     /// The client crashes. Its posted requests may still land.
     Crash,
-    /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may
-    /// still land. The error of the first chain reports `told` of its requests as carried out.
+    /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may still
+    /// land. According to the error of the first chain, `told` of its requests were carried out.
     Fail { node: u8, told: u8 },
     /// The client is cut off from a memory node. The requests that it posted there are refused.
     Refuse { node: u8 },
-    /// One unit of a request that a crashed client or a failed queue pair left behind takes effect. `must` says that
-    /// it can no longer be lost.
+    /// One unit of a pending request of a crashed client or a failed queue pair takes effect. If `must` is set, the
+    /// request can no longer be lost.
     Late {
         chain: u8,
         request: u8,
@@ -32,8 +32,8 @@ pub(crate) enum StepKind {
     },
 }
 
-/// One step of one client. Equal states offer equal steps in equal order, whatever path led there, because chains are
-/// numbered by their place among the live ones.
+/// One step of one client. Equal states offer equal steps in equal order, whatever path led to them, because chains are
+/// numbered by their position among the live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) client: u8,
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Tells whether the step is part of the program, and not a fault that may or may not happen.
+    /// Returns whether the step is part of the program, and not an optional fault.
     pub(crate) fn is_progress(self) -> bool {
         !matches!(
             self.kind,
@@ -54,20 +54,21 @@ impl Step {
     }
 }
 
-/// The footprint of a step: all that it touched. It is recorded when the step is taken, not declared.
+/// The footprint of a step: everything that it touched. It is recorded when the step is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) client: u8,
-    /// The step commutes with nothing.
+    /// Whether the step commutes with no other step.
     pub(crate) global: bool,
-    /// Set for a unit if at least two more units of its request are still to come: whether the chain is late, the
+    /// Set for a unit if at least two more units of its request follow. It contains whether the chain is late, the
     /// chain, and the request.
     pub(crate) inner: Option<(bool, u8, u8)>,
     /// The range of flat memory that the step touched.
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) writes: bool,
-    /// The step compared remote memory with what the client had read, because a pause began.
+    /// Whether the step compared remote memory with the values that the client had read, because a pause
+    /// began.
     pub(crate) compares: bool,
     /// The clients that were polled or woken, as bits.
     pub(crate) clients: u64,
@@ -96,8 +97,8 @@ impl Footprint {
         self.fault |= o.fault;
     }
 
-    /// Tells whether two steps that are possible in one state lead to the same state in either order, and neither
-    /// enables nor disables the other.
+    /// Returns whether two steps that are possible in one state commute: they lead to the same state in either order,
+    /// and neither enables nor disables the other.
     #[inline]
     pub(crate) fn commutes(&self, o: &Self) -> bool {
         if self.global || o.global {
@@ -137,7 +138,7 @@ impl Answers {
         self.bits |= u64::from(answer) << self.count;
         self.count += 1;
     }
-    /// Returns the next sequence of answers: the last "no" becomes "yes", and the later questions are asked anew.
+    /// Returns the next sequence of answers: the last "no" becomes "yes", and the answers after it are dropped.
     pub(crate) fn next(mut self) -> Option<Self> {
         while self.count > 0 {
             self.count -= 1;

@@ -1,4 +1,4 @@
-//! Traces: the choices of a run, which replay, and the same run in words.
+//! Traces: the choices of a run, which can be replayed, and the same run in words.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,18 +9,18 @@ use crate::machine::Machine;
 use crate::machine::chain::{Chain, Kind, Request};
 use crate::step::{Answers, Step, StepKind};
 
-/// One choice: the index of the step among the possible ones, and the answers to the step's questions about time.
+/// One choice: the index of the step among the possible ones, and the results of the step's calls of `Env::elapsed`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     pub(crate) index: u8,
     pub(crate) answers: Answers,
 }
 
-/// The choices of a run, as a string that replays on the same model with the same knobs.
+/// The choices of a run, as a string that can be replayed on the same model with the same knobs.
 ///
 /// Each step is one character (`0`–`9`, `a`–`z`, `A`–`Z`, then `(62)` and so on), the index of the step among the
-/// possible ones. A `+` (yes) or `-` (no) follows for each question about time that the step asked. A `~` stands
-/// where the cycle of an endless run begins: the steps after it lead back to the state before them.
+/// possible ones. It is followed by a `+` (true) or `-` (false) for each call of `Env::elapsed` in the step. A `~`
+/// stands before the cycle of an endless run: the steps after it lead back to the state before them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     pub(crate) choices: Vec<Choice>,
@@ -146,7 +146,7 @@ pub struct TraceStep {
     pub kind: What,
     /// The memory that the step touched.
     pub touch: Option<Touch>,
-    /// The consequences of the step: completions, and what clients did because of it.
+    /// The consequences of the step: completions, and the actions of clients that follow from them.
     pub then: Vec<Event>,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Kept {
 }
 
 impl Log {
-    /// Notes an action of client `c` (from 0) that follows from the last step.
+    /// Records an action of client `c` (from 0) that follows from the last step.
     pub(crate) fn then(&mut self, c: u8, what: What, text: String) {
         let at = self.steps.len() as u64;
         if let Some(step) = self.steps.last_mut() {
@@ -182,7 +182,7 @@ impl Log {
         }
     }
 
-    /// Notes an action that only people read.
+    /// Records an action that has no event for programs.
     pub(crate) fn remark(&mut self, c: u8, text: String) {
         self.then(c, What::Other, text);
     }
@@ -199,7 +199,7 @@ impl Log {
         number
     }
 
-    /// Notes that the machine has moved the rest of a chain from slot `from` to slot `to`.
+    /// Records that the machine has moved the rest of a chain from slot `from` to slot `to`.
     pub(crate) fn moved(&mut self, c: u8, from: u16, to: u16) {
         let number = self.chain_number(c, from);
         self.chains.push(Kept {

@@ -12,9 +12,9 @@ use crate::trace::{Trace, TraceStep};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// No order of the operations explains their results.
+    /// The history of the operations is not linearizable.
     NotLinearizable {
-        /// The piece of the history that shows the failure.
+        /// The part of the history that shows the failure.
         why: String,
     },
     /// An invariant does not hold.
@@ -49,14 +49,13 @@ pub enum Failure {
         /// The panic's message.
         message: String,
     },
-    /// These clients wait, and nothing is left that could wake them.
+    /// These clients wait, and no remaining step could wake them.
     Stuck {
         /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// From some state on, no run ends without a further fault. Every continuation stays within a closed set of
-    /// states, in which these clients have not run to their end. [`Counterexample::lasso`] tells where the run goes
-    /// round.
+    /// From some state on, no run ends without a further fault. Every continuation stays within a closed set of states,
+    /// in which these clients have not run to their end. [`Counterexample::lasso`] shows where the cycle begins.
     Livelock {
         /// The clients, counted from 0.
         clients: Vec<u8>,
@@ -72,20 +71,20 @@ pub enum Failure {
         /// The number of times that others may enter.
         limit: u32,
     },
-    /// These clients can go on for ever without completing an operation: they wait for others, or the run goes round.
+    /// These clients can run for ever without completing an operation: they wait for others, or the run is a cycle.
     /// [`crate::Model::lock_free`] forbids both.
     NotLockFree {
         /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// The client acted differently after it had observed the same. It keeps something across `rewind`, or uses state
-    /// that is neither remote nor behind `dm-sync`.
+    /// The client acted differently after the same observations. It keeps state across `rewind`, or uses state that is
+    /// neither remote nor managed by `dm-sync`.
     NotDeterministic {
         /// The client, counted from 0.
         client: u8,
     },
-    /// The search found a failing run, but that run does not fail when every client is polled. A client is not
-    /// deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) leaves something out.
+    /// The search found a failing run, but that run does not fail when every client is polled. A client is
+    /// not deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) is not complete.
     NotReproduced {
         /// The failure that the search found.
         why: String,
@@ -161,11 +160,11 @@ impl Failure {
 /// };
 /// let model = Model::new("adds").client("A", 0, add).client("B", 1, add);
 /// assert_eq!(model.run(Search::exhaustive()).report().coverage, Coverage::Exhaustive);
-/// // A sample is no pass, however large.
+/// // A sample is not a pass, however large it is.
 /// let some = model.run(Search::random(7, 10));
 /// assert!(matches!(some, Verdict::Sampled(_)) && !some.is_pass());
 /// assert_eq!(some.expect_sample().coverage, Coverage::Sampled { runs: 10, seed: 7 });
-/// // One that ended early is no pass.
+/// // A search that ended early is not a pass.
 /// let cut = model.run(Search::exhaustive().states(1));
 /// assert!(matches!(cut, Verdict::Truncated { by: Cut::States, .. }));
 /// assert_eq!(cut.report().coverage, Coverage::Partial);
@@ -176,7 +175,7 @@ pub enum Coverage {
     Exhaustive,
     /// The search ended before it had reached all states.
     Partial,
-    /// This many runs were chosen at random from this seed. The result claims nothing beyond them.
+    /// This many runs were chosen at random from this seed. The result is valid only for these runs.
     Sampled {
         /// Number of runs.
         runs: u64,
@@ -200,7 +199,7 @@ pub struct Report {
     pub spared: u64,
     /// Executions begun.
     pub executions: u64,
-    /// Fingerprints by which outcomes of steps were remembered; 0 if the search keeps no cache. With several threads,
+    /// Fingerprints under which outcomes of steps were stored; 0 if the search keeps no cache. With several threads,
     /// each has its own.
     pub outcomes: u64,
     /// Distinct end states.
@@ -213,15 +212,15 @@ pub struct Report {
     pub time: Duration,
     /// The knobs that were explored.
     pub knobs: Knobs,
-    /// The bounds and promises of the model, and the engine's own assumptions.
+    /// The bounds and assumptions of the model, and the assumptions of the explorer.
     pub assumptions: Vec<String>,
 }
 
 impl Report {
-    /// Bounds the probability that two distinct states, or two distinct inputs of steps, had the same fingerprint, so
-    /// that a state was left out. This is the birthday bound of `states` and `outcomes` fingerprints of 128 bits each.
-    /// It is 0 if the search keeps no cache. The 64 bits of a [`Model::fingerprint`](crate::Model::fingerprint) are
-    /// not in it.
+    /// Returns an upper bound of the probability that two distinct states, or two distinct inputs of steps, had the
+    /// same fingerprint, so that a state was omitted. This is the birthday bound of `states` and `outcomes`
+    /// fingerprints of 128 bits each. It is 0 if the search keeps no cache. The bound does not cover the 64 bits of a
+    /// [`Model::fingerprint`](crate::Model::fingerprint).
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -238,7 +237,7 @@ impl Report {
         pairs / 2.0_f64.powi(128)
     }
 
-    /// Says which requests may be lost or late.
+    /// Describes which requests may be lost or late.
     fn losses(knobs: &Knobs) -> String {
         let until = match knobs.late {
             Late::UntilNext => {
@@ -403,7 +402,7 @@ impl Counterexample {
         self.failure.tell(&self.clients)
     }
 
-    /// Returns the run as events, in the form that all worlds share.
+    /// Returns the run as events, in the format that all worlds share.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -472,14 +471,13 @@ impl fmt::Display for Counterexample {
 pub enum Verdict {
     /// Nothing failed, and no state was left out.
     Pass(Box<Report>),
-    /// Nothing failed in the runs that were chosen at random. This claims nothing about other runs, so it is not a
-    /// pass.
+    /// Nothing failed in the runs that were chosen at random. Other runs may fail, so this is not a pass.
     Sampled(Box<Report>),
     /// A run fails.
     Counterexample(Box<Counterexample>),
-    /// The search was cut short. Nothing is known, so this is not a pass.
+    /// The search reached a limit before it was complete, so this is not a pass.
     Truncated {
-        /// The limit that cut it short.
+        /// The limit that the search reached.
         by: Cut,
         /// The extent of the search until then.
         report: Box<Report>,
@@ -487,7 +485,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Tells whether the model passed: the search was complete, and nothing failed. A sample never passes.
+    /// Returns whether the model passed: the search was complete, and nothing failed. A sample never passes.
     #[must_use]
     pub fn is_pass(&self) -> bool {
         matches!(self, Self::Pass(_))
@@ -511,7 +509,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the report of a pass. For tests.
+    /// Returns the report of a pass. This is for tests.
     ///
     /// # Panics
     /// Panics with the whole verdict unless it is a pass.
@@ -523,7 +521,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the report of a sample. For tests.
+    /// Returns the report of a sample. This is for tests.
     ///
     /// # Panics
     /// Panics with the whole verdict unless it is a sample in which nothing failed.
@@ -535,7 +533,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the counterexample. For tests of broken twins.
+    /// Returns the counterexample. This is for tests of broken twins.
     ///
     /// # Panics
     /// Panics unless there is a counterexample.

@@ -34,9 +34,10 @@ impl Default for Limits {
 pub enum Verdict<Key, State> {
     /// An order exists that explains every result.
     Linearizable(Passed),
-    /// No order exists; a small piece of the history shows it.
+    /// No order exists. A small piece of the history shows this.
     Counterexample(Box<Counterexample<Key, State>>),
-    /// The steps ran out for a key, and no other key failed. Nothing is known, so this is not a pass.
+    /// The limit of steps was reached for a key, and no other key failed. The result is not known, so this is
+    /// not a pass.
     TooLarge(TooLarge<Key>),
 }
 
@@ -51,7 +52,7 @@ pub struct Passed {
     pub steps: u64,
 }
 
-/// The key for which the steps did not suffice.
+/// The key for which the limit of steps was reached.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, TooLarge, Verdict, check};
@@ -170,8 +171,8 @@ pub fn check<S: Spec>(
     undecided.map_or(Verdict::Linearizable(passed), Verdict::TooLarge)
 }
 
-/// Groups the operations by key, sorted by invocation; the keys are in order of appearance. Pending
-/// operations that cannot change the state are left out.
+/// Groups the operations by key, sorted by invocation; the keys are in order of appearance. This omits
+/// pending operations that cannot change the state.
 fn by_key<'a, S: Spec>(spec: &S, history: &'a History<S::Op, S::Ret>) -> Vec<(S::Key, Vec<Item<'a, S>>)> {
     let mut places: HashMap<S::Key, usize> = HashMap::new();
     let mut keys: Vec<(S::Key, Vec<Item<'a, S>>)> = Vec::new();

@@ -1,12 +1,13 @@
-//! Cuts a failed history down to a readable piece, without removing anything that could explain the failure.
+//! Cuts a failed history down to a readable piece, without removing operations that could explain its
+//! results.
 //!
 //! The piece must fail for the same reason as the whole history. So only these cuts are made:
 //!
-//! * the end: a prefix of a linearizable history is linearizable, if operations that had not returned count
-//!   as pending;
-//! * the beginning, at a moment when no operation was running: the rest must then fail from *every* state
-//!   that may have held at that moment;
-//! * operations that change nothing, and overwrites whose value nobody in the piece sees.
+//! * the end is cut: a prefix of a linearizable history is linearizable, if operations that had not returned
+//!   count as pending;
+//! * the beginning is cut at a moment when no operation was running: the rest must then fail from *every*
+//!   state that was possible at that moment;
+//! * operations are removed that change nothing, and overwrites whose value no operation in the piece sees.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,30 +16,30 @@ use crate::check::Limits;
 use crate::search::{Budget, Item, explains};
 use crate::spec::{Effect, Spec};
 
-/// Trials of dropping operations; each is a check of the piece.
+/// Maximum number of attempts to drop operations. Each attempt is a check of the piece.
 const TRIAL_COUNT_MAX: u32 = 600;
-/// Limit on the states in which a piece may begin; with more of them the text is hard to read.
+/// Maximum number of states in which a piece may begin. With more states the text would be hard to read.
 const START_COUNT_MAX: usize = 32;
-/// Pending operations beyond this number are counted instead of shown.
+/// Maximum number of pending operations that are shown. Further ones are only counted.
 const PENDING_COUNT_MAX: usize = 3;
-/// The number of writes named beside a piece; the latest are chosen.
+/// Maximum number of writes that are listed beside a piece. The latest ones are chosen.
 const WRITER_COUNT_MAX: usize = 8;
 
-/// A piece of a history that no sequential order explains.
+/// A piece of a history that is not linearizable.
 #[derive(Clone, Debug)]
 pub struct Counterexample<Key, State> {
     /// The key.
     pub key: Key,
-    /// The states that may hold when the piece begins; it fails from each.
+    /// The states that are possible when the piece begins. It fails from each of them.
     pub starts: Vec<State>,
-    /// The piece: places in [`crate::History::operations`], by time of invocation.
+    /// The piece, as positions in [`crate::History::operations`], in the order of invocation.
     pub positions: Vec<usize>,
-    /// Results after this time were not needed; an operation that returned later counts as pending.
+    /// The time at which the piece ends. An operation that returned later counts as pending.
     pub end: u64,
     /// Number of all operations of the key.
     pub of: usize,
     lines: Vec<String>,
-    /// Writes outside of the piece whose values it starts with or sees.
+    /// Writes outside the piece whose values the piece starts with or sees.
     writers: Vec<String>,
 }
 
@@ -61,7 +62,7 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Counterexample<Key, St
     }
 }
 
-/// Returns the smallest piece that the remaining steps can find.
+/// Returns the smallest piece that is found within the remaining steps.
 pub(crate) fn cut_down<S: Spec>(
     spec: &S,
     key: S::Key,
@@ -109,7 +110,7 @@ struct Piece<'a, S: Spec> {
 }
 
 impl<'a, S: Spec> Piece<'a, S> {
-    /// Returns whether the piece certainly fails; if the steps run out, it counts as explainable.
+    /// Returns whether the piece certainly fails. If the limit of steps is reached, it counts as not failing.
     fn fails(&mut self, items: &[Item<'a, S>], starts: &[S::State]) -> bool {
         starts.iter().all(|start| {
             matches!(
@@ -119,7 +120,7 @@ impl<'a, S: Spec> Piece<'a, S> {
         })
     }
 
-    /// Cuts the end just after the earliest response that cannot be explained.
+    /// Cuts the piece just after the earliest response at which it fails.
     fn cut_end(&mut self) {
         let mut ends: Vec<u64> = self
             .items
@@ -191,7 +192,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns every state that may hold just before the quiet moment at which item `at` is invoked.
+    /// Returns every possible state just before item `at` is invoked, at a moment when no operation was
+    /// running.
     fn states_before(&self, at: usize) -> Vec<S::State> {
         let made = |item: &Item<'a, S>| match item.effect(self.spec) {
             Effect::Sets(state) | Effect::Overwrites(state) => Some(state),
@@ -221,7 +223,7 @@ impl<'a, S: Spec> Piece<'a, S> {
         states
     }
 
-    /// Drops operations that the failure does not need: halves first, then ever smaller parts.
+    /// Drops operations that are not needed for the failure: first halves, then smaller and smaller parts.
     fn drop_bystanders(&mut self) {
         let mut trials = TRIAL_COUNT_MAX;
         for whole_values in [true, false] {
@@ -257,8 +259,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns sets of positions that may be removed together: an overwrite with all operations that see its
-    /// value (`whole_values`), or single operations that change nothing.
+    /// Returns sets of positions that may be removed together. With `whole_values`, a set is an overwrite
+    /// with all operations that see its value; otherwise, it is a single operation that changes nothing.
     fn droppable(&self, whole_values: bool) -> Vec<Vec<usize>> {
         let effects: Vec<_> = self.items.iter().map(|item| item.effect(self.spec)).collect();
         let mut viewers: HashMap<&S::State, Vec<usize>> = HashMap::new();
@@ -312,8 +314,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         lines
     }
 
-    /// Returns the writes among `all` that are not in the piece but made a state that the piece starts with
-    /// or sees.
+    /// Returns the writes among `all` that are not in the piece, but whose states the piece starts with or
+    /// sees.
     fn writers(&self, all: &[Item<'a, S>]) -> Vec<String> {
         let seen = self.items.iter().filter_map(|item| match item.effect(self.spec) {
             Effect::PureIn(state) => Some(state),

@@ -1,10 +1,11 @@
-//! The record of a run: which client asked what, when it began, and when and how it ended.
+//! The record of a run: the operations of each client, the times at which they began and ended, and their
+//! results.
 
 /// One operation of a history: its interval and, if it ended, its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<Op, Ret> {
-    /// The client that ran it. Operations of one client that follow each other keep their order even when the
-    /// clock is too coarse to tell them apart.
+    /// The client that ran it. Successive operations of one client keep their order even if the clock is too
+    /// coarse to distinguish their times.
     pub client: u32,
     /// The invocation.
     pub op: Op,
@@ -25,13 +26,13 @@ pub struct CallId(usize);
 /// The caller provides the times, from any clock that is monotone across clients (a simulator's virtual time,
 /// a shared counter, a monotone host clock). `a` comes before `b` if `a` returned at an earlier time than `b`
 /// was invoked, or at the same time if both belong to one client and `a` was recorded first. All other pairs
-/// are concurrent. So a coarse clock weakens the check but never raises a false alarm.
+/// are concurrent. So a coarse clock weakens the check, but never makes it report a correct history as wrong.
 ///
 /// ```
 /// use dm_history::{History, KvOp, KvRet};
 /// let mut history: History<KvOp<u64, u64>, KvRet<u64>> = History::new();
 /// let put = history.invoke(3, KvOp::Upsert(1, 5), 100);
-/// let lost = history.invoke(4, KvOp::Remove(1), 110); // its client dies: pending
+/// let lost = history.invoke(4, KvOp::Remove(1), 110); // its client dies, so it stays pending
 /// history.respond(put, KvRet::Inserted, 120);
 /// let _ = lost;
 /// assert_eq!(history.pending_count(), 1);
@@ -69,8 +70,8 @@ impl<Op, Ret> History<Op, Ret> {
     /// Records the result of `call`.
     ///
     /// # Panics
-    /// Panics if the call was answered or withdrawn before, belongs to another history, or returns before it
-    /// was invoked. The recording itself would be wrong then, and no verdict on it would mean anything.
+    /// Panics if the call already has a result or was withdrawn, if it belongs to another history, or if it
+    /// returns before it was invoked. The recording would then be wrong, and no verdict on it would be valid.
     pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
         let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
         let operation = slot.expect("the call belongs to this history and was not withdrawn");
@@ -82,8 +83,8 @@ impl<Op, Ret> History<Op, Ret> {
         operation.returned = Some((at, ret));
     }
 
-    /// Removes an invocation that is known to have had no effect (a verb that was refused before it was
-    /// posted, say). If this is not known, leave it pending.
+    /// Removes an invocation that certainly had no effect (for example, a verb that was refused before it was
+    /// posted). If this is not certain, leave the invocation pending.
     pub fn withdraw(&mut self, call: CallId) {
         if let Some(slot) = self.slots.get_mut(call.0) {
             *slot = None;

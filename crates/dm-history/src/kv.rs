@@ -34,7 +34,7 @@ impl<K, V> KvOp<K, V> {
     }
 }
 
-/// The answer of an operation on a map.
+/// The result of an operation on a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvRet<V> {
     /// A get found this value.
@@ -47,11 +47,11 @@ pub enum KvRet<V> {
     Inserted,
     /// An update or upsert replaced a value.
     Replaced,
-    /// A remove took the key out.
+    /// A remove removed the key.
     Removed,
 }
 
-/// A map from `K` to `V` in which every key is its own object.
+/// A map from `K` to `V`, in which every key is a separate object.
 ///
 /// Checks are fastest and most precise if no two writes write the same value: see [`crate::stamp()`].
 #[derive(Clone, Debug)]
@@ -129,7 +129,8 @@ where
                 Effect::Sets(Some(value.clone()))
             }
             (KvOp::Remove(_), Some(KvRet::Removed) | None) => Effect::Sets(None),
-            // Gets without a result, refused inserts, and results that the operation can't give at all.
+            // These are gets without a result, refused inserts, and results that the operation can never
+            // have.
             _ => Effect::Pure,
         }
     }
@@ -140,17 +141,17 @@ where
 
     fn class(&self, op: &KvOp<K, V>, ret: Option<&KvRet<V>>) -> Option<u8> {
         match (op, ret) {
-            // From absent to present; a pending upsert may also overwrite.
+            // These change the key from absent to present; a pending upsert may also overwrite.
             (KvOp::Insert(..), Some(KvRet::Inserted)) | (KvOp::Upsert(..), None | Some(KvRet::Inserted)) => {
                 Some(0)
             }
-            // From present to present.
+            // These keep the key present.
             (KvOp::Update(..), None | Some(KvRet::Replaced)) | (KvOp::Upsert(..), Some(KvRet::Replaced)) => {
                 Some(1)
             }
-            // From present to absent.
+            // These change the key from present to absent.
             (KvOp::Remove(_), None | Some(KvRet::Removed)) => Some(2),
-            // A class of its own, because pending upserts are possible in more states.
+            // A pending insert has its own class, because pending upserts are possible in more states.
             (KvOp::Insert(..), None) => Some(3),
             _ => None,
         }

@@ -1,32 +1,32 @@
 //! Histories of concurrent operations, a linearizability checker, and values that prove which write made
 //! them.
 //!
-//! A benchmark that never looks at a value measures how fast an index answers, not whether the answers are
-//! right. This crate looks. It knows nothing of RDMA or of dmkit's indexes: any test of any concurrent map
-//! can use it.
+//! A benchmark that never checks a value measures how fast an index is, but not whether its results are
+//! right. This crate checks the results. It does not depend on RDMA or on dmkit's indexes, so any test of any
+//! concurrent map can use it.
 //!
-//! | module | question it answers |
+//! | module | purpose |
 //! |---|---|
-//! | [`history`] | which client asked what, what was the answer, and when? |
-//! | [`check()`] | is there one sequential order that explains all of it? |
-//! | [`scan`] | is a range read ordered, free of duplicates, legal and complete? |
-//! | [`stamp()`] | does this value belong to this key, and is it one write or a mixture of two? |
-//! | [`Monotone`] | did a reader see an older write after a newer one? |
+//! | [`history`] | records the operations of each client, with their times and results |
+//! | [`check()`] | checks whether the history is linearizable |
+//! | [`scan`] | checks whether a range read is ordered, free of duplicates, valid and complete |
+//! | [`stamp()`] | checks whether a value belongs to its key, and is one write and not a mixture of two |
+//! | [`Monotone`] | checks whether a reader saw an older write after a newer one |
 //!
 //! # Method
 //!
-//! The checker is the depth-first search of Wing and Gong (*Testing and Verifying Concurrent Objects*, JPDC 1993)
-//! with Lowe's memoisation of failed configurations (*Testing for Linearizability*, CCPE 2017), one key at a time
-//! (P-compositionality: Horn and Kroening, FORTE 2015). In addition, a [`Spec`] may say what an operation can
-//! see and which state it leaves ([`Effect`]). Reads and blind writes then need no search, so one hot key
-//! with thousands of operations of tens of overlapping clients passes in milliseconds.
+//! The checker is the depth-first search of Wing and Gong (*Testing and Verifying Concurrent Objects*, JPDC 1993) with
+//! Lowe's memoisation of failed configurations (*Testing for Linearizability*, CCPE 2017), one key at a time
+//! (P-compositionality: Horn and Kroening, FORTE 2015). In addition, a [`Spec`] may declare which state an operation
+//! sees and which state it leaves ([`Effect`]). Reads and blind writes then need no search. So the history of one hot
+//! key, with thousands of operations of tens of concurrent clients, is checked in milliseconds.
 //!
 //! # Invariants
 //!
-//! * I1: a verdict `Linearizable` is exact: an order was found. It never rests on a limit or a hash.
+//! * I1: a verdict `Linearizable` is exact: an order was found. It never depends on a limit or a hash.
 //! * I2: a search that runs out of steps returns [`Verdict::TooLarge`], which is not a pass.
-//! * I3: a counterexample is a sound cut of the history: the operations that it leaves out cannot explain the
-//!   failure.
+//! * I3: a counterexample is a sound cut of the history: the operations that it omits cannot make it
+//!   linearizable.
 //!
 //! # Example
 //!
@@ -36,7 +36,7 @@
 //! let mut history = History::new();
 //! let put = history.invoke(0, KvOp::Upsert("k", 7), 10);
 //! history.respond(put, KvRet::Inserted, 20);
-//! let get = history.invoke(1, KvOp::Get("k"), 30); // begins after the upsert returned …
+//! let get = history.invoke(1, KvOp::Get("k"), 30); // begins after the upsert has returned …
 //! history.respond(get, KvRet::Absent, 40); // … and does not see it
 //!
 //! let verdict = check(&KvMap::empty(), &history, Limits::default());
@@ -48,7 +48,7 @@
 //!
 //! The search is exponential in the worst case (the problem is NP-complete); [`Limits`] bounds it. Sets of
 //! finished operations are compared by 128-bit hashes, so a false *counterexample* is possible with a
-//! probability of about 2⁻¹⁰⁰ per check. Counterexamples are checked again while they are cut. A pass is
+//! probability of about 2⁻¹⁰⁰ per check. Counterexamples are checked again while they are cut down. A pass is
 //! exact.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! A list over `0..n` that gives elements back in the reverse order of taking them (Knuth's dancing links).
+//! A list over `0..n`. Elements that were taken out can be put back in the reverse order (Knuth's dancing
+//! links).
 
 /// Doubly linked indices; position `n` is the sentinel.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ impl Links {
         self.next[self.next.len() - 1]
     }
 
-    /// Returns the element after `at`, or the sentinel. Still valid for an element just taken out.
+    /// Returns the element after `at`, or the sentinel. This is still valid for an element that was just
+    /// taken out.
     pub(crate) fn after(&self, at: u32) -> u32 {
         self.next[at as usize]
     }
@@ -42,7 +44,7 @@ impl Links {
         self.prev[after as usize] = before;
     }
 
-    /// Puts `at` back; it must be the element taken last of those that are out.
+    /// Puts `at` back. It must be the last taken element that was not put back yet.
     pub(crate) fn put_back(&mut self, at: u32) {
         let (before, after) = (self.prev[at as usize], self.next[at as usize]);
         self.next[before as usize] = at;

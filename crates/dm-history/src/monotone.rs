@@ -8,9 +8,9 @@ use crate::stamp::Stamp;
 
 /// The last values that one reader saw, per key and writer.
 ///
-/// If an index is linearizable, and each writer numbers its writes upwards, then the sequence numbers that
-/// one reader sees of one writer at one key never fall. Keep one `Monotone` per reader, and tell it the
-/// reader's own writes too.
+/// If an index is linearizable, and each writer numbers its writes in ascending order, then the sequence
+/// numbers of one writer that one reader sees at one key never decrease. Use one `Monotone` per reader, and
+/// record the reader's own writes too.
 ///
 /// ```
 /// use dm_history::{Monotone, Stamp};
@@ -70,7 +70,7 @@ impl<K: Clone + Eq + Hash> Monotone<K> {
     /// Records that this reader saw (or wrote) `stamp` at `key`.
     ///
     /// # Errors
-    /// Returns [`WentBack`] if it has seen a later write of the same client there.
+    /// Returns [`WentBack`] if this reader has seen a later write of the same client at this key.
     pub fn observe(&mut self, key: &K, stamp: Stamp) -> Result<(), WentBack<K>> {
         let Some(writers) = self.last.get_mut(key) else {
             self.last.insert(key.clone(), vec![stamp]);

@@ -1,9 +1,9 @@
 //! Checks of ordered range reads.
 //!
 //! A scan of an index with concurrent writers is not a snapshot: a key that is inserted or removed while the
-//! scan runs may be in the result or not. These properties must hold all the same: the keys ascend strictly,
-//! each is within the bounds, each has a value that somebody wrote for it, and no key is missing that existed
-//! from the scan's beginning to its end.
+//! scan runs may be in the result or not. But these properties must always hold: the keys ascend strictly,
+//! each key is within the bounds and has a value that was written for it, and no key is missing that existed
+//! during the whole scan.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanFault<K> {
-    /// Item `at` is not greater than the one before: out of order, or twice.
+    /// The key of item `at` is not greater than the previous key: it is out of order or duplicate.
     NotAscending {
         /// Position in the result.
         at: usize,
-        /// The key before.
+        /// The previous key.
         before: K,
-        /// The key there.
+        /// The key of item `at`.
         key: K,
     },
-    /// Item `at` lies outside of the requested range.
+    /// Item `at` lies outside the requested range.
     OutOfBounds {
         /// Position in the result.
         at: usize,
-        /// The key there.
+        /// The key of item `at`.
         key: K,
     },
     /// There are more items than requested.
@@ -38,7 +38,7 @@ pub enum ScanFault<K> {
     Value {
         /// Position in the result.
         at: usize,
-        /// The key there.
+        /// The key of item `at`.
         key: K,
         /// The reason why the value is wrong.
         why: String,
@@ -66,7 +66,7 @@ impl<K: fmt::Debug> fmt::Display for ScanFault<K> {
 
 impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 
-/// Checks order, bounds and values of a scan that asked for at most `limit` keys, from `low` on and below
+/// Checks order, bounds and values of a scan that requested at most `limit` keys, from `low` on and below
 /// `high` (`None`: no upper bound).
 ///
 /// ```
@@ -78,7 +78,7 @@ impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 /// ```
 ///
 /// # Errors
-/// Returns the first [`ScanFault`]. `legal` judges a value, for instance with [`crate::check_value`].
+/// Returns the first [`ScanFault`]. `legal` checks a value, for example with [`crate::check_value`].
 pub fn check_items<K, V, E>(
     low: &K,
     high: Option<&K>,
@@ -124,7 +124,7 @@ where
 
 /// Checks that the result of a scan contains every key of `always`: the keys, in ascending order, that
 /// existed from the scan's invocation to its return. The result must have passed [`check_items`]. A result of
-/// `limit` items answers for the range up to its last key; a shorter one answers for the whole range.
+/// `limit` items covers the range up to its last key; a shorter result covers the whole range.
 ///
 /// ```
 /// use dm_history::scan::{ScanFault, check_complete};
@@ -132,7 +132,7 @@ where
 /// let items = [(1, "a"), (4, "d")];
 /// assert_eq!(check_complete(&1, Some(&9), 10, &items, &[1, 4]), Ok(()));
 /// assert_eq!(check_complete(&1, Some(&9), 10, &items, &[1, 4, 7]), Err(ScanFault::Missing { key: 7 }));
-/// // With two asked for, it answers for what lies up to the second.
+/// // A result of two requested items covers the range up to the second one.
 /// assert_eq!(check_complete(&1, Some(&9), 2, &items, &[1, 4, 7]), Ok(()));
 /// ```
 ///

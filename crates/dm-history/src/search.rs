@@ -1,15 +1,15 @@
 //! The search for one sequential order of one key's operations.
 //!
-//! A configuration is the set of operations already placed plus the state they leave. An operation may be
-//! placed next if no unplaced one returned before it was invoked. Two kinds of moves need no choice, because
-//! any order that exists without them also exists with them (`settle`):
+//! A configuration is the set of operations already placed, plus the state that they leave. An operation may
+//! be placed next if no unplaced operation returned before it was invoked. Two kinds of moves need no choice
+//! (`settle`), because if an order exists without such a move, there is also an order with it:
 //!
 //! * an operation that never changes the state and is possible now is placed now;
 //! * an overwrite whose readers (the operations that must see its state) have all been invoked is placed now,
-//!   together with them, if no other operation must still see the present state.
+//!   together with them, if no other operation must still see the current state.
 //!
-//! Everything else is tried in order of urgency. The search backtracks out of a state that some operation
-//! must still see and that nothing can restore. It remembers each configuration that failed.
+//! All other moves are tried in order of urgency. The search backtracks if it would leave a state that some
+//! operation must still see and that no operation can restore. It stores each configuration that failed.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -19,17 +19,17 @@ use crate::spec::{Effect, Spec};
 
 use crate::links::Links;
 
-/// One operation in the search; a cut of a history may have removed its result.
+/// An operation in the search. A cut of a history may have removed its result.
 pub(crate) struct Item<'a, S: Spec> {
     /// Its place among the history's operations.
     pub(crate) position: usize,
     pub(crate) source: &'a Operation<S::Op, S::Ret>,
     pub(crate) ret: Option<&'a S::Ret>,
-    /// `u64::MAX` while pending; `ret` says which.
+    /// `u64::MAX` for a pending operation, which has no `ret`.
     pub(crate) returned: u64,
 }
 
-// By hand: a derive would ask for `S: Clone`.
+// This is written by hand, because a derive would require `S: Clone`.
 impl<S: Spec> Clone for Item<'_, S> {
     fn clone(&self) -> Self {
         *self
@@ -69,13 +69,13 @@ impl<'a, S: Spec> Item<'a, S> {
     }
 }
 
-/// Steps that are left; shared by all searches of one check.
+/// The remaining steps, which all searches of one check share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
 }
 
-/// The steps ran out.
+/// The error that the limit of steps was reached.
 #[derive(Debug)]
 pub(crate) struct OutOfSteps;
 
@@ -94,7 +94,7 @@ impl Budget {
     }
 }
 
-/// The search's knowledge of one operation.
+/// The known properties of one operation.
 #[derive(Clone, Copy)]
 struct Known {
     pure: bool,
@@ -103,16 +103,16 @@ struct Known {
     needs: Option<u32>,
     /// The index of the state that it leaves.
     makes: Option<u32>,
-    /// The earliest return among it and the operations that must see its state.
+    /// The earliest return of this operation and of those that must see its state.
     urgency: u64,
-    /// The last operation of the same client that ended in the very tick in which this one began. The clock
-    /// cannot order the two, but the client can.
+    /// The last operation of the same client that ended in the same tick in which this one began. The clock
+    /// does not order the two, but the client's order does.
     after: Option<u32>,
     /// Another operation of the client that ended in the same tick.
     twin: Option<u32>,
 }
 
-/// The operations left that concern one state.
+/// The remaining operations that concern one state.
 #[derive(Clone, Default)]
 struct StateUse {
     viewers: Vec<u32>,
@@ -193,7 +193,7 @@ impl<'a, S: Spec> Search<'a, S> {
         search
     }
 
-    /// Stores what the specification's advice says.
+    /// Stores the effects that the specification declares.
     fn learn(&mut self) {
         let mut ended: HashMap<(u32, u64), u32> = HashMap::new();
         for (at, item) in (0_u32..).zip(self.items) {
@@ -336,8 +336,8 @@ impl<'a, S: Spec> Search<'a, S> {
         Ok(())
     }
 
-    /// Returns whether this overwrite may be placed at once: no operation needs the present state, and all
-    /// that need the new one have been invoked.
+    /// Returns whether this overwrite may be placed at once: no operation needs the current state, and all
+    /// operations that need the new state have been invoked.
     fn is_free_overwrite(&self, known: Known, deadline: u64) -> bool {
         let Some(makes) = known.makes else { return false };
         if self
@@ -404,10 +404,9 @@ impl<'a, S: Spec> Search<'a, S> {
             .is_none_or(|makes| self.uses[makes as usize].viewers_left == 0)
     }
 
-    /// Keeps, of candidates that are interchangeable, only the one that returns first: in any order that
-    /// begins with another one, the two can change places. (This does not hold at equal times, where the
-    /// client's next operation may be bound to one of them. A pending operation has no return that could be
-    /// too late.)
+    /// Of interchangeable candidates, keeps only the one that returns first, because in any order that begins
+    /// with another one, the two can be exchanged. (This does not hold at equal times, because a client's
+    /// next operation may depend on one of them. A pending operation never returns too late.)
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {
         let kind = |at: u32| {
             let item = &self.items[at as usize];
@@ -439,7 +438,8 @@ impl<'a, S: Spec> Search<'a, S> {
         });
     }
 
-    /// Returns the earliest return among unplaced operations: an operation invoked later must wait for it.
+    /// Returns the earliest return among unplaced operations. An operation that was invoked later must wait
+    /// for it.
     fn deadline(&self) -> u64 {
         let first = self.by_return.first();
         if first == self.end() {
@@ -449,8 +449,8 @@ impl<'a, S: Spec> Search<'a, S> {
         }
     }
 
-    /// Returns whether every operation has been placed that the same client saw return in the tick of this
-    /// invocation.
+    /// Returns whether all operations of the same client that returned in the tick of this invocation have
+    /// been placed.
     fn in_turn(&self, at: u32) -> bool {
         let before = std::iter::successors(self.known[at as usize].after, |&at| self.known[at as usize].twin);
         before.into_iter().all(|at| self.is_placed[at as usize])
@@ -465,7 +465,7 @@ impl<'a, S: Spec> Search<'a, S> {
         self.spec.step(&self.state, &item.source.op, item.ret)
     }
 
-    /// Places `at`; `next` is the state it leaves if it may have changed the state.
+    /// Places `at`. `next` is the state that it leaves, if it may have changed the state.
     fn place(&mut self, at: u32, next: Option<S::State>) {
         let known = self.known[at as usize];
         if self.items[at as usize].ret.is_some() {
@@ -490,7 +490,7 @@ impl<'a, S: Spec> Search<'a, S> {
         self.placed.push(at);
     }
 
-    /// Takes back the operation placed last; the caller restores the state.
+    /// Removes the operation that was placed last. The caller restores the state.
     fn undo(&mut self) {
         let Some(at) = self.placed.pop() else { return };
         let known = self.known[at as usize];

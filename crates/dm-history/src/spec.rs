@@ -1,14 +1,14 @@
-//! The sequential specification that a history is checked against.
+//! The sequential specification against which a history is checked.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 /// A sequential specification, one independent object per key.
 ///
-/// Only [`Spec::step`] decides a verdict. The methods after it are advice that saves search. Wrong advice
-/// gives wrong verdicts; no advice (the default) only makes the check slow.
+/// [`Spec::step`] is the specification. The methods after it only speed up the search. If they are wrong,
+/// verdicts are wrong; their defaults are correct, but make the check slow.
 ///
-/// A counter, whose `add` answers what was there before:
+/// This example is a counter, whose `add` returns the previous value:
 ///
 /// ```
 /// use dm_history::{History, Limits, Spec, check};
@@ -31,11 +31,11 @@ use std::hash::Hash;
 /// let mut history = History::new();
 /// let (a, b) = (history.invoke(0, 1, 10), history.invoke(1, 1, 20));
 /// history.respond(a, 0, 30);
-/// history.respond(b, 0, 40); // both saw nothing: an update is lost
+/// history.respond(b, 0, 40); // both saw 0, so an update is lost
 /// assert!(!check(&Counter, &history, Limits::default()).is_linearizable());
 /// ```
 pub trait Spec {
-    /// Names an independent object; an object that is not made of parts uses `()`.
+    /// Identifies an independent object. Use `()` if there is only one object.
     type Key: Clone + Eq + Hash + Debug;
     /// An invocation.
     type Op: Debug;
@@ -44,18 +44,19 @@ pub trait Spec {
     /// The state of the object of one key.
     type State: Clone + Eq + Hash + Debug;
 
-    /// Returns the object that `op` belongs to.
+    /// Returns the object to which `op` belongs.
     fn key(&self, op: &Self::Op) -> Self::Key;
 
     /// Returns the state of `key`'s object before the history began.
     fn initial(&self, key: &Self::Key) -> Self::State;
 
     /// Runs `op` in `state`. If there is a result, returns the state afterwards, or `None` if `op` cannot
-    /// give that result here. If there is none (a pending operation), returns the state after it took effect,
-    /// or `None` if it would change nothing.
+    /// have that result in `state`. If there is none (a pending operation), returns the state after `op` took
+    /// effect, or `None` if `op` would change nothing.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<Self::State>;
 
-    /// Returns what `op` with this result can see and which state it leaves, whatever the state before.
+    /// Returns which state `op` with this result sees and which state it leaves, if this does not depend on
+    /// the state before.
     fn effect(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Effect<Self::State> {
         let _ = (op, ret);
         Effect::Unknown
@@ -68,27 +69,27 @@ pub trait Spec {
     }
 
     /// Returns the group of operations that are interchangeable except for the value that they leave. All
-    /// pending ones of a group must be possible in the same states. All that returned must be too; in these
-    /// states the pending ones must also be possible, and the states that they leave there must be
-    /// [`Spec::alike`].
+    /// pending operations of a group must be possible in the same states, and so must all that have returned.
+    /// In every state in which the latter are possible, the pending ones must be possible too, and the states
+    /// that they leave must be [`Spec::alike`].
     fn class(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<u8> {
         let _ = (op, ret);
         None
     }
 }
 
-/// The knowledge about an operation before its state is known.
+/// The known effect of an operation, independent of the state in which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<State> {
-    /// Nothing is known. One such operation makes the check of its key a plain search.
+    /// The effect is not known. One such operation makes the check of its key a plain search.
     Unknown,
-    /// Never changes the state.
+    /// The operation never changes the state.
     Pure,
     /// Never changes the state, and is possible only in this state: a read of a value.
     PureIn(State),
     /// Leaves this state whenever it is possible.
     Sets(State),
-    /// The same as `Sets`, and only a `PureIn` of this state or of the one before can tell whether it took
-    /// place: an overwrite.
+    /// The same as `Sets`, for an overwrite: only a `PureIn` of this state, or of the one before, can show
+    /// whether it took place.
     Overwrites(State),
 }

@@ -1,4 +1,4 @@
-//! Values that name the write that made them, in any size from 8 bytes on.
+//! Values that identify the write that made them, in any size from 8 bytes on.
 //!
 //! ```text
 //! byte   0                8                                        len
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The stamp first goes through a bijection of 64-bit words, so that every bit of the eight bytes depends on
-//! every field. Half of one 8-byte value and half of another then decode to a random key hash, which equals
-//! the right one with a probability of 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by
-//! byte. No byte string is reserved: a stamped value may be all zeroes or all ones.
+//! every field. So a mixture of two 8-byte values decodes to a random key hash, which equals the right one
+//! with a probability of 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by byte. No byte
+//! string is reserved: a stamped value may be all zeroes or all ones.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ pub struct Stamp {
     pub sequence: u32,
 }
 
-/// The reason why a value is not one whole write of its key.
+/// The reason why a value is not a single write of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wrong {
@@ -52,16 +52,16 @@ pub enum Wrong {
         expected: u32,
         /// The one found in the value.
         found: u32,
-        /// The write that the rest of the stamp names.
+        /// The write that the rest of the stamp identifies.
         stamp: Stamp,
     },
-    /// The bytes from `at` on are of another write than the stamp.
+    /// The bytes from `at` on do not belong to the write of the stamp.
     Torn {
         /// The first byte that is wrong.
         at: usize,
         /// The length of the value.
         len: usize,
-        /// The write that the first eight bytes name.
+        /// The write that the first eight bytes identify.
         stamp: Stamp,
     },
 }
@@ -134,7 +134,7 @@ pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
 /// let found = check_value(b"key", &value).unwrap();
 /// assert_eq!((found.client, found.sequence), (3, 17));
 /// assert!(check_value(b"another key", &value).is_err());
-/// // Half of one write and half of another.
+/// // A mixture of two writes.
 /// stamp(b"key", 3, 18, &mut other);
 /// value[8..].copy_from_slice(&other[8..]);
 /// assert!(check_value(b"key", &value).is_err());
@@ -186,8 +186,8 @@ fn pattern(packed: u64) -> impl Iterator<Item = u64> {
     (1_u64..).map(move |index| mix(packed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// Applies a bijection of 64-bit words in which every bit depends on every other (Stafford's variant 13 of the MurmurHash3
-/// finaliser, as in SplitMix64).
+/// Applies a bijection of 64-bit words, in which every bit of the result depends on every bit of the input (Stafford's
+/// variant 13 of the MurmurHash3 finaliser, as in SplitMix64).
 pub(crate) fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -227,7 +227,8 @@ mod tests {
             prop_assert_eq!(check_value(&key, &value), Ok(Stamp { client, sequence }));
         }
 
-        /// A prefix of one write followed by the rest of another is detected, at the first byte that differs.
+        /// Checks that a prefix of one write followed by the rest of another is detected, at the first byte
+        /// that differs.
         #[test]
         fn a_mixture_of_two_writes_is_found(
             first in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT), second in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT),
@@ -261,11 +262,12 @@ mod tests {
         }
     }
 
-    /// A mixture of halves of two 8-byte values is detected, although only the stamp fits into 8 bytes.
+    /// Checks that a mixture of halves of two 8-byte values is detected, although only the stamp fits into 8
+    /// bytes.
     #[test]
     fn mixed_halves_of_eight_bytes_are_found() {
         let mut passed = 0;
-        // Miri is too slow to judge a hash.
+        // Miri is too slow for enough samples to test a hash.
         let mixtures = if cfg!(miri) { 100 } else { 100_000 };
         for sequence in 0..mixtures {
             let (mut value, mut other) = ([0; 8], [0; 8]);

@@ -12,7 +12,7 @@ use dm_index::{Applied, Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Verbs;
 
-/// Returns the number behind `name` in the program's arguments, or `default`.
+/// Returns the number that follows `name` in the program's arguments, or `default`.
 fn number(name: &str, default: u64) -> Result<u64, Box<dyn Error>> {
     let mut args = std::env::args().skip_while(|arg| arg != name).skip(1);
     Ok(args.next().map_or(Ok(default), |text| text.parse())?)
@@ -39,7 +39,7 @@ async fn fill<V: Verbs + dm_verbs::Control>(
 #[expect(clippy::print_stdout, reason = "an example shows what it has")]
 fn main() -> Result<(), Box<dyn Error>> {
     let (keys, threads) = (number("--keys", 200_000)?, number("--threads", 4)?.max(1));
-    // Two memory nodes in this process; no tree, no other index.
+    // Two memory nodes in this process, without a tree or another index.
     let world = Loopback::builder().nodes(2).host_bytes(1 << 30).build()?;
     let v = world.connect(0)?;
     let options = TableOptions::new(8);

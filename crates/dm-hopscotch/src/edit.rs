@@ -23,13 +23,13 @@ pub(crate) struct Done {
 
 /// The decision about a write, made from a neighbourhood that was read under the lock.
 pub(crate) enum Edit<'x> {
-    /// There is nothing to write; this is the answer.
+    /// There is nothing to write; this is the result.
     Nothing(Applied),
     /// Write these bytes at this offset of the node.
     Bytes(usize, &'x [u8], Done),
     /// The neighbourhood has no free slot.
     Full,
-    /// The neighbourhood does not decide the write.
+    /// The write cannot be decided from the neighbourhood alone.
     Unsure,
 }
 
@@ -50,7 +50,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// Judges a neighbourhood that was read under the lock.
+    /// Searches a neighbourhood that was read under the lock.
     #[inline]
     pub(crate) fn judged<'b, V: Verbs>(
         &self,
@@ -67,7 +67,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are put together in `entry`.
+    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are written to `entry`.
     #[inline]
     pub(crate) fn edit<'x>(
         &self,

@@ -1,9 +1,9 @@
 //! Hopscotch leaves on disaggregated memory (CHIME, SOSP 2024): clients read one neighbourhood of a leaf and write in
 //! place.
 //!
-//! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around a [`dm_index::NodeStore`] of [`dm_layout::Hopscotch`]
-//! nodes. It handles operations on one key by READs of one neighbourhood, if no structural change of the node is under
-//! way. Everything else goes to the store of whole nodes inside.
+//! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around a [`dm_index::NodeStore`] of [`dm_layout::Hopscotch`] nodes.
+//! It handles operations on one key by READs of one neighbourhood, if no structural change of the node is in progress.
+//! The inner store of whole nodes does everything else.
 //!
 //! ```text
 //!   get ─► [READ entry, of a hotspot] ──► found: done
@@ -20,13 +20,14 @@
 //! # Invariants (`docs/protocol/chime.md`)
 //! * **I1** A key is in its neighbourhood, and changes its slot only together with the version of the whole node (H3,
 //!   H4).
-//! * **I2** The bytes of a neighbourhood show for which keys they answer. No cached information is trusted (H1).
+//! * **I2** The bytes of a neighbourhood show which keys the node covers. No cached information is trusted (H1).
 //! * **I3** No client writes to the right half of a split before the moved entries are removed from the left half
 //!   (H6).
-//! * **I4** The bytes of a single entry prove their answer, whatever the source or the age of the entry's address
-//!   (H8).
-//! * **I5** A table's directory only decides where an operation begins, never its answer (H10, H11).
-//! * **I6** If bytes decide nothing, this crate does not try again: the whole node is read, by Sherman's rules (H2).
+//! * **I4** The bytes of a single entry prove the result of a get, whatever the source or the age of the entry's
+//!   address (H8).
+//! * **I5** A table's directory only determines where an operation begins, never its result (H10, H11).
+//! * **I6** If a neighbourhood is not conclusive, this crate does not read it again: it reads the whole node, by
+//!   Sherman's rules (H2).
 //!
 //! # Example
 //! A leaf's bytes, without a network:

@@ -13,8 +13,8 @@ pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> (Remote
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Reads `key` from the one slot in which the compute node last saw it, if it remembers one. Returns `true` if
-    /// the key was there, with its value in `value`; `false` says nothing about the key.
+    /// Reads `key` from the one slot in which the compute node last saw it, if it remembers one. Returns `true`, with
+    /// the key's value in `value`, if the key was there. After `false`, the key may still be present.
     pub(crate) async fn get_alone<V: Verbs>(
         &self,
         v: &V,
@@ -30,7 +30,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         };
         let hash = self.format.hash(key);
         v.local(LocalStep::Section).await;
-        // The buffer cannot hold a slot of another geometry, but its content is only a guess.
+        // The slot is checked, because the content of the buffer is only a guess.
         let guess = hotspots.guess(at, hash);
         let Some(number) = guess.filter(|n| usize::from(*n) < self.format.geometry().span()) else {
             return Ok(false);
@@ -77,8 +77,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         self.format.geometry().number_of(slot) as u16
     }
 
-    /// Reads `key` from its neighbourhood. Returns whether the key is present, with its value in `value` if so, or
-    /// `None` if the neighbourhood does not decide it.
+    /// Reads `key` from its neighbourhood. Returns whether the key is present, with its value in `value` if so. Returns
+    /// `None` if the neighbourhood is not conclusive.
     pub(crate) async fn get_near<V: Verbs>(
         &self,
         v: &V,
@@ -102,8 +102,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 let (first, second) = v.chain(at.node()).read(from, len).read(start, rest).await?;
                 self.judge(&reach, (&first, &second), key, linked, value)
             }
-            // The marks contain the header's information too. The header is read to cost what the paper's step costs;
-            // its content is not used.
+            // The marks contain the header's information too. The header is read only so that this step has the same
+            // cost as in the paper; its content is not used.
             (None, false) => {
                 let chain = v.chain(at.node()).read(at, self.header_len());
                 let (_, bytes) = chain.read(from, len).await?;

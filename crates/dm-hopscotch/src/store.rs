@@ -107,8 +107,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeAccess<V, K> for N
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        //= docs/protocol/chime.md H5
-        // A sibling pointer may lead to a node under construction, and a neighbourhood does not show this.
+        // = docs/protocol/chime.md H5 A sibling pointer may lead to a node that is not live yet, and a
+        // neighbourhood does not show this.
         if level == 0
             && !at.linked
             && after.is_none()

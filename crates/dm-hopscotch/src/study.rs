@@ -13,10 +13,10 @@ use crate::{HopOptions, Neighbourhoods};
 /// each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
-    /// Flaws of judging a neighbourhood: T-C1, T-C2, T-C6.
+    /// Flaws of searching a neighbourhood: T-C1, T-C2, T-C6.
     #[cfg(feature = "study")]
     pub near: NearFlaws,
-    /// Flaws of judging a single entry.
+    /// Flaws of checking a single entry.
     #[cfg(feature = "study")]
     pub entry: EntryFlaws,
     /// T-C2: a hop does not change the node version.
@@ -47,7 +47,7 @@ impl HopFlaws {
 /// Broken twins of growing, and flaws of leaves. All are off by default. `docs/models.md` has a counterexample of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlaws {
-    /// Broken twin: the root word names a directory whose WRITE was not awaited (H12).
+    /// Broken twin: the root word points to a directory whose WRITE was not awaited (H12).
     pub directory_unawaited: bool,
     /// Flaws of neighbourhoods.
     #[cfg(feature = "study")]
@@ -80,7 +80,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// Judges one entry that was read alone.
+    /// Checks one entry that was read alone.
     pub(crate) fn alone<'a>(&self, entry: &'a [u8], key: &K) -> Option<ValueRef<'a>> {
         #[cfg(feature = "study")]
         {

@@ -9,8 +9,8 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::Neighbourhoods;
 use crate::edit::{Done, ENTRY_MAX, Edit};
 
-/// The answer to a write by the neighbourhood. With `None` nothing was written, and the store of whole nodes must do
-/// it.
+/// The result of a write by the neighbourhood. `None` means that nothing was written, and the store of whole nodes must
+/// do the write.
 type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
@@ -82,7 +82,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(self.written(v, at, key, done).await))
     }
 
-    /// Returns the answer to a write of one entry that has completed.
+    /// Returns the result of a completed write of one entry.
     async fn written<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, done: Done) -> Answer<K, Applied>
     where
         S: NodeStore<V, K>,
@@ -91,8 +91,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             self.remember(v, at, key, done.slot).await;
             return Answer::Done(done.applied);
         }
-        // The key's neighbourhood is empty, so the node may be nearly empty. This READ only looks: the entry is
-        // removed, whatever the READ's result.
+        // The key's neighbourhood is empty, so the node may be nearly empty. This READ only checks this: the
+        // entry has been removed, whatever the result of the READ.
         match done.lonely {
             true => match v.read(at, self.node_len()).await {
                 Ok(image) => self.removed(at, &image),
@@ -173,8 +173,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(applied)))
     }
 
-    /// Makes room for a key in its full neighbourhood. Returns `None` if that takes too many hops, so that the node
-    /// is split.
+    /// Makes room for a key in its full neighbourhood. Returns `None` if this takes too many hops; then the node must
+    /// be split.
     async fn hop<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -206,8 +206,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(Applied::Inserted)))
     }
 
-    /// Returns the answer to a remove that has completed, from the node as it was then. The node may have changed
-    /// since, because the answer is only a hint.
+    /// Returns the result of a completed remove, computed from the node as it was then. The node may have changed
+    /// since, which is harmless because the result is only a hint.
     fn removed<V: Verbs>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied>
     where
         S: NodeStore<V, K>,

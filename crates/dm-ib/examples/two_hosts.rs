@@ -1,8 +1,10 @@
-//! A client machine of a cluster, step by step: `cargo xtask rxe --two` runs it against memory nodes on another one.
+//! Runs the steps of a client machine in a cluster. `cargo xtask rxe --two` runs it against memory nodes on another
+//! machine.
 //!
-//! `two_hosts STEP SECRET-FILE ADDRESS…`, where a step is one of: `load` a tree; `write` to it until killed,
-//! recording what was acknowledged; `verify` that; live through an `outage` of the last node, or a `cut` of
-//! the link. Each step prints `two: …` when something has to happen on the other side.
+//! `two_hosts STEP SECRET-FILE ADDRESS…`, where the step is `load` (load a tree), `write` (write to it until
+//! killed, and record acknowledged writes), `verify` (verify the recorded writes), `outage` (survive an
+//! outage of the last node) or `cut` (survive a cut of the link). Each step prints `two: …` when something
+//! has to happen on the other side.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
 

@@ -13,7 +13,7 @@ use crate::ffi::Fault;
 pub(crate) enum Phase {
     Free,
     Building,
-    /// Rung, and waiting for room in its queue pair.
+    /// The doorbell was rung; the chain waits for room in its queue pair.
     Queued,
     Flying,
     Completed,
@@ -35,7 +35,7 @@ pub(crate) enum Answers {
     Bytes,
 }
 
-/// Unreported errors of a client.
+/// The unreported error of a client, if there is one.
 pub(crate) type Deferred = Rc<Cell<Option<VerbError>>>;
 
 /// A chain's record; it has the same number as its work list.
@@ -48,7 +48,8 @@ pub(crate) struct Chain {
     pub(crate) error: Option<VerbError>,
     /// Whether the poster has seen how the chain ended.
     pub(crate) told: bool,
-    /// Whether nobody waits any more; the code that handles its last completion then closes it.
+    /// Whether no task waits for the chain any more. The code that handles its last completion then closes
+    /// it.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
     pub(crate) owner: Option<Deferred>,

@@ -1,4 +1,4 @@
-//! The choice of device, port and GID: by name and number, or automatic.
+//! The choice of a device, a port and a GID, by name and number or automatically.
 
 /// The part of this machine's RDMA hardware to use; `None` means an automatic choice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,4 +1,4 @@
-//! One client: the seam's traits over its thread's connections.
+//! A client: implements the traits of `dm-verbs` over its thread's connections.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -72,7 +72,7 @@ impl Endpoint {
         }
         match self.thread.call(usize::from(node.0), self.client.0, request) {
             Ok(Answer::Fenced) => Err(ControlError::Fenced),
-            // If an id does not belong to this connection any more, another client has got it.
+            // An id that no longer belongs to this connection belongs to another client.
             Ok(Answer::NotYours) => Err(ControlError::Fenced),
             Ok(Answer::Failed) | Err(_) => Err(ControlError::Unreachable { node }),
             Ok(answer) => Ok(answer),
@@ -91,8 +91,8 @@ impl Endpoint {
         Ok(ControlReply::Done)
     }
 
-    /// Waits at `place` until `of` threads of any machines have arrived there, for at most `most`. Returns
-    /// whether all arrived. The whole thread waits meanwhile.
+    /// Waits at `place` for at most `most`, until `of` threads of any machines have arrived there. Returns
+    /// whether all arrived. This blocks the whole thread.
     ///
     /// # Errors
     /// Returns [`IbError::Node`].
@@ -144,7 +144,7 @@ impl Endpoint {
             ControlRequest::FenceMember { member } => {
                 self.everywhere(Request::FenceGroup { group: member }, |_| Ok(()))
             }
-            // This is a request of a newer seam, which is unknown here.
+            // A newer `dm-verbs` may add requests that are unknown here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),
@@ -196,11 +196,11 @@ impl Endpoint {
     }
 }
 
-/// Refuses requests that must not be sent: a queue pair does not survive a request that its peer refuses.
+/// Refuses requests that the peer would refuse, because a queue pair does not survive that.
 fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
     let len = op.len() as u64;
     if size == 0 {
-        // Host memory is never empty.
+        // Host memory is never empty, so this is on-chip memory.
         return Err(VerbErrorKind::Unsupported(Capability::ChipMemory));
     }
     let empty_read = matches!(op, Op::Read { len: 0, .. });
@@ -220,7 +220,7 @@ fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.thread.clients.borrow_mut().remove(&self.client.0);
-        // A node that does not answer has nothing to release: it forgets its clients with the connection.
+        // Errors can be ignored: a node drops its clients when it loses the connection.
         for node in 0..self.thread.world.nodes.len() {
             let release = Request::Release {
                 client: self.client.0,
@@ -301,7 +301,7 @@ impl Transport for Endpoint {
 
     fn open(&self, node: NodeId) -> Slot {
         let state = &mut *self.thread.state.borrow_mut();
-        // Each chain takes at least its slot's memory, so there are never that many.
+        // Memory would be exhausted before there are that many chains.
         let (index, generation) = state.port.open().expect("fewer than 2^24 chains at a time");
         if state.chains.len() <= index as usize {
             state.chains.resize_with(index as usize + 1, Chain::default);
@@ -389,7 +389,7 @@ impl Transport for Endpoint {
         self.deferred.take()
     }
 
-    /// Only verbs reach the memory.
+    /// The memory is remote: only verbs can access it.
     fn load_image(&self, at: Place, _: &[u8]) -> Result<(), VerbError> {
         let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
         Err(VerbError::refused(kind, at))

@@ -1,4 +1,5 @@
-//! The errors of making something in this world. Later failures are [`dm_verbs::VerbError`]s.
+//! The errors that creating a world, a thread's connections, a client or a memory node can return. Later
+//! failures are [`dm_verbs::VerbError`]s.
 
 use core::fmt;
 use std::io;
@@ -7,7 +8,7 @@ use std::net::SocketAddr;
 use dm_control::{ClientError, StartError};
 use dm_verbs::{Capability, ClientId, NodeId};
 
-/// The reason why a world, a thread's connections, a client or a memory node could not be made.
+/// The reason why a world, a thread's connections, a client or a memory node could not be created.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IbError {
@@ -52,12 +53,12 @@ pub enum IbError {
         reason: io::Error,
     },
     /// The memory node was restarted since this thread connected to it: its memory is empty, and every known
-    /// address on it is invalid. A new [`crate::Thread`] may begin again.
+    /// address on it is invalid. Start again with a new [`crate::Thread`].
     Restarted {
         /// The node.
         node: NodeId,
     },
-    /// A client of this thread was fenced, or its id belongs to another client by now: the thread cannot
+    /// A client of this thread was fenced, or its id now belongs to another client. The thread cannot
     /// reconnect.
     Fenced {
         /// The client.
@@ -101,7 +102,7 @@ impl fmt::Display for IbError {
             Self::Restarted { node } => {
                 write!(
                     f,
-                    "memory node {node} was started anew: what was in its memory is gone"
+                    "memory node {node} was restarted: the content of its memory is lost"
                 )
             }
             Self::Fenced { client } => write!(f, "{client} was fenced off, and its thread with it"),

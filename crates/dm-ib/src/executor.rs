@@ -14,7 +14,7 @@ use dm_sync::Mutex;
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::thread;
 
-// `Wake` is defined over std's Arc.
+// The trait `Wake` requires std's `Arc`.
 use std::sync::Arc as StdArc;
 
 /// The coroutines that must be polled.
@@ -72,7 +72,8 @@ pub(crate) fn run_all<F: Future>(
         ready.with(|queue| core::mem::swap(queue, &mut batch));
         let idle = batch.is_empty();
         for index in batch.drain(..) {
-            // AcqRel: what the waker's caller did before is seen by this poll; a wake from here on queues anew.
+            // AcqRel: this poll sees what the waker's caller did before the wake. A later wake queues the
+            // task again.
             flags[index].queued.swap(false, Ordering::AcqRel);
             if tasks[index].poll(&mut Context::from_waker(&wakers[index])) {
                 running -= 1;

@@ -1,4 +1,4 @@
-//! Real verbs: one-sided requests over reliable connected queue pairs of libibverbs, and a plain memory node.
+//! Real RDMA verbs: one-sided requests over reliable connected queue pairs of libibverbs, and a memory node.
 //!
 //! A [`MemoryNode`] lends memory, under the control plane of `dm-control`; an [`Ib`] is a world of such
 //! nodes. Each [`Thread`] has a queue pair per memory node and one completion queue, which [`Thread::run`]
@@ -16,18 +16,18 @@
 //! * **I1** A chain is one posted list of work requests, the last one signalled. Chains that find no room
 //!   wait in the order of their doorbells; the thread posts them when it polls the completion queue.
 //! * **I2** A chain's buffers belong to the card until its last completion: dropping a ticket frees nothing early.
-//! * **I3** The id of a completion contains its chain's generation, so that a late one is not taken for
-//!   another chain's.
+//! * **I3** The id of a completion contains its chain's generation, so that a late completion is not mistaken
+//!   for one of another chain.
 //! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: data that is posted
 //!   first is placed first.
 //! * **I5** A request that the peer would refuse is refused before it is sent, because a queue pair does not
 //!   survive that.
 //!
 //! # What it promises
-//! It promises the sizes that the device and the nodes report. It promises nothing about orders: no 64-byte
-//! line atomicity, no order between a CAS and a READ behind it, atomics that race with WRITEs.
-//! [`Builder::assume`] adds capabilities that the user vouches for, and [`Ib::promises`] shows them. Masked
-//! atomics have no verb and are never promised: [`dm_verbs::masked_cas`] emulates masked CAS.
+//! It promises the sizes that the device and the nodes report. It promises nothing about orders: 64-byte
+//! lines may tear, a READ may overtake a CAS before it, and atomics may race with WRITEs. [`Builder::assume`]
+//! adds capabilities that the user vouches for, and [`Ib::promises`] shows them. Masked atomics have no verb
+//! and are never promised: [`dm_verbs::masked_cas`] emulates masked CAS.
 //!
 //! # Effects of errors
 //! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect
@@ -38,18 +38,18 @@
 //! link, and fails with [`IbError::Restarted`] if the memory is lost.
 //!
 //! # Example
-//! The README begins with a memory node and a client of it.
+//! The README begins with an example of a memory node and a client.
 //!
 //! # Unsafe
-//! libibverbs is unsafe, and so is memory that a card writes. Only the module `ffi` contains unsafe code; it
-//! lists what the other modules may rely on.
+//! Calls of libibverbs are unsafe, and so are accesses to memory that a card writes. Only the module `ffi`
+//! contains unsafe code; it lists what the other modules may rely on.
 //!
 //! # Limits
 //! * It needs little-endian machines. READs and WRITEs have at most 1 MiB.
-//! * A control request stops its whole thread until it is answered, at most 2 seconds.
-//! * A fence shuts the queue pairs of the client's thread, and so those of the thread's other clients.
-//! * On-chip memory is lent if the device has some. This, and the bytes of masked atomics in [`mlx5`], were
-//!   **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).
+//! * A control request blocks its whole thread until the answer arrives, for at most 2 seconds.
+//! * Fencing a client shuts the queue pairs of its thread, and so those of the thread's other clients.
+//! * A node lends on-chip memory if the device has some. On-chip memory and the bytes of masked atomics in
+//!   [`mlx5`] were **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).
 #![deny(unsafe_code)]
 
 #[cfg(not(target_endian = "little"))]

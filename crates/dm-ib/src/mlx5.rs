@@ -1,5 +1,4 @@
-//! Work requests of mlx5 cards for which there is no verb: 8-byte masked compare-and-swap. **Not run on
-//! hardware.**
+//! Encodes 8-byte masked compare-and-swap for mlx5 cards, because no verb does it. **Not run on hardware.**
 //!
 //! This is a raw work request for `mlx5dv_wr_raw_wqe`: four segments of 16-byte units. Numbers are
 //! big-endian, as the card requires, and so is the old value in the local buffer.
@@ -19,11 +18,12 @@ use dm_verbs::MaskedCas;
 pub const MASKED_CAS_BYTES: usize = 80;
 /// `MLX5_OPCODE_ATOMIC_MASKED_CS`.
 pub const OPCODE_ATOMIC_MASKED_CS: u8 = 0x14;
-/// Extended atomic of 2^3 bytes: 8 for "extended", plus the logarithm less 2.
+/// The modifier of an extended atomic of 2^3 bytes: 8 means "extended", plus the logarithm of the size minus
+/// 2.
 pub const OPMOD_EXTENDED_8_BYTES: u8 = 8 | (3 - 2);
 /// `MLX5_WQE_CTRL_CQ_UPDATE`: the completion is signalled.
 pub const FLAG_SIGNALLED: u8 = 2 << 2;
-/// `MLX5_WQE_CTRL_FENCE`: after every READ and atomic before it.
+/// `MLX5_WQE_CTRL_FENCE`: the request waits for every READ and atomic before it.
 pub const FLAG_FENCE: u8 = 4 << 5;
 
 /// The destination of a masked CAS, and the place of its old value.
@@ -72,8 +72,9 @@ pub const fn old_value(buffer: [u8; 8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Compares the bytes with `struct mlx5_wqe_ctrl_seg`, `mlx5_wqe_raddr_seg`, `mlx5_wqe_masked_atomic_seg`
-    /// (swap_add, compare, swap_add_mask, compare_mask) and `mlx5_wqe_data_seg`, written out by hand.
+    /// Compares the bytes with a request that was written by hand from `struct mlx5_wqe_ctrl_seg`,
+    /// `mlx5_wqe_raddr_seg`, `mlx5_wqe_masked_atomic_seg` (swap_add, compare, swap_add_mask, compare_mask)
+    /// and `mlx5_wqe_data_seg`.
     #[test]
     fn the_bytes_are_those_of_the_documented_segments() {
         let to = Route {

@@ -21,8 +21,9 @@ pub const DEFAULT_LEASE: Nanos = Nanos(dm_control::DEFAULT_LEASE.as_nanos() as u
 // Chunks begin behind the superblock's page.
 const _: () = assert!(dm_control::CHUNK_UNIT == RESERVED_BYTES);
 
-/// Describes a memory node. Defaults: the first active device and port, a free port of 127.0.0.1, no secret,
-/// no metrics, all on-chip memory of the device, [`DEFAULT_LEASE`].
+/// Describes a memory node. By default it uses the first active device and port, listens on a free port of
+/// 127.0.0.1, has no secret and no metrics, lends all on-chip memory of the device, and uses
+/// [`DEFAULT_LEASE`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]
 pub struct NodeBuilder {
@@ -55,7 +56,7 @@ impl NodeBuilder {
         self.control = self.control.metrics(address);
         self
     }
-    /// Sets the limits on connections.
+    /// Sets the limits for connections.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.control = self.control.limits(limits);
         self
@@ -86,8 +87,8 @@ impl NodeBuilder {
         };
         let host = Lent::new(&device, self.bytes).map_err(memory)?;
         let chip_bytes = device.limits.chip_bytes.min(self.chip_bytes);
-        // The card may have lent it to another process meanwhile. The node then runs without it, and clients
-        // are told so.
+        // Another process may have allocated the card's memory meanwhile. The node then runs without it, and
+        // reports 0 bytes to clients.
         let chip = (chip_bytes > 0)
             .then(|| ChipLent::new(&device, chip_bytes).ok())
             .flatten();
@@ -102,7 +103,7 @@ impl NodeBuilder {
     }
 }
 
-/// A running memory node. Dropping it ends every connection to it and frees the memory.
+/// A running memory node. Dropping it closes every connection and frees the memory.
 pub struct MemoryNode {
     server: Server<Card>,
     device: String,
@@ -155,7 +156,7 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-/// The device, as the control plane uses it.
+/// The device, for the control plane.
 struct Card {
     queue: Arc<Cq>,
     host: Lent,

@@ -1,4 +1,4 @@
-//! One thread's connections: a queue pair and a control stream per memory node, one completion queue.
+//! One thread's connections: a queue pair and a control stream per memory node, and one completion queue.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -26,7 +26,8 @@ const CALL_TIMEOUT: Duration = dm_control::DEFAULT_PATIENCE;
 /// Time for a queue pair that was shut to complete all posted requests with an error.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The connections of one thread, which its clients share. Not `Send`; clones are the same connections.
+/// The connections of one thread, which its clients share. It is not `Send`; its clones share the
+/// connections.
 ///
 /// Coroutines that use them run under [`Thread::run`], which polls the completion queue between them.
 #[derive(Clone)]
@@ -38,9 +39,9 @@ pub(crate) struct Inner {
     pub(crate) world: Arc<World>,
     pub(crate) pool: Pool,
     pub(crate) state: RefCell<State>,
-    /// The living clients with their epochs; a reconnecting thread brings them along.
+    /// The connected clients with their epochs; a reconnecting thread registers them again.
     pub(crate) clients: RefCell<BTreeMap<u16, u32>>,
-    /// Woken after the state is released.
+    /// Wakers that are called after the state is released.
     due: RefCell<Vec<Waker>>,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Link {
     /// Work requests that the queue pair can hold, and how many are in it.
     depth: u32,
     used: u32,
-    /// Rung chains that wait for room, in order.
+    /// Chains that were rung and wait for room, in order.
     waiting: VecDeque<u32>,
     /// Whether the queue pair has failed, so that nothing passes through it any more.
     broken: bool,
@@ -110,7 +111,7 @@ impl Thread {
         Endpoint::new(&self.inner, compute_node)
     }
 
-    /// Returns whether nothing reaches memory node `node` any more, until [`Thread::reconnect`].
+    /// Returns whether memory node `node` cannot be reached until [`Thread::reconnect`].
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let state = self.inner.state.borrow();
         let link = state.links.get(usize::from(node.0));
@@ -122,14 +123,14 @@ impl Thread {
     ///
     /// # Errors
     /// Returns [`IbError::Node`] while the node cannot be reached. Returns [`IbError::Restarted`] if its
-    /// memory is lost, and [`IbError::Fenced`] if a client of this thread was fenced meanwhile: this thread
-    /// cannot reconnect then. After any error the thread is unchanged, and may try again.
+    /// memory is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; this
+    /// thread can never reconnect then. After any error the thread is unchanged.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
 
     /// Runs all `futures` to their ends as coroutines of this thread, and returns their outputs in order.
-    /// Requests that they posted and did not await have landed too when it returns.
+    /// Requests that they posted and did not await have completed too when it returns.
     ///
     /// To run futures of several types, pass them as `Pin<Box<dyn Future<Output = T> + '_>>`.
     pub fn run<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
@@ -279,7 +280,8 @@ impl State {
             }
         });
         let found = found.unwrap_or_else(|_| {
-            // The queue itself has failed: nobody learns about requests in flight, and nothing more is sent.
+            // The completion queue has failed: no completions arrive for requests in flight, and nothing more
+            // can be sent.
             links.iter_mut().for_each(|link| link.broken = true);
             0
         });
@@ -359,7 +361,8 @@ impl State {
 }
 
 impl Link {
-    /// Greets the memory node at `address`, and connects a new queue pair to the node's.
+    /// Opens a control session with the memory node at `address`, and connects a new queue pair to the
+    /// node's.
     fn connect(world: &World, cq: &Arc<Cq>, address: SocketAddr, depth: u32) -> Result<(Qp, Self), IbError> {
         let broken = |reason| IbError::QueuePair { address, reason };
         let options = QueueOptions {

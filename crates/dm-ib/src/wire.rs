@@ -83,7 +83,7 @@ pub(crate) fn client_port(peer: &Peer) -> Port {
     Port::new(bytes).expect("28 bytes are few enough")
 }
 
-/// Decodes a client's port; returns `None` if the bytes are none.
+/// Decodes a client's port; returns `None` if the bytes are not a valid one.
 pub(crate) fn read_client_port(port: &Port) -> Option<Peer> {
     let mut r = Reader(port.bytes());
     let peer = r.peer()?;
@@ -99,7 +99,7 @@ impl NodePort {
         Port::new(bytes).expect("68 bytes are few enough")
     }
 
-    /// Decodes a node's port; returns `None` if the bytes are none.
+    /// Decodes a node's port; returns `None` if the bytes are not a valid one.
     pub(crate) fn read(port: &Port) -> Option<Self> {
         let mut r = Reader(port.bytes());
         let read = Self {

@@ -15,10 +15,11 @@ use crate::thread::Thread;
 
 /// Default number of work requests of one queue pair.
 pub const DEFAULT_QUEUE_DEPTH: u32 = 1024;
-/// Default number of payload bytes within a work request that are requested; a device grants what it can.
+/// Default number of payload bytes to request within a work request; a device may grant fewer.
 pub const DEFAULT_INLINE: u32 = 64;
 
-/// Describes a world. Defaults: the first active device, [`DEFAULT_QUEUE_DEPTH`], [`DEFAULT_INLINE`], nothing assumed.
+/// Describes a world. By default it uses the first active device, [`DEFAULT_QUEUE_DEPTH`] and [`DEFAULT_INLINE`], and
+/// assumes no capabilities.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
@@ -54,7 +55,7 @@ impl Builder {
         };
         self
     }
-    /// Declares `capabilities` on the caller's word, for every memory node. They are part of
+    /// Declares that every memory node has `capabilities`, which cannot be checked. They are part of
     /// [`Ib::promises`], which results must show.
     pub fn assume(mut self, capabilities: &[Capability]) -> Self {
         self.assumed.extend_from_slice(capabilities);
@@ -72,7 +73,7 @@ impl Builder {
         self.slower = factor.max(1);
         self
     }
-    /// Sets the number of payload bytes within a work request to ask for.
+    /// Sets the number of payload bytes to request within a work request.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
@@ -86,8 +87,8 @@ impl Builder {
     /// Opens the device. [`Ib::thread`] connects to the memory nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`]: there is no such device, it has no atomics, there are no nodes, or a capability
-    /// was assumed that only a device can have.
+    /// Returns [`IbError`] if there is no such device, it has no atomics, there are no nodes, or an assumed
+    /// capability can only be provided by a device.
     pub fn build(self) -> Result<Ib, IbError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.nodes.len()) {
             return Err(IbError::BadNodeCount {
@@ -149,14 +150,14 @@ pub(crate) struct World {
     pub(crate) born: Instant,
 }
 
-/// A world of real queue pairs. Clones are the same world; `Send + Sync`.
+/// A world of real queue pairs. It is `Send + Sync`, and its clones share the same world.
 #[derive(Clone)]
 pub struct Ib {
     world: Arc<World>,
 }
 
 impl Ib {
-    /// Begins the description of a world of the memory nodes at these addresses, numbered in this order.
+    /// Returns a builder for a world of the memory nodes at these addresses, numbered in this order.
     pub fn builder(nodes: &[SocketAddr]) -> Builder {
         Builder {
             device: DeviceChoice::default(),
@@ -220,7 +221,7 @@ impl World {
     }
 }
 
-/// The promises of a world, for the rows of results: reported by the device, or taken on the user's word.
+/// The promises of a world, for the rows of results. The device reports them, or the user assumes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
     /// The device's name.

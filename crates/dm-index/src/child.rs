@@ -1,11 +1,12 @@
-//! Children's addresses, as inner nodes store them.
+//! The encoding of child addresses in inner nodes.
 
 use dm_verbs::{NodeId, RemotePtr};
 
 use crate::IndexError;
 
-/// Bytes of a child in the densest inner nodes: 77 entries with keys of 8 bytes in 1 KB. All nodes must lie at
-/// multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also says that the entry is in use.
+/// Bytes of a child in the densest inner nodes: a node of 1 KiB then has 77 entries with keys of 8 bytes. All
+/// nodes must lie at multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also says that the entry
+/// is in use.
 ///
 /// ```text
 ///  31  node 5  27 26       offset / 1024       1 0   1     little-endian
@@ -13,15 +14,16 @@ use crate::IndexError;
 pub const NEAR_CHILD_BYTES: usize = 4;
 /// Unit of the addresses that fit into [`NEAR_CHILD_BYTES`].
 pub const NEAR_CHILD_UNIT: u64 = 1 << NEAR_SHIFT;
-/// Number of memory nodes whose addresses fit into [`NEAR_CHILD_BYTES`].
+/// Number of memory nodes that can be addressed with [`NEAR_CHILD_BYTES`].
 pub const NEAR_CHILD_NODES_MAX: u16 = 1 << NEAR_NODE_BITS;
-/// Bytes of each memory node whose addresses fit into [`NEAR_CHILD_BYTES`]: 64 GiB.
+/// Bytes of each memory node that can be addressed with [`NEAR_CHILD_BYTES`]: 64 GiB.
 pub const NEAR_CHILD_REACH: u64 = 1 << (NEAR_SHIFT + NEAR_OFFSET_BITS);
 const NEAR_SHIFT: u32 = 10;
 const NEAR_OFFSET_BITS: u32 = 26;
 const NEAR_NODE_BITS: u32 = 5;
 
-/// Bytes of a child in dense inner nodes, for nodes at any address: 62 entries with keys of 8 bytes in 1 KB.
+/// Bytes of a child in dense inner nodes whose children may be at any address. A node of 1 KiB then has 62
+/// entries with keys of 8 bytes.
 ///
 /// ```text
 ///  47   node 10   38 37          offset / 64          0    little-endian
@@ -32,11 +34,11 @@ const LINE_SHIFT: u32 = 6;
 const OFFSET_BITS: u32 = 38;
 const NODE_BITS: u32 = 10;
 
-/// Number of memory nodes whose addresses fit into [`CHILD_BYTES`].
+/// Number of memory nodes that can be addressed with [`CHILD_BYTES`].
 pub const CHILD_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// A child's address in as many bytes as an inner node's values have: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`], or
-/// the 8 bytes of a remote pointer.
+/// A child's address, encoded in the bytes of an inner node's value: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`],
+/// or the 8 bytes of a remote pointer.
 ///
 /// ```
 /// use dm_index::{CHILD_BYTES, Child, NEAR_CHILD_BYTES};
@@ -60,9 +62,9 @@ impl Child {
     /// Encodes `at` in `len` bytes.
     ///
     /// # Errors
-    /// [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if it is a multiple of 64
-    /// below 16 TiB on one of the first 1024 memory nodes, and into 4 bytes if it is a multiple of 1024 below 64
-    /// GiB on one of the first 32. [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
+    /// Returns [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if it is a multiple of 64
+    /// below 16 TiB on one of the first 1024 memory nodes, and into 4 bytes if it is a multiple of 1024 below 64 GiB on
+    /// one of the first 32. [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
     pub fn of(at: RemotePtr, len: usize) -> Result<Self, IndexError> {
         let word = match len {
             8 => Some(at.raw()),
@@ -86,8 +88,8 @@ impl Child {
         })
     }
 
-    /// Packs the memory node above `offset_bits` bits of the offset, of which the lowest `shift` bits are left
-    /// out. Returns `None` if this loses a part of the address.
+    /// Packs the memory node above `offset_bits` bits of the offset, whose lowest `shift` bits are omitted.
+    /// Returns `None` if this loses a part of the address.
     fn packed(at: RemotePtr, shift: u32, offset_bits: u32, node_bits: u32) -> Option<u64> {
         let (node, units) = (u64::from(at.node().0), at.offset() >> shift);
         let fits = at.offset() == units << shift && units >> offset_bits == 0 && node >> node_bits == 0;
@@ -95,7 +97,7 @@ impl Child {
     }
 
     fn unpacked(word: u64, shift: u32, offset_bits: u32) -> RemotePtr {
-        // At most ten bits.
+        // The cast loses nothing: the number has at most ten bits.
         let node = NodeId((word >> offset_bits) as u16);
         let offset = (word & ((1 << offset_bits) - 1)) << shift;
         RemotePtr::new(node, offset).unwrap_or(RemotePtr::NULL)
@@ -107,7 +109,7 @@ impl Child {
         &self.word[..self.len]
     }
 
-    /// Decodes an address; null for bytes of another length.
+    /// Decodes an address. Returns null for bytes of any other length.
     #[inline]
     pub fn decode(bytes: &[u8]) -> RemotePtr {
         if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {

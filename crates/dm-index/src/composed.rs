@@ -79,7 +79,7 @@ impl<'h, V: Verbs> Way<'h, V> {
 
 /// The reason why an operation must try another leaf.
 enum Missed {
-    /// The leaf did not answer for the key.
+    /// The leaf does not cover the key.
     Stale(Stale),
     /// The leaf could not be read or written.
     Failed(IndexError),
@@ -127,7 +127,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation, unless its client must first prepare the seat that is returned as the error.
+    /// Begins an operation. If the client must prepare its seat first, returns the seat as the error.
     #[inline(always)]
     fn try_begin(&self) -> Result<Option<Running<'_>>, &Seat> {
         let Some(seat) = &self.presence.seat else {
@@ -150,7 +150,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             if let Some(running) = seat.enter() {
                 return Ok(running);
             }
-            // The compute node has left the pool in between, or was treated as gone.
+            // The compute node has left the pool in the meantime, or the other members removed it.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
@@ -173,7 +173,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             let planted = self.inner.plant(self.v, leaf.at).await;
             let without = |e: &IndexError| e.effect() == Effect::None;
             if planted.as_ref().map_or_else(without, |planted| !planted) {
-                // Another client's leaf is the first one, or there is none: nothing has ever pointed to this leaf.
+                // Another client planted its leaf first, or planting failed. Nothing has ever pointed to this leaf.
                 self.leaves.whole().forget(leaf);
             }
             if !planted? && self.options.flaws().root_race_fatal {
@@ -188,8 +188,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Carries out a write. This one future holds the path of a write that meets no stale address, split or error. The
-    /// rare steps are boxed: a future contains the futures that it awaits, and is copied whole when it is passed on.
+    /// Carries out a write. This single future covers a write that meets no stale address, split or error. The rare
+    /// steps are boxed, because a future contains the futures that it awaits, and is copied as a whole when it is
+    /// moved.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
@@ -201,7 +202,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
         let running = match self.try_begin() {
             Ok(running) => running,
-            // Not in a box, because it is needed for one operation in some dozens, which then would allocate.
+            // This is not boxed: one operation in a few dozen needs it, and each of these would allocate.
             Err(seat) => Some(self.enrolled(seat).await?),
         };
         self.options.cpu.charge(self.v).await;
@@ -218,7 +219,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             let missed = match self.leaves.write(self.v, located.leaf, 0, key, write, None).await {
                 Ok(Answer::Done(applied)) => break Ok(applied),
                 Ok(Answer::Split(applied, split)) => {
-                    // The write is done, whatever happens to the separator.
+                    // The write has taken effect, even if the separator cannot be installed.
                     let installed = Box::pin(self.inner.install(self.v, split)).await;
                     break installed.map_or_else(|e| Err(e.after_effect(split.right)), |()| Ok(applied));
                 }
@@ -245,7 +246,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Returns the next leaf to try when a leaf did not answer for `key`.
+    /// Returns the next leaf to try when a leaf does not cover `key`.
     async fn next(
         &self,
         key: &K,
@@ -259,9 +260,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led there, it may be
-    /// another key's leaf: its lock may belong to a dead client, its memory node may be cut off, or its bytes may
-    /// be damaged, while the key's own leaf is sound.
+    /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led to the leaf, it may
+    /// be another key's leaf. That leaf's lock may belong to a dead client, its memory node may be unreachable, or its
+    /// bytes may be damaged, while the key's own leaf has none of these problems.
     async fn recover(
         &self,
         key: &K,
@@ -286,7 +287,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
     ) -> Result<Located<I::Proof>, IndexError> {
         let reach = self.inner.reach(&located.proof);
         match stale {
-            // A rough hint to a node that no longer exists must not lead another operation there.
+            // Another operation must not follow a rough hint to a node that no longer exists.
             Stale::Right(right) if right.linked || reach.is_none() => {
                 self.inner.stale(self.v, located.proof);
             }
@@ -297,15 +298,15 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
                 if hops.step(retry, right.at).await? {
-                    // The leaf lies so far to the left that another way is better. The hint must not be followed
-                    // again.
+                    // The address led to a leaf so far to the left of the key that searching again takes fewer steps.
+                    // No operation must follow this hint again.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
                         return Ok(located);
                     }
                 } else if reach.is_some_and(|reach| hops.taken() > reach) {
-                    // Further than normal: the leaves between have been split, and the entries of the inner
-                    // structure lead directly.
+                    // This took more steps than normal, because the leaves in between have been split. The
+                    // inner structure has entries that lead to the leaf directly.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);
@@ -380,7 +381,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
             };
             match Box::pin(self.next(key, located, missed, &mut way)).await {
                 Ok(next) => located = next,
-                // A get may have planted the first leaf, and that may still land.
+                // A get may have planted the first leaf, and the CAS of the root word may still land.
                 Err(error) => return end_operation(running, Err(error)),
             }
         }
@@ -408,7 +409,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         let running = self.begin_or_wait().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
-        // Taken for the time of the scan. If a scan is dropped midway, the next one must allocate again.
+        // The scan takes the buffers. If it is dropped midway, they are lost, and the next scan allocates new
+        // ones.
         let mut buffers = self.buffers.take();
         let result = self.scan_into(from, limit, &mut buffers, out).await;
         self.buffers.replace(buffers);
@@ -438,8 +440,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
     }
 }
 
-/// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
-/// ([`Running::forget`]) until [`Reclaim::prepare`] proves that nothing can.
+/// Ends an operation with the result `done`. If a request of the operation may still land, the seat stays
+/// pinned ([`Running::forget`]) until [`Reclaim::prepare`] proves that no request can land any more.
 pub fn end_operation<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)

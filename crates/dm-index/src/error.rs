@@ -15,11 +15,11 @@ pub enum IndexError {
     Control(ControlError),
     /// A retry loop used up its budget.
     Exhausted(Exhausted),
-    /// A lock stays held, and its holder makes no progress.
+    /// A lock remained held throughout all attempts.
     LockTimeout {
         /// The lock word.
         lock: Place,
-        /// The client that the lock word names.
+        /// The client that owns the lock, according to the lock word.
         owner: u16,
         /// Number of attempts.
         attempts: u32,
@@ -99,8 +99,9 @@ impl IndexError {
             Self::Refused(_) | Self::ValueLength { .. } | Self::NotEmpty { .. } | Self::BadInput { .. } => {
                 Effect::None
             }
-            // An operation stops at these errors before it writes, or after its own write was undone or never
-            // posted. The parent may still lack a split's new node, which changes no answer.
+            // An operation that returns one of these errors has not written yet, or its own write was undone
+            // or never posted. The parent may still lack a split's new node, but this does not change the
+            // result of any operation.
             Self::Control(_) | Self::Exhausted(_) | Self::LockTimeout { .. } | Self::OutOfMemory { .. } => {
                 Effect::Unknown
             }
@@ -112,8 +113,8 @@ impl IndexError {
 }
 
 impl IndexError {
-    /// Converts the error for an operation that had taken effect before it: the result never claims that there was
-    /// no effect. `right` is the node that the operation's split made.
+    /// Converts the error of an operation that had already taken effect: the result never claims that there was no
+    /// effect. `right` is the node that the operation's split made.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

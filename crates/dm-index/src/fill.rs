@@ -14,7 +14,7 @@ use crate::IndexError;
 /// assert_eq!(Fill::from(0.8), Fill::Even(0.8));
 /// assert_eq!("as-inserted".parse(), Ok(Fill::AsInserted));
 /// assert!("1.5".parse::<Fill>().is_err());
-/// // 64 slots, of which these keys can use 58.
+/// // A leaf has 64 slots, of which these keys can use 58.
 /// assert!(Fill::Even(0.5).allows(Fullness { taken: 32, of: 64 }));
 /// assert!(!Fill::Even(0.5).allows(Fullness { taken: 33, of: 64 }));
 /// let mean = (0..1000).map(|leaf| Fill::AsInserted.entries(58, leaf)).sum::<usize>() as f64 / 1000.0;
@@ -23,21 +23,21 @@ use crate::IndexError;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
     /// Fills each leaf to this share of the part that the given keys can use
-    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf has less if it
-    /// accepts no more of the keys.
+    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf is filled
+    /// less if it cannot accept more of the keys.
     Even(f64),
-    /// Fills leaves as inserts in random order do, where full leaves split in halves. Each leaf holds between a
-    /// half and all of the given keys that it accepts: a share `x` with a density of `1 / x²`, and ln 2 on
-    /// average. So some leaves are about to split, as in a tree that has grown, whereas leaves that are filled
-    /// evenly all split at about the same, late time.
+    /// Fills leaves as inserts in random order would fill them if full leaves split in halves. Each leaf
+    /// holds between a half and all of the given keys that it accepts. The share `x` has the density `1 / x²`
+    /// and the mean ln 2. So some leaves split soon, as in a tree that has grown by inserts. Evenly filled
+    /// leaves would all split at about the same time, much later.
     ///
-    /// *Why `1 / x²`:* a leaf grows in proportion to its keys, and after a time `t` there are `e^t` times as many
-    /// leaves of each share: `n(x) + (x · n(x))' = 0`.
+    /// *Why `1 / x²`:* let `n(x)` be the number of leaves with the share `x`. A leaf grows in proportion to its keys,
+    /// and after a time `t` there are `e^t` times as many leaves of each share, so `n(x) + (x · n(x))' = 0`.
     AsInserted,
 }
 
 impl Fill {
-    /// Returns whether a leaf may be filled this far, before it is known which keys it accepts.
+    /// Returns whether a leaf may be filled to `full`, before it is known which keys it accepts.
     #[must_use]
     pub fn allows(self, full: Fullness) -> bool {
         match self {
@@ -74,7 +74,7 @@ impl Fill {
     /// Checks the value and returns it.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] if a share is not above 0 and at most 1.
+    /// Returns [`IndexError::BadInput`] if a share is not above 0 and at most 1.
     pub fn checked(self) -> Result<Self, IndexError> {
         match self {
             Self::Even(share) if !(share > 0.0 && share <= 1.0) => Err(IndexError::BadInput {
@@ -106,11 +106,11 @@ impl From<f64> for Fill {
     }
 }
 
-/// Returns the share of leaf number `leaf`: the inverse of the distribution at points that are spread evenly and
-/// are scattered over the leaves.
+/// Returns the share of leaf number `leaf`: the inverse of the distribution function at a point that depends on `leaf`.
+/// The points of successive leaves are spread evenly.
 fn drawn(leaf: u64) -> f64 {
-    // Multiples of the golden ratio: any number of them in a row lie as far apart as they can. The high bits
-    // become a fraction.
+    // The points are multiples of the golden ratio, because successive multiples are spread as evenly as
+    // possible. The high bits become a fraction.
     let at = leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     let at = at as f64 / (1_u64 << 53) as f64;
     1.0 / (2.0 - at)

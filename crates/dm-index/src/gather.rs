@@ -5,11 +5,11 @@ use dm_verbs::{RemotePtr, VerbError, Verbs};
 /// Maximum number of READs in one chain, because send queues have a limited length.
 const CHAIN_READS: usize = 32;
 
-/// READs all of `wanted` (addresses and lengths) at the same time, with one chain for each 32 addresses of a
+/// Reads all of `wanted` (addresses and lengths) at the same time, with one chain for every 32 addresses of a
 /// memory node. Returns the bytes in the order of `wanted`.
 ///
 /// # Errors
-/// The error of the first chain that failed.
+/// Returns the error of the first chain that failed.
 ///
 /// ```
 /// use dm_index::gather;
@@ -22,7 +22,7 @@ const CHAIN_READS: usize = 32;
 /// }
 /// ```
 pub async fn gather<V: Verbs>(v: &V, wanted: &[(RemotePtr, u32)]) -> Result<Vec<V::Lease>, VerbError> {
-    // By memory node; the order within a memory node is kept.
+    // Sorts by memory node, and keeps the order within each memory node.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&i| wanted[i].0.node());
     let same_node = |a: &usize, b: &usize| wanted[*a].0.node() == wanted[*b].0.node();

@@ -2,26 +2,27 @@
 
 use dm_verbs::{Env, Exhausted, RemotePtr, Retry, Why};
 
-/// Steps to the right in a row that count as one attempt. A chain of splits that the parents do not know yet is
-/// shorter.
+/// Number of consecutive steps to the right that count as one attempt. A chain of split nodes that are still
+/// missing in their parents is normally shorter.
 pub const HOPS_FREE: u32 = 64;
 
-/// A counter of one operation's steps along sibling pointers. Two nodes may point at each other for good if their
-/// bytes are corrupt or a merge of them failed, so every 64th step is an attempt of the operation's retry loop.
+/// A counter of one operation's steps along sibling pointers. Two nodes may point at each other permanently if their
+/// bytes are corrupt or their merge failed. Therefore every 64th step counts as an attempt of the operation's retry
+/// loop.
 #[derive(Debug, Default)]
 pub struct Hops(u32);
 
 impl Hops {
-    /// Counts a step to the node at `to`. Returns `true` once, when the way has become long: it may have begun in
-    /// memory that belongs to another node by now, far to the left.
+    /// Counts a step to the node at `to`. Returns `true` once, after many steps. The first address may then have led to
+    /// memory that now belongs to another node, far to the left.
     ///
     /// # Errors
-    /// [`Exhausted`] if the retry loop's budget is used up.
+    /// Returns [`Exhausted`] if the retry loop's budget is used up.
     #[inline]
     pub async fn step<E: Env>(&mut self, retry: &mut Retry<'_, E>, to: RemotePtr) -> Result<bool, Exhausted> {
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(HOPS_FREE) {
-            // The caller keeps its progress.
+            // The caller keeps its progress, so an explorer must not rewind it.
             retry.again_wiser(to, Why::Stale).await?;
         }
         Ok(self.0 == HOPS_FREE)

@@ -21,7 +21,7 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Makes an address that proves nothing.
+    /// Makes an address whose node may not be linked.
     #[inline]
     pub const fn hint(at: RemotePtr) -> Self {
         Self { at, linked: false }
@@ -42,14 +42,14 @@ pub struct Located<P> {
     pub proof: P,
 }
 
-/// The reason why a node does not answer for a key.
+/// The reason why a node is not responsible for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// The key lies at or above the high fence key, or the node is dead and was merged into another one. The next
-    /// node to try is given. The address in a dead node is a hint: the node there may have died since.
+    /// The key lies at or above the high fence key, or the node is dead and was merged into another one. The next node
+    /// to try is given. The address in a dead node is a hint: that node may be dead by now.
     Right(Lead),
-    /// The key lies below the low fence key, or the address leads to another kind of node or to one that is not
-    /// linked. The leaf must be found anew.
+    /// The key lies below the low fence key, or the address leads to another kind of node or to one that is
+    /// not linked. The caller must search for the leaf again.
     Elsewhere,
 }
 
@@ -68,37 +68,37 @@ pub struct Split<K> {
     pub right: RemotePtr,
 }
 
-/// A node's answer to an operation.
+/// The result of an operation on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer<K, T> {
     /// Done.
     Done(T),
-    /// Done, and the node was split; the inner structure must learn of the new node.
+    /// Done, and the node was split. The new node must be installed in the inner structure.
     Split(T, Split<K>),
     /// Done, and the node is now so empty that it should be merged with a neighbour.
     Sparse(T),
-    /// This is not the node for the key.
+    /// This node is not responsible for the key.
     Stale(Stale),
 }
 
 /// The result of an attempt to merge two neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
-    /// The left node took over all entries of the right one. The right one is dead, and its parent no longer names
-    /// it.
+    /// The left node took over all entries of the right one. The right one is dead, and the parent has no entry for it
+    /// any more.
     Done {
         /// Whether the merged node is so empty that it should be merged again.
         sparse: bool,
-        /// Whether their parent is now that empty too.
+        /// Whether the parent is now so empty that it should be merged too.
         parent_sparse: bool,
     },
-    /// Together they hold too much, or they are on two memory nodes.
+    /// The entries do not fit into one node, or the nodes are on different memory nodes.
     TooFull,
-    /// They are not, or no longer, as the caller described them. Nothing was changed.
+    /// The nodes are not as the caller described them, or have changed since. Nothing was changed.
     Changed,
 }
 
-/// Two neighbours to merge, as their parent shows them.
+/// Two neighbouring nodes to merge, as their parent lists them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbours<K> {
     /// Level of the two nodes.
@@ -136,7 +136,7 @@ pub enum Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// Returns the value that it writes.
+    /// Returns the value that this write stores, if it stores one.
     #[inline]
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
@@ -184,8 +184,9 @@ pub struct NodeCopy<K> {
     pub values: Vec<u8>,
     /// Bytes of one value.
     pub value_bytes: usize,
-    /// The node's bytes, if a write left them without decoding the entries. Then `entries` and `values` must still
-    /// be made from them ([`NodeCopies::unfold`](crate::NodeCopies::unfold)). Empty otherwise.
+    /// The node's bytes, if a write returned them without decoding the entries.
+    /// [`NodeCopies::unfold`](crate::NodeCopies::unfold) then decodes them into `entries` and `values`. Empty
+    /// otherwise.
     pub folded: Vec<u8>,
     /// Number of entries in the folded bytes.
     pub folded_entries: usize,
@@ -235,7 +236,7 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
     }
 }
 
-/// A node that nothing points to yet.
+/// A new node that nothing points to yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it is lost unless it is linked or forgotten"]
 pub struct Created {
@@ -243,7 +244,7 @@ pub struct Created {
     pub at: RemotePtr,
     /// The incarnation of the node's block.
     pub incarnation: u32,
-    /// The version that it was written with.
+    /// The line version with which the node was written.
     pub version: u8,
     /// 0 for a leaf.
     pub level: u8,
@@ -254,15 +255,15 @@ pub trait Inner<V: Verbs, K> {
     /// The source of an address.
     type Proof: Copy;
 
-    /// Returns the probable leaf of `key`, if the compute node remembers it. This is a section: a local step must
-    /// come before it.
+    /// Returns the probable leaf of `key`, if the compute node has cached its address. This accesses shared local
+    /// state, so the caller must await [`Env::local`](dm_verbs::Env::local) first.
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>>;
 
-    /// Finds the probable leaf of `key` by reading, when it is not [known](Inner::known). Returns `None` if the
-    /// index has no leaf at all.
+    /// Finds the probable leaf of `key` by reading, when it is not [known](Inner::known). Returns `None` if
+    /// the index has no leaf.
     fn find(&self, v: &V, key: &K) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
 
-    /// Returns the probable leaf of `key`; `None` if the index has no leaf at all.
+    /// Returns the probable leaf of `key`; `None` if the index has no leaf.
     fn locate(
         &self,
         v: &V,
@@ -277,8 +278,8 @@ pub trait Inner<V: Verbs, K> {
         }
     }
 
-    /// Collects up to `max` consecutive leaves, beginning with the leaf of `key`, as far as they are known without
-    /// reading more than [`Inner::locate`] would. There is at least one unless the index has no leaf.
+    /// Collects up to `max` consecutive leaves, beginning with the leaf of `key`, as far as they can be found without
+    /// more READs than [`Inner::locate`] needs. The result has at least one leaf unless the index is empty.
     fn locate_run(
         &self,
         v: &V,
@@ -290,7 +291,7 @@ pub trait Inner<V: Verbs, K> {
     /// Reports that the address from `proof` was wrong.
     fn stale(&self, v: &V, proof: Self::Proof);
 
-    /// Reports that the address from `proof` was wrong, and that the memory there did not even tell where to
+    /// Reports that the address from `proof` was wrong, and that the memory there did not show where to
     /// continue. If the source was read within this operation, reading it again does not help.
     fn invalidate(&self, v: &V, proof: Self::Proof) {
         self.stale(v, proof);
@@ -303,11 +304,11 @@ pub trait Inner<V: Verbs, K> {
         None
     }
 
-    /// Makes `leaf`, which answers for all keys, the first leaf if there is none yet. Returns `false` if another
-    /// client was faster.
+    /// Makes `leaf`, which covers all keys, the first leaf if there is none yet. Returns `false` if another client was
+    /// faster.
     fn plant(&self, v: &V, leaf: RemotePtr) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Enters a new leaf after a split.
+    /// Adds a new leaf to the inner structure after a split.
     fn install(&self, v: &V, split: Split<K>) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Merges the leaf of `key`, which has become sparse, with a suitable neighbour if there is one, and continues
@@ -319,7 +320,7 @@ pub trait Inner<V: Verbs, K> {
         key: &K,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Enters the leaves of a bulk load into an empty structure. `leaves` has their first keys, ascending from the
+    /// Adds the leaves of a bulk load to an empty inner structure. `leaves` has their first keys, ascending from the
     /// smallest key, and their addresses.
     fn build(
         &self,

@@ -1,4 +1,4 @@
-//! The operations of a range index, as one client sees them.
+//! The operations of a range index, as a client calls them.
 
 use core::future::Future;
 
@@ -19,7 +19,7 @@ pub enum Applied {
     Present,
     /// Nothing changed: an update or a remove found the key absent.
     Absent,
-    /// Nothing changed: an exchange found something else than the expected value or absence.
+    /// Nothing changed: an exchange did not find the expected value, or the expected absence of the key.
     Differs,
 }
 
@@ -30,8 +30,8 @@ pub enum Applied {
 /// done, no lock stays held; the operation may or may not have taken effect.
 ///
 /// # Errors
-/// Every operation returns [`IndexError`], which names the place. A write that returns an error may have taken
-/// effect (see [`IndexError::effect`]); a write that returns `Ok` has.
+/// Every operation returns [`IndexError`], which names the place. A write that returns an error may have
+/// taken effect (see [`IndexError::effect`]); a write that returns `Ok` has taken effect.
 pub trait RangeIndex {
     /// The key type.
     type Key: KeyBytes;
@@ -50,10 +50,10 @@ pub trait RangeIndex {
     /// Removes `key`. Returns [`Applied::Removed`] or [`Applied::Absent`].
     fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<Applied, IndexError>>;
 
-    /// Reads the first `limit` entries from `from` (inclusive) on, in key order, into `out`, which is cleared
-    /// first. There are fewer only at the end of the index. This is not a snapshot: each entry is seen at one
-    /// moment of the scan, and entries of later nodes at later moments. No key is returned twice, and a key that
-    /// is present throughout the scan is found.
+    /// Reads the first `limit` entries from `from` (inclusive) on, in key order, into `out`, which is cleared first.
+    /// Returns fewer entries only at the end of the index. This is not a snapshot: each entry is seen at one moment of
+    /// the scan, and entries of later nodes at later moments. No key is returned twice, and a key that is present
+    /// throughout the scan is found.
     fn scan(
         &self,
         from: &Self::Key,
@@ -72,7 +72,8 @@ pub trait RangeIndex {
     ) -> impl Future<Output = Result<u64, IndexError>>;
 }
 
-/// A range index whose values can be compared and exchanged. Code whose values name memory needs this.
+/// A range index whose values can be compared and exchanged. Code whose values are addresses of memory needs
+/// this.
 ///
 /// ```
 /// use dm_index::{Applied, Exchange, IndexError, Key8};
@@ -101,7 +102,7 @@ pub trait Exchange: RangeIndex {
         after: Option<&[u8]>,
     ) -> impl Future<Output = Result<Applied, IndexError>>;
 
-    /// Begins an operation of several steps, which ends when the result is dropped. Memory that was in use when it
-    /// began is not reused before. Returns `None` if memory is never reused.
+    /// Begins an operation of several steps, which ends when the result is dropped. Memory that was in use when the
+    /// operation began is not reused before the operation ends. Returns `None` if memory is never reused.
     fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>>;
 }

@@ -17,7 +17,7 @@ impl<K: Copy> Scan<K> {
             value_bytes: 0,
         }
     }
-    /// Clears it for values of `value_bytes` bytes, and keeps its memory.
+    /// Clears the result for values of `value_bytes` bytes, and keeps the allocated memory.
     pub fn reset(&mut self, value_bytes: usize) {
         self.keys.clear();
         self.values.clear();
@@ -26,7 +26,7 @@ impl<K: Copy> Scan<K> {
     /// Appends an entry.
     ///
     /// # Panics
-    /// If the length of `value` is not the one given to [`Scan::reset`].
+    /// Panics if the length of `value` is not the one given to [`Scan::reset`].
     #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a scan holds values of one length");

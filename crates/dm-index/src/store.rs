@@ -1,4 +1,4 @@
-//! Roles of a node store, each a trait of its own.
+//! The roles of a node store. Each role is a trait.
 
 use core::future::Future;
 
@@ -10,7 +10,7 @@ use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeC
 
 /// Reads and writes one key of a node.
 pub trait NodeAccess<V: Verbs, K> {
-    /// The store that handles everything else of these nodes. Often this is the implementor itself.
+    /// The store that has all other roles for these nodes. Often this is the implementor itself.
     type Whole: NodeStore<V, K>;
 
     /// Returns the store of whole nodes.
@@ -29,8 +29,9 @@ pub trait NodeAccess<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
 
-    /// Writes one key under the node's lock, and splits the node if it is full. `after`, if given, receives the
-    /// node as this write left it (after a split, its left half); it may be folded.
+    /// Writes one key under the node's lock, and splits the node if it is full. If `after` is given, it
+    /// receives a copy of the node after this write (after a split, of the left half). The entries of this
+    /// copy may still have to be decoded by [`NodeCopies::unfold`].
     fn write(
         &self,
         v: &V,
@@ -44,11 +45,11 @@ pub trait NodeAccess<V: Verbs, K> {
 
 /// Reads whole nodes.
 pub trait NodeCopies<V: Verbs, K> {
-    /// Decodes the entries of a copy that a write has left folded. Most callers that write an inner node need only
-    /// its header.
+    /// Decodes the entries of a copy if a write left them undecoded (`folded`). Most callers that write an inner node
+    /// need only its header, so a write does not decode the entries.
     ///
     /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes are no node.
+    /// Returns [`IndexError::Corrupt`] if the bytes are not a node.
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
 
     /// Reads the whole node at `at`. Returns `false` if the node is dead.
@@ -59,8 +60,8 @@ pub trait NodeCopies<V: Verbs, K> {
         copy: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops
-    /// when `each` returns `false`, or at the first node whose READ was torn or found no living node.
+    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops when
+    /// `each` returns `false`, or at the first address whose READ was torn or found no live node.
     fn copies(
         &self,
         v: &V,
@@ -72,8 +73,8 @@ pub trait NodeCopies<V: Verbs, K> {
 
 /// Makes nodes, merges them and ends their lives.
 pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
-    /// Makes a node that nothing points to yet, by WRITE. The node is live, or, if `unborn`, becomes live when it
-    /// has been linked, by [`Restructure::open`].
+    /// Makes a node that nothing points to yet, by WRITE. The node is live at once, unless `unborn` is set. An unborn
+    /// node becomes live by [`Restructure::open`], after it has been linked.
     fn create(
         &self,
         v: &V,
@@ -86,12 +87,12 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Makes an unborn node live, after it has been linked. This happens even if the future is dropped midway.
     fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). It does so
-    /// only if all three nodes are as `pair` says, and if the entries fit into one node with room to spare.
-    /// `after` receives the parent as it is then.
+    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). This
+    /// happens only if all three nodes match `pair`, and if the entries leave some room in one node. `after`
+    /// receives a copy of the changed parent.
     ///
-    /// All three nodes are locked meanwhile. So an operation that had to enter the right node in the parent has
-    /// done so, and no operation will again.
+    /// All three nodes are locked meanwhile. So the operation that had to install the right node in the
+    /// parent has already done so, and no later operation installs it again.
     fn merge<P: Restructure<V, K>>(
         &self,
         v: &V,
@@ -100,10 +101,10 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
         after: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
-    /// Merges two nodes when the inner structure has no nodes to lock with them (`pair.parent` has no meaning).
-    /// The two are merged first, then `unlink` takes the right one out of the inner structure, and only then is it
-    /// retired. A late operation may enter it in the inner structure again, so the inner structure must treat its
-    /// own addresses as hints.
+    /// Merges two nodes if the inner structure has no node that could be locked with them (`pair.parent` has no
+    /// meaning). First the two are merged, then `unlink` removes the right one from the inner structure, and then it is
+    /// retired. A late operation may still add the dead node to the inner structure again, so the inner structure must
+    /// treat its own addresses as hints.
     fn join(
         &self,
         v: &V,
@@ -114,12 +115,12 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Returns the bytes of a node.
     fn node_bytes(&self) -> u32;
 
-    /// Takes the right node of `pair` out of `image`, which was read from their parent under its lock. Returns the
-    /// range of bytes to write back. Returns `None` and changes nothing if the parent does not show the two as
-    /// `pair` does.
+    /// Removes the right node of `pair` from `image`, which was read from the parent under its lock. Returns the range
+    /// of bytes to write back. Returns `None` and changes nothing if the parent does not list the two nodes as `pair`
+    /// does.
     ///
     /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes contradict each other.
+    /// Returns [`IndexError::Corrupt`] if the bytes contradict each other.
     fn unlink(
         &self,
         image: &mut [u8],
@@ -130,11 +131,12 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// sparse.
     ///
     /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes contradict each other.
+    /// Returns [`IndexError::Corrupt`] if the bytes contradict each other.
     fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
 
-    /// Ends the life of the node at `at`, if it is a live node of `level` that answers for all keys and has one
-    /// entry. `commit` receives that entry's value under the node's lock, and decides whether the node ends.
+    /// Marks the node at `at` as dead, if it is a live node of `level` that covers all keys and has one
+    /// entry. `commit` receives that entry's value under the node's lock, and decides whether to mark the
+    /// node.
     fn collapse(
         &self,
         v: &V,
@@ -143,17 +145,17 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Gives back a node that nothing has ever pointed to.
+    /// Frees a node that nothing has ever pointed to.
     fn forget(&self, node: Created);
 }
 
-/// Fills an empty index from below.
+/// Fills an empty index, beginning with the leaves.
 pub trait BulkLoad<V: Verbs, K> {
     /// Returns the maximum number of entries in one node. It may depend on their keys.
     fn capacity(&self) -> usize;
 
-    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has not, although it is
-    /// not full, a bulk load begins the next node.
+    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has none, a bulk load begins
+    /// the next node, even if this one is not full.
     fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
         true
     }
@@ -169,44 +171,44 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Reserves a block for a node that [`BulkLoad::load`] will write.
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
 
-    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; by a WRITE if the world has no
-    /// direct way.
+    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; or by a WRITE if the world
+    /// does not support direct loading.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 }
 
-/// Announces the operations of a compute node, so that the memory of dead nodes can be used again. The defaults are for
-/// memory that is never used again.
+/// Announces the operations of a compute node, so that the memory of dead nodes can be reused. The default methods are
+/// for memory that is never reused.
 pub trait Reclaim<V: Verbs> {
-    /// Returns a seat for a client of `v`, if the memory of dead nodes is used again.
+    /// Returns a seat for a client of `v`, if the memory of dead nodes is reused.
     fn seat(&self, _v: &V) -> Option<Seat> {
         None
     }
 
-    /// Returns whether [`Reclaim::prepare`] must be awaited before the next operation in any case. This costs a
-    /// look at the clock.
+    /// Returns whether [`Reclaim::prepare`] must be awaited before the next operation, even if the seat would
+    /// start it. This reads the clock.
     fn is_due(&self, _v: &V) -> bool {
         false
     }
 
-    /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or has
-    /// [forgotten](Seat::has_forgotten) some.
+    /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or when
+    /// [`Seat::has_forgotten`] returns `true`.
     fn prepare(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// Keeps the compute node from seeming silent. Await this now and then in an operation that takes long.
+    /// Announces that the compute node is alive, so that the others do not fence it. Await this regularly
+    /// during a long operation.
     fn keep_alive(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// Keeps the compute node from seeming silent, like [`Reclaim::keep_alive`], but without a seat. Await this when
-    /// an operation retries because of contention.
+    /// Announces that the compute node is alive, like [`Reclaim::keep_alive`], but without a seat. Await this when an
+    /// operation retries because of contention.
     fn announce_if_due(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// Takes back the seat of a client that leaves; it may have been the last one of its compute node. This never
-    /// waits.
+    /// Takes back the seat of a client that leaves, which may be the last client of its compute node. This never waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 

@@ -9,7 +9,7 @@ use crate::{Applied, Fill, IndexError, RangeIndex, Scan};
 /// bit that says whether the key is present, and a value of 4 bytes. Every operation on one key is a single verb
 /// if the world has masked atomics.
 ///
-/// It serves to test, model and show code that wraps an index, because nothing else happens in it.
+/// It is so simple that tests, models and examples can use it for code that wraps an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'h, V> {
     v: &'h V,
@@ -33,7 +33,7 @@ impl<'h, V: Verbs> Words<'h, V> {
     /// Returns the address of the word of `key`.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a key at or above the bound.
+    /// Returns [`IndexError::BadInput`] for a key at or above the bound.
     pub fn word_of(&self, key: &Key8) -> Result<RemotePtr, IndexError> {
         if key.0 >= self.keys {
             return Err(IndexError::BadInput {
@@ -43,8 +43,8 @@ impl<'h, V: Verbs> Words<'h, V> {
         Ok(self.base.add(key.0 * 8))
     }
 
-    /// Swaps the key's word for `swap` if the key is present or absent as `compare` says. Returns the word from
-    /// before.
+    /// Replaces the key's word by `swap` if the key is present or absent, as `compare` requires. Returns the
+    /// previous word.
     async fn swap(&self, key: &Key8, compare: Option<u64>, swap: u64) -> Result<u64, IndexError> {
         let at = self.word_of(key)?;
         let _begun = self.v.operation()?;
@@ -72,7 +72,7 @@ fn pack(value: &[u8]) -> Result<u64, IndexError> {
 
 /// Returns the value in a word, if its key is present.
 fn unpack(word: u64) -> Option<[u8; VALUE]> {
-    // The value is the lower half of the word.
+    // The cast keeps the lower half of the word, which is the value.
     (word & PRESENT != 0).then_some((word as u32).to_le_bytes())
 }
 

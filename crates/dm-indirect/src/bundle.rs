@@ -14,8 +14,8 @@ const ITEM_HEADER: usize = 8;
 /// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
 /// ```
 ///
-/// A block is written once, and is read only by operations that have read a word that names it. So the checksum
-/// detects broken memory and wrong words, not concurrent writers.
+/// A block is written once, and is read only by operations that have read a word that points to it. So the
+/// checksum detects broken memory and wrong words, not concurrent writers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     /// The bytes after the header; every item has been checked.
@@ -26,7 +26,7 @@ impl<'a> Bundle<'a> {
     /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// [`Corrupt`] if the bytes were never written as a block.
+    /// Returns [`Corrupt`] if the bytes were never written as a block.
     pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
         let bad = |offset, reason| Corrupt { offset, reason };
         let word = |at: usize| {
@@ -89,8 +89,8 @@ impl<'a> Bundle<'a> {
         first.filter(|_| keys.next().is_none())
     }
 
-    /// Returns a block of these items in which `key` has `value`, or is missing if `value` is `None`. Returns
-    /// `None` if no item is left.
+    /// Returns a block of these items in which `key` has `value`, or is absent if `value` is `None`. Returns
+    /// `None` if no item remains.
     #[must_use]
     pub fn with(self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
         let below = self.iter().take_while(|(k, _)| *k < key);
@@ -125,7 +125,7 @@ fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Vec<u8> {
     let (mut block, mut count) = (vec![0; HEADER], 0u32);
     for (key, value) in items {
-        // The callers check the lengths.
+        // The casts lose nothing, because the callers check the lengths.
         block.extend((key.len() as u32).to_le_bytes());
         block.extend((value.len() as u32).to_le_bytes());
         block.extend_from_slice(key);

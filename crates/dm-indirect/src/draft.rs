@@ -1,4 +1,4 @@
-//! Blocks that the index does not name yet.
+//! Blocks to which the index does not point yet.
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::IndexError;
@@ -8,7 +8,7 @@ use crate::Reference;
 use crate::reference::{BLOCK_BYTES_MAX, class_of};
 
 /// A block that is being written. When it is dropped, it goes back to the allocator, unless an exchange may have
-/// made it known.
+/// published it.
 pub(crate) struct Draft<'a, V: Verbs> {
     v: &'a V,
     alloc: &'a Allocator,
@@ -16,7 +16,7 @@ pub(crate) struct Draft<'a, V: Verbs> {
     class: Class,
     reference: Reference,
     written: Option<Ticket<'a, V, ()>>,
-    /// Whether an exchange names the block, or may.
+    /// Whether an exchange has published the block, or may have published it.
     known: bool,
 }
 
@@ -54,19 +54,19 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
     pub(crate) async fn landed(&mut self) -> Result<Reference, IndexError> {
         if let Some(written) = &mut self.written {
             let done = written.await;
-            // After an error the WRITE may still land, so it counts as never awaited.
+            // After an error, the WRITE may still land, so it counts as not awaited.
             done?;
             self.written = None;
         }
         Ok(self.reference)
     }
 
-    /// Returns the reference that names the block.
+    /// Returns the reference to the block.
     pub(crate) const fn reference(&self) -> Reference {
         self.reference
     }
 
-    /// Sets whether an exchange names the block, or may.
+    /// Sets whether an exchange has published the block, or may have published it.
     pub(crate) fn set_known(&mut self, known: bool) {
         self.known = known;
     }

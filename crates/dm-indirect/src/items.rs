@@ -9,14 +9,14 @@ use crate::bundle::{Bundle, block_bytes, block_of};
 use crate::draft::Draft;
 use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
 
-/// A function from a key to the part that the index compares. It must keep the order of keys: a key of a smaller
-/// prefix is never above a key of a larger one. Keys with the same prefix share a block.
+/// A function from a key to the part that the index compares. It must preserve the order of keys: a key with a smaller
+/// prefix is never above a key with a larger one. Keys with the same prefix share a block.
 ///
 /// ```
 /// use dm_indirect::{Prefix, leading_bytes};
 /// use dm_index::Key8;
 ///
-/// // Keys look like "user:4711": their common beginning would tell none of them apart.
+/// // Keys look like "user:4711". Their common beginning would not distinguish them.
 /// let number: Prefix<Key8> = |key| leading_bytes(key.strip_prefix(b"user:").unwrap_or(key));
 /// assert!(number(b"user:4711") < number(b"user:4712"));
 /// ```
@@ -30,12 +30,12 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
     K::read_from(&padded)
 }
 
-/// A client of an index of items. Keys and values are byte strings of any length, together at most 1 MiB less 24
-/// bytes. All items with the same prefix share this limit. If many keys have the same prefix, their block is
-/// large, and each write to one of them writes the whole block anew.
+/// A client of an index of items. Keys and values are byte strings of any length, together at most 1 MiB less 24 bytes.
+/// All items with the same prefix share this limit. If many keys have the same prefix, their block is large, and each
+/// write to one of them writes the whole block again.
 ///
-/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool.
-/// Do not use `I` itself for other operations.
+/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not
+/// use `I` directly for other operations.
 #[derive(Debug)]
 pub struct Items<'h, V, I: Exchange> {
     pub(crate) v: &'h V,
@@ -51,11 +51,11 @@ pub struct Items<'h, V, I: Exchange> {
 enum Next {
     /// No change.
     Stays,
-    /// The word must name the block that was written ahead.
+    /// The word must point to the block that was written ahead.
     Ahead,
-    /// The word must name a block with these bytes.
+    /// The word must point to a block with these bytes.
     Other(Vec<u8>),
-    /// The word must go, because no item is left.
+    /// The word must be removed, because no item remains.
     Gone,
 }
 
@@ -63,7 +63,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Makes a client of items behind `index`.
     ///
     /// # Errors
-    /// [`IndexError::ValueLength`] if the index's values are not as long as references.
+    /// Returns [`IndexError::ValueLength`] if the index's values are not as long as references.
     pub fn new(
         v: &'h V,
         index: I,
@@ -88,11 +88,11 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         })
     }
 
-    /// Makes a client of items behind `index`, if the index was made for items. The values of any other index are
+    /// Makes a client of items behind `index`, if the index was created for items. The values of any other index are
     /// not references.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`], and those of [`Items::new`].
+    /// Returns [`IndexError::BadInput`], and those of [`Items::new`].
     pub fn made_for_them(
         made_for_items: bool,
         v: &'h V,
@@ -113,7 +113,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// takes two round trips: the index's get, and a READ of the block.
     ///
     /// # Errors
-    /// Those of the index, and [`IndexError::Corrupt`] if a block's bytes contradict each other.
+    /// Returns the errors of the index, and [`IndexError::Corrupt`] if a block's bytes contradict each other.
     pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
@@ -135,7 +135,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// is written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Those of [`Items::get`] and of allocation, and [`IndexError::BadInput`] if the item is too long.
+    /// Returns the errors of [`Items::get`] and of allocation, and [`IndexError::BadInput`] if the item is
+    /// too long.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }
@@ -144,7 +145,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// the old block.
     ///
     /// # Errors
-    /// Those of [`Items::insert`].
+    /// Returns the errors of [`Items::insert`].
     pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Update(value)).await
     }
@@ -152,7 +153,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Adds or replaces `key`.
     ///
     /// # Errors
-    /// Those of [`Items::insert`].
+    /// Returns the errors of [`Items::insert`].
     pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Upsert(value)).await
     }
@@ -160,14 +161,14 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Removes `key`. It takes four round trips if no other key has the same prefix.
     ///
     /// # Errors
-    /// Those of [`Items::insert`].
+    /// Returns the errors of [`Items::insert`].
     pub async fn remove(&self, key: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Remove).await
     }
 
     async fn apply(&self, key: &[u8], write: Write<'_>) -> Result<Applied, IndexError> {
         let value_bytes = write.value().map_or(0, <[u8]>::len);
-        // Saturating: lengths whose sum overflows are too long as well.
+        // This saturates, because lengths whose sum overflows are also too long.
         if key.len().saturating_add(value_bytes) > BLOCK_BYTES_MAX - block_bytes(0, 0) {
             return Err(IndexError::BadInput {
                 why: "an item takes more than a block of 1 MiB",
@@ -176,8 +177,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         let prefix = (self.prefix)(key);
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
-        // Most keys have no neighbour with the same prefix. Then this is the final block, and it is already on its
-        // way.
+        // Most keys have no neighbour with the same prefix. For these, this is already the final block, and its WRITE
+        // is in flight.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
@@ -194,7 +195,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                     after(parse(reference, &block)?, key, write)
                 }
             };
-            // The WRITE ran beside the other requests, so there is usually nothing to wait for.
+            // The WRITE was in flight together with the other requests, so it has usually completed.
             if let Some(ahead) = ahead.as_mut().filter(|_| !self.flaws().unawaited) {
                 ahead.landed().await?;
             }
@@ -210,7 +211,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 Some(draft) => Some(draft.landed().await?.encode()),
                 None => None,
             };
-            // From here on the block may be known, even if this future is dropped.
+            // From here on, the block may be published, even if this future is dropped.
             if let Some(draft) = &mut draft {
                 draft.set_known(!self.flaws().gives_back);
             }
@@ -260,7 +261,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         }
     }
 
-    /// Retires a block that nothing names any more.
+    /// Retires a block to which nothing points any more.
     fn retire(&self, reference: Reference) {
         // Its earlier incarnations do not matter: no reader compares incarnations of blocks of items.
         let block = Block::fresh(reference.at());
@@ -293,8 +294,8 @@ fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     (applied, next)
 }
 
-/// Parses a block. If its length differs from that of the reference, no writer has ever named this block with this
-/// reference.
+/// Parses a block. Returns an error if its length differs from that of the reference, because then no writer can have
+/// made this reference to the block.
 pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
     let length = Corrupt {
         offset: 12,

@@ -1,16 +1,17 @@
-//! Items of variable length behind any range index, whose values are words that name blocks.
+//! Items of variable length behind any range index, whose values are words that point to blocks.
 //!
 //! This crate turns an index of fixed keys and 8-byte values into an index of byte strings. The index compares a
-//! [`Prefix`] of the key. It stores a [`Reference`] to a block with exactly the lines that the item needs. Keys
-//! with the same prefix share a block (a [`Bundle`]). A block is written once: an update writes a new block,
-//! exchanges the word, and retires the old block, which is reused when no reader can still have its word.
+//! [`Prefix`] of the key. It stores a [`Reference`] to a block, which has exactly as many lines as the item needs. Keys
+//! with the same prefix share a block (a [`Bundle`]). A block is written once: an update writes a new block, exchanges
+//! the word, and retires the old block, which is reused when no reader can still have its word.
 //!
 //! ```text
 //!  index:  prefix ──► word ──► block: | header | item | item ... |      item: lengths, key, value
 //! ```
 //!
-//! Sources: the indirect values of CHIME (SOSP'24 §4.5) and Marlin, and the RCU leaves of SMART (OSDI'23 §4.1).
-//! Unlike there, blocks have the items' real lengths, keys may vary in length too, and an update loses no block.
+//! Sources: the indirect values of CHIME (SOSP'24 §4.5) and Marlin, and the RCU leaves of SMART (OSDI'23 §4.1). Unlike
+//! in these papers, blocks have the real lengths of the items, keys may vary in length too, and an update leaks no
+//! block.
 //!
 //! # Invariants
 //! See `docs/protocol/indirect.md`, N1 to N6.

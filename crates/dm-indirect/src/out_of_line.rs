@@ -14,7 +14,7 @@ use crate::Items;
 /// use dm_index::{Exchange, IndexError, Key8, KeyN, RangeIndex};
 /// use dm_verbs::{Control, Verbs};
 ///
-/// /// Keys of 32 bytes and values of a kilobyte, in an index of 8-byte keys and values.
+/// /// Stores keys of 32 bytes and values of 1 KiB in an index of 8-byte keys and values.
 /// async fn large<V: Verbs + Control, I: Exchange<Key = Key8>>(v: &V, index: I, alloc: &Allocator) -> Result<(), IndexError> {
 ///     let items = Items::new(v, index, alloc, leading_bytes, 1 << 20)?;
 ///     let large = OutOfLine::<V, I, KeyN<32>>::new(items, 1024);
@@ -31,7 +31,7 @@ pub struct OutOfLine<'h, V, I: Exchange, K> {
 }
 
 impl<'h, V, I: Exchange, K: KeyBytes> OutOfLine<'h, V, I, K> {
-    /// Shows `items` as an index with values of `value_bytes` bytes.
+    /// Makes an index over `items` with values of `value_bytes` bytes.
     pub const fn new(items: Items<'h, V, I>, value_bytes: usize) -> Self {
         Self {
             items,

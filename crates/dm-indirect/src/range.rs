@@ -16,11 +16,11 @@ pub type Item = (Vec<u8>, Vec<u8>);
 
 impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// Reads the first `limit` items from `from` (inclusive) on, in key order, into `out`, which is cleared first.
-    /// There are fewer only at the end of the index. Like the index's own scan, this is not a snapshot. For each
-    /// 32 blocks it takes a scan of the index and one round trip.
+    /// Returns fewer items only at the end of the index. Like the index's own scan, this is not a snapshot. For every
+    /// 32 blocks it needs a scan of the index and one round trip.
     ///
     /// # Errors
-    /// Those of [`Items::get`].
+    /// Returns the errors of [`Items::get`].
     pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
         out.clear();
         let mut words = Scan::new();
@@ -55,11 +55,11 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         Ok(())
     }
 
-    /// Fills an empty index with items of strictly ascending keys, and fills leaves as `fill` says
+    /// Fills an empty index with items in strictly ascending order of keys. `fill` is the fill level of the leaves
     /// ([`dm_index::RangeIndex::bulk_load`]). Its verbs are metered as housekeeping. Returns the number of items.
     ///
     /// # Errors
-    /// Those of the index, and [`IndexError::BadInput`] if the keys do not ascend.
+    /// Returns the errors of the index, and [`IndexError::BadInput`] if the keys do not ascend.
     pub async fn bulk_load(
         &self,
         fill: impl Into<Fill>,
@@ -68,7 +68,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         self.load_all(fill, || next().map(Ok)).await
     }
 
-    /// Does what [`Items::bulk_load`] does, with a source of items that may fail.
+    /// Does the same as [`Items::bulk_load`], with a source of items that may fail.
     pub(crate) async fn load_all(
         &self,
         fill: impl Into<Fill>,

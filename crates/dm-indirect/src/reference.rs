@@ -1,4 +1,4 @@
-//! The word that names a block.
+//! The word that points to a block.
 
 use dm_alloc::Class;
 use dm_layout::{Corrupt, Reason};
@@ -8,7 +8,7 @@ use dm_verbs::{LINE, NodeId, RemotePtr};
 pub const REFERENCE_BYTES: usize = 8;
 /// Bytes of the largest block: 2^14 lines, which is 1 MiB.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Number of memory nodes that a reference can name.
+/// Number of memory nodes that a reference can distinguish.
 pub const REFERENCE_NODES_MAX: u16 = 1 << NODE_BITS;
 
 /// Distinguishes blocks of items from nodes of the same size.
@@ -49,7 +49,7 @@ impl Reference {
             && (1..=BLOCK_BYTES_MAX).contains(&bytes);
         fits.then_some(Self {
             at,
-            // At most 2^14.
+            // The cast loses nothing: the number is at most 2^14.
             lines: bytes.div_ceil(LINE) as u32,
         })
     }
@@ -77,8 +77,8 @@ impl Reference {
     /// Decodes the bytes that an index stores.
     ///
     /// # Errors
-    /// [`Corrupt`] if the bytes are no reference: they have another length, or the address cannot be that of a
-    /// block.
+    /// Returns [`Corrupt`] if the bytes are not a reference: they have another length, or the address cannot
+    /// be that of a block.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let bad = Corrupt {
             offset: 0,
@@ -95,8 +95,8 @@ impl Reference {
         })
     }
 
-    /// Returns the class of its block. Lengths are rounded up to four steps per octave, so that blocks of similar
-    /// items can be reused for each other.
+    /// Returns the class of its block. Lengths are rounded up to four steps per octave, so that the block of an item
+    /// can be reused for a similar item.
     #[must_use]
     pub(crate) fn class(self) -> Class {
         class_of(self.lines)

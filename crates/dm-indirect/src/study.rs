@@ -7,7 +7,7 @@ use crate::Items;
 /// Errors that break items, off by default. They are for study: each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ItemFlaws {
-    /// The index names a block before its WRITE was awaited (N1).
+    /// The index points to a block before the block's WRITE was awaited (N1).
     pub unawaited: bool,
     /// A write replaces the word without comparing it (N2).
     pub blind: bool,

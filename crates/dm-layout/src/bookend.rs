@@ -21,10 +21,11 @@ const ENTRY_VERSION: u8 = 0x0f;
 /// The bookend format: a node version at both ends of the node, an entry version at both ends of each entry,
 /// entries packed across lines.
 ///
-/// Its acceptance rule, *front equals rear*, is **unsound** with the freedoms of an RNIC, even if READs and
-/// WRITEs go in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old
-/// rear around new bytes. Moreover, the published reader takes a torn entry for an absent key; here a torn
-/// entry is [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
+/// Its acceptance rule, *front equals rear*, is **unsound** with the freedoms of an RNIC, even if the lines
+/// of READs and WRITEs are served in increasing order: a READ that overtakes a WRITE in the middle sees the
+/// old front and the old rear around new bytes. Moreover, the published reader treats a torn entry as an
+/// absent key. Here a torn entry is [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry),
+/// and the caller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookend<K> {
     node_bytes: usize,
@@ -75,8 +76,8 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// Makes the smallest node of exactly `span` entries. As published, it ends with its last byte, not with
-    /// a line.
+    /// Makes the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to
+    /// whole lines.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
@@ -136,7 +137,8 @@ impl<K: KeyBytes> Bookend<K> {
         (bytes[slot.offset()] ^ bytes[self.rear_at(slot)]) & ENTRY_VERSION != 0
     }
 
-    /// Returns the key's slot among sound entries, or else the first torn entry as an error.
+    /// Returns the key's slot if an entry that is not torn has the key. Otherwise returns the first torn
+    /// entry as an error.
     fn search(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
         let mut torn = None;

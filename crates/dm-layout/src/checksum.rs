@@ -34,8 +34,8 @@ const _: () = assert!(SEAL_BYTES == 10);
 /// The checksummed format: entries are sorted and packed, a 64-bit XXH3 covers everything behind it, and
 /// every change is a WRITE of the whole node.
 ///
-/// A mixture of two writes passes with a probability of about 2<sup>−64</sup>, in whatever order lines
-/// travel.
+/// A mixture of two writes is accepted with a probability of about 2<sup>−64</sup>, whatever the order of the
+/// lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checksummed<K> {
     node_bytes: usize,
@@ -123,7 +123,7 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// Returns the count of an accepted image, which is sound; for edits.
+    /// Returns the number of entries of an accepted image, for edits.
     fn accepted_count(&self, image: &[u8]) -> usize {
         match self.count(image) {
             Ok(count) => count,
@@ -200,7 +200,7 @@ impl<K: KeyBytes> NodeRead<K> for Checksummed<K> {
 
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.count(bytes)?;
-        // The kind is checked first: bytes that are no node of this format are corrupt, not torn.
+        // The kind is checked first, because bytes that are not a node of this format are corrupt, not torn.
         let header = self.place.decode::<K>(bytes)?;
         if ValueRef::from(&bytes[..CHECKSUM_BYTES]).as_u64() != checksum_of(&bytes[CHECKSUM_BYTES..]) {
             return Err(CheckFailure::node_torn(0));

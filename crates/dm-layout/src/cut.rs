@@ -1,4 +1,5 @@
-//! The rule which lines of one READ belong together: every line's first byte is its version.
+//! The rule that decides whether the lines of one READ belong together. The first byte of every line is its
+//! version.
 
 use crate::error::CheckFailure;
 use crate::format::{Lookup, Stale};
@@ -35,8 +36,8 @@ impl Cut {
         more: 0,
     };
 
-    /// Returns the versions that match the header in `head`, the first line of a node, whose lines lag in
-    /// this way.
+    /// Returns the line versions that match the header in `head`, the first line of a node, if the lines lag
+    /// as `lag` tells.
     #[inline]
     pub(crate) const fn of(place: &HeaderPlace, head: &Line, lag: LineLag) -> Self {
         let version = head[0];
@@ -75,15 +76,16 @@ impl Cut {
     }
 }
 
-/// Returns the position of `byte`, one of `lines`. It is computed from the address, so that loops need no
-/// counter.
+/// Returns the position of `byte`, one of `lines`. It is computed from the byte's address, so that loops need
+/// no counter.
 #[inline]
 pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
-/// Returns what the header's line alone says about `key` in a node of `level`: where else to look, or the lag
-/// of the lines in which to search. It does not check the low fence key, which may be in another line.
+/// Returns the part of the result for `key` in a node of `level` that follows from the header's line alone:
+/// that the key is in another node, or the lag of the lines in which to search. It does not check the low
+/// fence key, which may be in another line.
 #[inline(always)]
 pub(crate) fn from_head<'a, K: KeyBytes>(
     head: &'a Line,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Bytes that no writer of this layout can have left: another object, a wrong pointer, or damaged memory.
+/// Bytes that no writer of this layout can have written: those of another object, or damaged memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Corrupt {
     /// Offset in the node of the contradiction.
@@ -19,7 +19,7 @@ pub enum Reason {
     Length,
     /// The kind byte is not this format's.
     Kind,
-    /// The state byte names no state or carries unknown flags.
+    /// The state byte is not a valid state, or has unknown flags.
     State,
     /// The low fence is not below the high fence.
     Fences,
@@ -73,7 +73,7 @@ pub enum TornPart {
 /// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 /// let mut node = vec![0; format.node_bytes()];
 /// format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
-/// // Half a node is none, ever; one with a line of another version is worth another READ.
+/// // Half a node is corrupt; if a line has another version, the caller should read the node again.
 /// let half = format.accept(&node[..512]).unwrap_err();
 /// assert!(matches!(half, CheckFailure::Corrupt(Corrupt { reason: Reason::Length, .. })));
 /// node[5 * 64] ^= 1;
@@ -83,7 +83,7 @@ pub enum TornPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckFailure {
-    /// A write was under way: read again (within the caller's budget).
+    /// A write was in progress: read again (within the caller's budget).
     Torn {
         /// Byte at which the guard mismatched.
         offset: usize,
@@ -150,21 +150,22 @@ impl core::error::Error for CheckFailure {}
 pub enum GeometryError {
     /// A node is a whole number of 64-byte lines: at least two lines, and at most 65,536 bytes.
     NodeBytes(usize),
-    /// Fewer than two entries fit: such a node cannot split.
+    /// Fewer than two entries fit, so such a node cannot split.
     TooFewEntries {
         /// The number of entries that fit.
         capacity: usize,
     },
-    /// More entries were asked for than any node of at most 65,536 bytes holds, or fewer than two.
+    /// The requested number of entries is less than two, or too large for a node of 65,536 bytes.
     Span(usize),
-    /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 6 in hopscotch nodes).
+    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
-    /// Marked values of this many bytes: they need at least one, and must fit in one line with their key.
+    /// Marked values cannot have this many bytes: they need at least one byte, and must fit in one line with
+    /// their key.
     Marked(usize),
-    /// Values of this many bytes: in a packed node a value is in one line with its key, and both have at most
-    /// 62 bytes together.
+    /// Values cannot have this many bytes: in a packed node a value is in one line with its key, and both
+    /// together have at most 62 bytes.
     Packed(usize),
-    /// A neighbourhood has 2 to 16 entries, and not more than its node.
+    /// A neighbourhood must have 2 to 16 entries, and not more than its node.
     Neighbourhood(usize),
 }
 

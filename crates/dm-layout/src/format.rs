@@ -1,4 +1,4 @@
-//! The traits of all node formats, so that a leaf or an inner level takes its format as a type.
+//! The traits of all node formats. Leaves and inner levels are generic over their format.
 
 use alloc::vec::Vec;
 
@@ -19,15 +19,15 @@ pub use shape::NodeShape;
 pub use steps::NodeSteps;
 pub use structure::NodeStructure;
 
-/// A place for one entry: the offset of its first byte in the node, or in a packed node its line and its
-/// number there. It is meaningful only for the format that returned it.
+/// A place for one entry: the offset of its first byte in the node, or in a packed node the entry's line and
+/// its number in that line. It is meaningful only for the format that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u32);
 
 impl Slot {
     #[inline]
     pub(crate) const fn at(offset: usize) -> Self {
-        // A node has at most 65,536 bytes.
+        // The cast loses nothing: a node has at most 65,536 bytes.
         Self(offset as u32)
     }
 
@@ -50,9 +50,9 @@ pub enum Lookup<'a> {
         /// Its value.
         value: ValueRef<'a>,
     },
-    /// The node answers for the key and does not hold it.
+    /// The node covers the key and does not contain it.
     Absent,
-    /// The key is at or above the high fence key: go on to the sibling (a packed remote pointer).
+    /// The key is at or above the high fence key: continue at the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
@@ -82,28 +82,28 @@ pub enum Place {
     Present(Slot),
     /// The key is absent; a new entry goes here.
     Free(Slot),
-    /// The key is absent and no slot is free: split the node.
+    /// The key is absent and no slot is free. The node must be split.
     Full,
 }
 
 /// The result for a writer that has locked and read a node, and searches it for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
-    /// The node answers for the key; this is the key's place.
+    /// The node covers the key; this is the key's place.
     Here(Place),
-    /// The key is at or above the high fence key: go on to the sibling (a packed remote pointer).
+    /// The key is at or above the high fence key: continue at the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
     },
     /// The address that led here was out of date.
     Stale(Stale),
-    /// A split of this node was begun and abandoned: finish it first.
+    /// A split of this node was begun and abandoned. The caller must finish it first.
     Unfinished,
-    /// The node is the right node of a split under way: its splitter makes it live before it unlocks the left
-    /// node.
+    /// The node is the right node of a split in progress. The client that splits makes it live before it
+    /// unlocks the left node.
     Unborn,
-    /// The node takes part in a merge under way.
+    /// The node takes part in a merge in progress.
     Frozen,
 }
 
@@ -121,8 +121,8 @@ pub enum Part {
 ///
 /// It is the sum of [`NodeShape`], [`NodeRead`], [`NodeEdit`] and [`NodeStructure`].
 ///
-/// Structural changes are steps, and each step is one WRITE. A crash between any two steps leaves a node that
-/// readers still read correctly, and whose header names the change:
+/// Structural changes are steps, and each step is one WRITE. After a crash between any two steps, readers
+/// still read the node correctly, and its header shows the unfinished change:
 ///
 /// | split of L into L and R | merge of R into L |
 /// |---|---|
@@ -132,8 +132,8 @@ pub enum Part {
 /// | [`finish_split`](NodeSteps::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](NodeSteps::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
 /// | [`open`](NodeSteps::open) R, **await**; unlock L | [`bury`](NodeStructure::bury) R; then [`open`](NodeSteps::open) L; all of it one chain; the parent; unlock all |
 ///
-/// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every
-/// mixture that any prefix of lines leaves.
+/// L's three WRITEs may share a chain, because the WRITEs of one queue pair land in order, and readers accept
+/// the mixture after any prefix of the lines.
 ///
 /// Sealed.
 pub trait NodeFormat<K: KeyBytes>: NodeSteps<K> {}
@@ -155,13 +155,13 @@ pub fn find<K: KeyBytes, F: NodeRead<K>>(
     })
 }
 
-/// Checks everything that is known about a node at rest: acceptance, every entry's guard and presence
-/// byte, and that the keys are inside the fence keys and all different. It is for a checker of whole
+/// Checks all properties of a node that is not being changed: acceptance, every entry's guard and presence
+/// byte, and that the keys are inside the fence keys and all different. This is meant for checking whole
 /// pools, not for the read path.
 ///
 /// # Errors
-/// The same as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry); [`Reason::Order`] for a key that is
-/// outside or duplicate.
+/// Returns the same errors as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry);
+/// [`Reason::Order`] for a key that is outside or duplicate.
 pub fn audit<K: KeyBytes, F: NodeRead<K>>(format: &F, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
     let header = format.accept(bytes)?;
     let mut seen = Vec::with_capacity(format.capacity());
@@ -182,7 +182,7 @@ pub fn audit<K: KeyBytes, F: NodeRead<K>>(format: &F, bytes: &[u8]) -> Result<He
     Ok(header)
 }
 
-/// Does what [`NodeRead::judge`] does, in two passes.
+/// Does the same as [`NodeRead::judge`], in two passes.
 pub(crate) fn judge<K: KeyBytes, F: NodeRead<K>>(
     format: &F,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Consistency guards over any buffer, for objects that are not nodes.
+//! Consistency guards for any buffer, for objects that are not nodes.
 
 use twox_hash::XxHash3_64;
 
@@ -19,7 +19,7 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// A way to recognise whether the bytes of one READ come from one write. Sealed.
+/// A way to detect whether the bytes of one READ are all from the same write. Sealed.
 ///
 /// A buffer is the object in remote memory; the payload is the user's data in it. Writers exclude each other.
 ///
@@ -31,7 +31,7 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
 /// let mut payload = [0; 15];
 /// assert_eq!(LineVersions::open(&buffer, &mut payload), Ok(1));
 /// assert_eq!(&payload, b"as much as fits");
-/// // One line of the next write, one of this.
+/// // One line is of the next write, the other of this one.
 /// let old = buffer;
 /// LineVersions::seal(&mut buffer, &[7; 126], 2);
 /// buffer[64..].copy_from_slice(&old[64..]);
@@ -41,19 +41,19 @@ pub trait Guard: sealed::Sealed {
     /// The guard's name, as in tables.
     const NAME: &'static str;
 
-    /// Returns how many payload bytes a buffer of `buffer_bytes` carries.
+    /// Returns how many payload bytes fit into a buffer of `buffer_bytes`.
     fn payload_bytes(buffer_bytes: usize) -> usize;
 
     /// Stores `payload` in `buffer` under the guard. `version` is one more than the last write's, wrapping.
     /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes).
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8);
 
-    /// Copies the beginning of the payload, as much as `payload` is long, and returns the version with which
-    /// it was sealed. Panics if `payload` is longer than the buffer's.
+    /// Fills `payload` with the beginning of the stored payload, and returns the version with which it was
+    /// sealed. Panics if `payload` is longer than the buffer's.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if the bytes are a mixture, as far as this guard can tell; `payload`
-    /// then holds arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
+    /// Returns [`CheckFailure::Torn`] if this guard detects that the bytes are a mixture; `payload` then
+    /// holds arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 
@@ -62,8 +62,8 @@ pub trait Guard: sealed::Sealed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineVersions;
 
-/// A version byte before and after the payload. It is unsound: a READ that overtakes a WRITE in the middle
-/// passes.
+/// A version byte before and after the payload. It is unsound: a READ that overtakes a WRITE in the middle is
+/// accepted.
 ///
 /// ```
 /// use dm_layout::{Bookends, Guard};
@@ -72,7 +72,7 @@ pub struct LineVersions;
 /// Bookends::seal(&mut buffer, &[1; 190], 1);
 /// let old = buffer;
 /// Bookends::seal(&mut buffer, &[2; 190], 2);
-/// // The middle line of the write before: both ends are of one write, so nobody notices.
+/// // The middle line is of the write before. Both ends are of one write, so the guard does not detect it.
 /// buffer[64..128].copy_from_slice(&old[64..128]);
 /// assert_eq!(Bookends::open(&buffer, &mut [0; 190]), Ok(2));
 /// ```

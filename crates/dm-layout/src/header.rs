@@ -1,4 +1,4 @@
-//! The node header, common to every format: everything in it that ever changes is in one line.
+//! The node header, which all formats share. All of its fields that ever change are in one line.
 
 use core::mem::offset_of;
 
@@ -12,12 +12,12 @@ use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
-    /// In service: readers read it, writers lock and write it.
+    /// In service: readers may read it, and writers may lock and write it.
     Live = 1,
-    /// Half of an unfinished split. Readers read it. A writer that finds it under its own lock, and is not
-    /// the owner, releases the lock and pauses.
+    /// One half of an unfinished split. Readers may read it. A writer that locks it without being the owner
+    /// releases the lock and pauses.
     Splitting = 2,
-    /// Part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers read it and writers
+    /// Part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers may read it, and writers
     /// pause.
     Frozen = 3,
     /// Removed from the index: it holds no keys, and its sibling pointer leads to the node that has them now.
@@ -29,9 +29,9 @@ pub enum NodeState {
 pub enum LineLag {
     /// Every line carries the header's version.
     Equal,
-    /// A split: lines may still carry the version before the header's.
+    /// A split is in progress: lines may still have the version before the header's.
     Behind,
-    /// A merge: lines may already carry the version after the header's.
+    /// A merge is in progress: lines may already have the version after the header's.
     Ahead,
 }
 
@@ -45,14 +45,14 @@ pub enum LineLag {
 /// format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
 /// let header: Header<Key8> = format.header(&node)?;
 /// assert_eq!((header.level, header.state, header.lag), (0, NodeState::Live, LineLag::Equal));
-/// // Frozen by client 3 while it merges the node: the WRITE is of the header's line alone.
+/// // Client 3 freezes the node for a merge, which WRITEs only the header's line.
 /// assert_eq!(format.freeze(&mut node, 3)?, 0..64);
 /// assert_eq!(format.header(&node)?.state, NodeState::Frozen);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header<K> {
-    /// Node version: counts structural changes, modulo 2 to the format's version bits.
+    /// Node version: the number of structural changes, modulo 2<sup>version bits</sup>.
     pub version: u8,
     /// 0 for a leaf.
     pub level: u8,
@@ -60,18 +60,20 @@ pub struct Header<K> {
     pub state: NodeState,
     /// The line versions that a reader accepts.
     pub lag: LineLag,
-    /// The number of nodes that this memory has been: set when the node is built, constant during its life.
+    /// The number of nodes that were built in this memory so far. It is set when the node is built, and
+    /// constant during the node's life.
     pub incarnation: u32,
     /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node that has
     /// its keys.
     pub sibling: u64,
-    /// The client that splits or merges, in the lock's terms (client, epoch); 0 for none.
+    /// The client that splits or merges the node, as (client, epoch) like in a lock word; 0 for none.
     pub owner: u32,
-    /// The keys for which the node answers. `low` never changes in a life.
+    /// The keys that the node covers. `low` never changes during the node's life.
     pub fences: FenceKeys<K>,
 }
 
-/// The header's fixed part; the high fence key, the owner and (at some place) the low fence key follow.
+/// The header's fixed part. The high fence key and the owner follow it; the low fence key is at a place that
+/// depends on the format.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Prefix {
@@ -174,7 +176,7 @@ pub(crate) struct HeaderPlace {
     pub(crate) base: usize,
     pub(crate) kind: u8,
     pub(crate) low: LowPlace,
-    /// The low bits of a version byte that are the node version.
+    /// The mask of the node version: the low bits of a version byte.
     pub(crate) version_mask: u8,
 }
 
@@ -194,7 +196,7 @@ impl HeaderPlace {
         version.wrapping_add(steps) & self.version_mask
     }
 
-    /// Returns whether the state byte belongs to a node that is linked only later. Accepts any bytes.
+    /// Returns whether the state byte belongs to a node that may not be linked yet. Accepts any bytes.
     #[inline]
     pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
         let state = bytes.get(self.base + STATE_AT).copied();
@@ -242,7 +244,7 @@ impl HeaderPlace {
         })
     }
 
-    /// Decodes the header, and refuses fence keys that enclose nothing.
+    /// Decodes the header, and refuses fence keys without any key between them.
     pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         self.sound(self.decode::<K>(node)?)
     }
@@ -272,7 +274,7 @@ impl HeaderPlace {
             sibling: U64::new(header.sibling),
         };
         node[at..high_at].copy_from_slice(prefix.as_bytes());
-        // If there is no high fence key its bytes are zero, so that equal headers have equal bytes.
+        // If there is no high fence key, its bytes are zero, so that equal headers have equal bytes.
         header
             .fences
             .high
@@ -291,14 +293,14 @@ pub struct NodeInit<K> {
     pub level: u8,
     /// One more than this memory's last incarnation.
     pub incarnation: u32,
-    /// One more than the version with which this memory's last node died; [`FIRST_VERSION`] in fresh, zeroed
-    /// memory. Then lines of the old and the new life never agree.
+    /// One more than the last version of the previous node in this memory; [`FIRST_VERSION`] in fresh, zeroed
+    /// memory. So lines of the previous node never match the header of this one.
     pub version: u8,
     /// [`NodeState::Live`], or [`NodeState::Splitting`] for a sibling that is not yet linked.
     pub state: NodeState,
     /// The client that splits; 0 for a live node.
     pub owner: u32,
-    /// The keys for which the node answers.
+    /// The keys that the node covers.
     pub fences: FenceKeys<K>,
     /// The next node to the right, 0 for none.
     pub sibling: u64,

@@ -12,15 +12,15 @@ use crate::slotted::Slotted;
 use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A [`Packed`] or a [`Slotted`] leaf: all leaves of an index have one format, which is known when it is
-/// opened.
+/// A [`Packed`] or a [`Slotted`] leaf. All leaves of an index have the same format, which is known when the
+/// index is opened.
 ///
 /// ```
 /// use dm_layout::{Key8, Leaf, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure};
 ///
 /// let packed = Leaf::<Key8>::with_node_bytes(1024, 8, true)?;
 /// assert!(packed.is_packed() && packed.capacity() == 90);
-/// // Such values have a line each, however narrow their keys.
+/// // Values of this size need one line each, even with narrow keys.
 /// let slotted = Leaf::<Key8>::with_node_bytes(1024, 40, true)?;
 /// assert!(!slotted.is_packed());
 /// # Ok::<(), dm_layout::GeometryError>(())
@@ -47,7 +47,7 @@ impl<K: KeyBytes> Leaf<K> {
         }
     }
 
-    /// Returns which of the two it is.
+    /// Returns the format of the leaf.
     #[must_use]
     pub const fn is_packed(&self) -> bool {
         matches!(self, Self::Packed(_))
@@ -66,7 +66,7 @@ macro_rules! either {
     };
 }
 
-// The formats implement these methods themselves. The other methods are built from them, in the same way for every
+// These are the methods that each format implements itself. The provided methods use them in the same way for every
 // format.
 impl<K: KeyBytes> NodeShape<K> for Leaf<K> {
     const NAME: &'static str = "packed or slotted";

@@ -1,23 +1,26 @@
 //! Bytes of B-link nodes on disaggregated memory: consistency guards, fence keys, states, incarnations.
 //!
-//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; only the bytes can tell
-//! the reader whether it saw one node or a mixture of two. This crate defines those bytes and the rules for
-//! reading and editing them: pure functions, no I/O, no locks, no unsafe code. It has five formats with one
-//! trait ([`NodeFormat`]):
+//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; only the bytes show the
+//! reader whether it saw one state of the node or a mixture of two. This crate defines those bytes and the
+//! rules for reading and editing them: pure functions, no I/O, no locks, no unsafe code. It has five formats
+//! with one trait ([`NodeFormat`]):
 //!
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
 //! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
-//! | [`Packed`] | a version in every 64-byte line | one entry, with what stands before it in its line | use: leaves whose keys lie close together |
+//! | [`Packed`] | a version in every 64-byte line | one entry, with the bytes before it in its line | use: leaves whose
+//! keys lie close together |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; a hop: the whole node | use: leaves of which a client reads one neighbourhood |
+//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; for a hop,
+//! the whole node | use: leaves of which a client reads one neighbourhood |
 //!
 //! The crate also has the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte
 //! slots ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
 //!
-//! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; the
-//! module `picture`, behind the feature `testing`, computes them).
+//! The picture shows a slotted node of 1 KiB with 8-byte keys and values, which has 47 entries.
+//! (`docs/layout/` has every picture in full; the module `picture`, behind the feature `testing`, computes
+//! them.)
 //!
 //! ```text
 //! line 0    | version kind level state | incarnation | sibling | high fence | owner | entry entry .. |
@@ -27,37 +30,38 @@
 //!
 //! # Rules for writers
 //! There is one writer at a time, under the node's lock (which is elsewhere). It edits an image that it read
-//! under that lock and WRITEs the byte ranges that the edits return. In place: an entry that fits in a line
-//! is written without the line's version; a larger entry has whole lines and an *entry version* in each, and
-//! its one WRITE increments all of them. Structural changes (split, merge, death) are a few WRITEs in a fixed
-//! order, each a step of [`NodeFormat`].
+//! under that lock and WRITEs the byte ranges that the edits return. For a write in place, an entry that fits
+//! in a line is written without the line's version. A larger entry has whole lines with an *entry version* in
+//! each, and its one WRITE increments all of them. Structural changes (split, merge, death) are a few WRITEs
+//! in a fixed order, each a step of [`NodeFormat`].
 //!
 //! # Checks of readers
-//! A reader accepts a *node cut*: every line on which an answer rests carries the header's node version, or
-//! the neighbouring version that the header admits while a split or merge is under way ([`LineLag`]). The
+//! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or
+//! the neighbouring version that the header allows while a split or merge is in progress ([`LineLag`]). The
 //! reasons why this is enough:
 //!
-//! * **I1** A line is read and written untorn; lines of one READ or WRITE may travel in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or moved by a
-//!   split or merge, which change the node version. So if only in-place writes happen, every mixture of lines
-//!   is a state that each key had during the READ.
-//! * **I3** Split: the right node is complete before the left header names it; then the header (version v+1,
-//!   *behind*, new high fence key), then the cleared lines (v+1), then the header again (*equal*). Header v
-//!   with a cleared line is torn. Header v+1 *behind* with an old line is good, because its moved entries are
-//!   above the new fence key and its other entries did not move. Header v+1 *equal* with an old line is torn.
-//! * **I4** Merge: the right node is frozen; then the left header (v, *ahead*), then the lines with the
-//!   copied entries (v+1), then the header (v+1, *equal*, wider range). Header v+1 with a line that lacks the
-//!   copies is torn. A wider range *without* a new version would lose keys, if the lines are read early and
-//!   the header late.
-//! * **I5** A node begins and ends its life with a new version on every line, so lines of two lives never
-//!   pass as one node. Only a header that says so admits a neighbouring version, so a sibling that begins as
-//!   *Splitting* is not an exception.
+//! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or is moved by
+//!   a split or merge, which changes the node version. So if only in-place writes happen, every mixture of
+//!   lines is a state that each key had during the READ.
+//! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new
+//!   high fence key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header
+//!   v with a cleared line is torn. Header v+1 *behind* with an old line is good, because its moved entries
+//!   are above the new fence key and its other entries did not move. Header v+1 *equal* with an old line is
+//!   torn.
+//! * **I4** A merge first freezes the right node. Then it writes the left header (v, *ahead*), then the lines
+//!   with the copied entries (v+1), then the left header again (v+1, *equal*, wider range). Header v+1 with a
+//!   line that lacks the copies is torn. A wider range *without* a new version would lose keys, if the lines
+//!   are read early and the header late.
+//! * **I5** A node begins and ends its life with a new version on every line, so lines of two lives are never
+//!   accepted as one node. Only a header with a *behind* or *ahead* lag allows a neighbouring version, so a
+//!   new sibling, which begins as *Splitting*, is not an exception.
 //! * **I6** Versions wrap: a READ during which 2<sup>bits</sup> − 1 structural changes complete (or as many
-//!   writes of one multi-line entry, for entry versions) proves nothing. In-line geometries have 8-bit
-//!   versions, others 4-bit ones. The caller must bound the time of a READ.
+//!   writes of one multi-line entry, for entry versions) may be accepted although it is torn. In-line
+//!   geometries have 8-bit versions, others 4-bit ones. The caller must bound the time of a READ.
 //!
-//! Absence needs the whole cut and the low fence key; a key that is found needs the header's line and its
-//! own.
+//! To find that a key is absent, a reader checks all lines and the low fence key. If the key is present, the
+//! header's line and the key's line suffice.
 //!
 //! # Example
 //! ```
@@ -66,12 +70,12 @@
 //! let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 //! let mut image = vec![0; format.node_bytes()];
 //! format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
-//! let remote = &mut image.clone(); // what the memory node holds
+//! let remote = &mut image.clone(); // the bytes on the memory node
 //!
 //! // A writer, under the lock:
 //! let Place::Free(slot) = format.place(&image, &Key8(u64::MAX))? else { unreachable!("empty") };
 //! let range = format.put(&mut image, slot, &Key8(u64::MAX), (&7_u64.to_le_bytes()).into());
-//! assert_eq!(range.len(), 17); // presence, key, value: all that goes over the wire
+//! assert_eq!(range.len(), 17); // presence, key, value: these bytes go over the wire
 //! remote[range.clone()].copy_from_slice(&image[range]);
 //!
 //! // A reader, at any time:
@@ -145,7 +149,7 @@ pub use value::ValueRef;
 #[cfg(doctest)]
 struct ReadmeDoctests;
 
-/// Bytes of a line, which an RNIC reads and writes untorn.
+/// Bytes of a line, which an RNIC reads and writes atomically.
 pub const LINE_BYTES: usize = 64;
 /// Bytes of a line without its version.
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;

@@ -108,7 +108,7 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
 
 fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len);
-    // The low fence key is in the first marks' pieces, which are named below.
+    // The low fence key is in the pieces of the first marks, which are added below.
     fields.retain(|field| field.at < LINE_BYTES);
     for slot in 0..geometry.span() {
         fields.push(field(
@@ -160,7 +160,7 @@ fn checksummed_fields<K: KeyBytes>(format: &Checksummed<K>) -> Vec<Field> {
     fields
 }
 
-/// Sorts fields and names the gaps, so that they tile the node. Panics if two overlap.
+/// Sorts the fields and adds fields for the gaps, so that they cover the node. Panics if two overlap.
 fn tile(mut fields: Vec<Field>, node_bytes: usize) -> Vec<Field> {
     fields.sort_unstable_by_key(|field| field.at);
     let mut tiled: Vec<Field> = Vec::new();
@@ -195,7 +195,7 @@ fn row(out: &mut String, at: usize, bytes: usize, name: &str) {
 
 const TABLE_HEAD: &str = "| offset | bytes | field |\n|---:|---:|---|\n";
 
-/// Draws one table per line, and equal lines only once.
+/// Draws one table per line. Equal lines are drawn only once.
 fn by_lines(fields: &[Field], node_bytes: usize) -> String {
     let lines = node_bytes / LINE_BYTES;
     let shape = |line: usize| -> Vec<(usize, usize, &str)> {
@@ -230,7 +230,7 @@ fn by_lines(fields: &[Field], node_bytes: usize) -> String {
     out
 }
 
-/// Draws one table, and runs of equal fields only once.
+/// Draws one table. A run of equal fields is drawn only once.
 fn by_fields(fields: &[Field]) -> String {
     let mut out = format!("\n{TABLE_HEAD}");
     for run in fields.chunk_by(|a, b| a.name == b.name && a.bytes == b.bytes) {
@@ -270,7 +270,7 @@ fn head(facts: &Facts) -> String {
     } = facts;
     // The unit is a hundredth of a byte, in whole numbers, so that the text is the same on every machine.
     let per_key = node_bytes * 100 / capacity;
-    // ln 2 ≈ 0.693 is the fill that median splits leave after inserts in random order.
+    // ln 2 ≈ 0.693 is the average fill of nodes after inserts in random order with splits at the median.
     let random = node_bytes * 100_000 / (capacity * 693);
     format!(
         "# {title}\n\n{node_bytes} bytes, {key_len}-byte keys, {value_len}-byte values: **{capacity} entries**. \
@@ -457,10 +457,11 @@ pub fn pictures() -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    /// Any accepted geometry tiles its node: no two fields overlap, and none extends beyond the node.
+    /// Checks that the fields of every accepted geometry cover its node: no two fields overlap, and none
+    /// extends beyond the node.
     #[test]
     fn all_geometries_tile() {
-        // Miri takes an hour for all of them, and the errors that it looks for do not depend on the length.
+        // Miri takes an hour for all lengths, and the errors that it can find do not depend on the length.
         let step = if cfg!(miri) { 67 } else { 1 };
         let sizes = if cfg!(miri) { 24 } else { 1 };
         for key_len in (8..=32).step_by(sizes) {

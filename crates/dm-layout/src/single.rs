@@ -1,5 +1,5 @@
-//! The bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1), written in place under its own lock word at
-//! its end.
+//! The bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1). It is written in place under its own lock
+//! word, which is at its end.
 //!
 //! ```text
 //!  byte 0  │ link depth 8 │ state 8 │ key │ checksum 8 │ value … │ (to 8) │ lock 8 │
@@ -8,9 +8,9 @@
 //!
 //! Each field is changed in one way only, and each WRITE changes one field only. The *link depth* replaces
 //! the paper's reverse pointer: it is at least the branch of the node in which the leaf is linked, and is
-//! raised before a link moves deeper. So if a reader came by a link at branch b and finds a depth of at most
-//! b, the leaf is alone under that link's key bytes. Unlike an address, the depth stays true when the node
-//! above is copied.
+//! raised before a link moves deeper. So if a reader followed a link at branch b and finds a depth of at most
+//! b, no other key has the key bytes of that link. Unlike an address, the depth stays valid when the parent
+//! node is copied.
 
 use core::marker::PhantomData;
 
@@ -145,8 +145,8 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Decodes the bytes of a READ of at least [`SingleLeaf::read_bytes`].
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] while somebody replaces the value, and [`CheckFailure::Corrupt`] if the
-    /// bytes are not a leaf.
+    /// Returns [`CheckFailure::Torn`] while another client replaces the value, and [`CheckFailure::Corrupt`]
+    /// if the bytes are not a leaf.
     #[inline]
     pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<SingleEntry<'a, K>, CheckFailure> {
         let (Some(value), Some((depth, rest))) = (

@@ -8,16 +8,17 @@ use crate::value::ValueRef;
 /// The place at which a split cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
-    /// Half of the entries to each side.
+    /// The split leaves half of the entries on each side.
     #[default]
     Median,
-    /// At the key of fewest bits near the middle; if keys are hashes, this is usually the middle of their
-    /// range. Formats other than hopscotch nodes treat it as [`Median`](Self::Median).
+    /// The split is at the key of fewest bits near the middle. If keys are hashes, this is usually the middle
+    /// of their range. Formats other than hopscotch nodes treat this as [`Median`](Self::Median).
     Coarse,
     /// If the new key is above all present ones in the last node of its level (the one without a high fence
-    /// key), only this key goes right, so that ascending inserts fill nodes completely. Otherwise the same as
-    /// [`Median`](Self::Median). In any other node, keys that descend towards a full node would split it at
-    /// every insert, and its version could wrap within a READ.
+    /// key), only this key goes to the right node, so that ascending inserts fill nodes completely. Otherwise
+    /// this is the same as [`Median`](Self::Median). It applies to the last node only, because elsewhere
+    /// descending keys above a full node would split that node at every insert, and its version could wrap
+    /// during a READ.
     Ascending,
 }
 
@@ -58,7 +59,7 @@ pub struct SplitRequest<'v, K> {
     pub right_version: u8,
     /// The client that splits.
     pub owner: u32,
-    /// The absent key that found no room, with its value.
+    /// The new key for which there is no room, with its value.
     pub new: Option<(K, ValueRef<'v>)>,
     /// The place at which to cut.
     pub bias: SplitBias,
@@ -83,8 +84,8 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         self.new.filter(|(key, _)| key >= separator)
     }
 
-    /// Returns the new key, if only this key goes right: the node of this header is the last of its level,
-    /// and none of its `keys` is above the new one.
+    /// Returns the new key, if only this key goes to the right node. This is so if the node with this header
+    /// is the last of its level, and none of its `keys` is above the new key.
     pub(crate) fn appended<'k>(&self, header: &Header<K>, keys: impl IntoIterator<Item = &'k K>) -> Option<K>
     where
         K: 'k,
@@ -97,7 +98,7 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         keys.into_iter().all(|key| *key <= new).then_some(new)
     }
 
-    /// Plans a cut at `separator`, with a right node that contains the new entry, if this goes right.
+    /// Plans a cut at `separator`. If the new entry goes to the right, the right node already contains it.
     pub(crate) fn cut_at(&self, separator: K) -> SplitPlan<'v, K> {
         SplitPlan {
             separator,
@@ -120,8 +121,8 @@ pub struct SplitPlan<'v, K> {
     pub owner: u32,
     /// The new entry, if it goes left.
     pub new_left: Option<(K, ValueRef<'v>)>,
-    /// The new entry and its slot, if it goes right but the right node was built without it. If readers read
-    /// parts of nodes, some may still see the left node's old state, and nobody may find the entry before all
-    /// of these have ended.
+    /// The new entry and its slot, if it goes right but the right node was built without it. This is needed
+    /// if readers read parts of nodes. Some readers may then still see the left node's old state, and no
+    /// reader may find the new entry before the left node has changed.
     pub late_right: Option<(Slot, K, ValueRef<'v>)>,
 }

@@ -1,4 +1,4 @@
-//! Node operations as data, run against a plain map: shared by property tests and fuzzing.
+//! Node operations as data, which are compared with a plain map. Property tests and fuzz targets share them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -19,7 +19,7 @@ pub enum NodeOp {
     Remove(u8),
     /// Look up.
     Get(u8),
-    /// Split at the median and carry on with the left node, or with the right one.
+    /// Split at the median and continue with the left node, or with the right one.
     Split {
         /// Carry on with the right node.
         keep_right: bool,
@@ -29,7 +29,7 @@ pub enum NodeOp {
 }
 
 impl NodeOp {
-    /// Converts any three bytes to an operation. It is total, so that a fuzzer wastes none.
+    /// Converts any three bytes to an operation. Every input is valid, so that a fuzzer wastes none.
     #[must_use]
     pub const fn from_bytes([kind, key, value]: [u8; 3]) -> Self {
         match kind % 16 {
@@ -57,8 +57,8 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; KEY_BYTES_MAX])
 }
 
-/// Does the same as [`key_of`], with keys in clusters: neighbours are one apart, or some thousands, or a
-/// distance of four or eight bytes.
+/// Does the same as [`key_of`], with keys in clusters: the distances of neighbours are one, some thousands,
+/// or numbers of four or eight bytes.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];
@@ -68,7 +68,7 @@ pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&bytes)
 }
 
-/// Returns the value for a small number: every byte differs from its neighbours'.
+/// Returns the value for a small number: every byte differs from its neighbours.
 #[must_use]
 pub fn value_of(small: u8, len: usize) -> Vec<u8> {
     (0..len)
@@ -82,7 +82,7 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
 /// use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of};
 /// use dm_layout::{Key8, Packed};
 ///
-/// // A property test brings the bytes; whatever they are, node and map stay equal.
+/// // A property test generates the bytes; node and map stay equal for any bytes.
 /// let format = Packed::<Key8>::with_node_bytes(256, 8).expect("a geometry");
 /// let mut model = NodeModel::with_keys(format, clustered_key_of);
 /// model.apply(NodeOp::Upsert(7, 1));
@@ -106,7 +106,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         Self::with_keys(format, key_of)
     }
 
-    /// Does the same as [`new`](Self::new), with another mapping of numbers to keys, which must ascend too.
+    /// Does the same as [`new`](Self::new), with another mapping of numbers to keys, which must be ascending
+    /// too.
     #[must_use]
     pub fn with_keys(format: F, key_of: fn(u8) -> K) -> Self {
         let mut image = vec![0; format.node_bytes()];
@@ -322,13 +323,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 }
 
-/// Calls every reading function on arbitrary bytes: each must return. Bytes that `accept` accepts are read
-/// further, as a caller would do.
+/// Calls every reading function on arbitrary bytes, to check that none panics. If `accept` accepts the bytes,
+/// they are read further, as a caller would read them.
 ///
 /// ```
 /// use dm_layout::{Key8, Slotted, testing::read_everything};
 ///
-/// // What a fuzz target does with its bytes.
+/// // A fuzz target calls this with its bytes.
 /// let format = Slotted::<Key8>::with_node_bytes(256, 8).expect("a geometry");
 /// read_everything(&format, &[0x5A; 256], &Key8(7));
 /// read_everything(&format, b"not a node", &Key8(7));
@@ -341,9 +342,9 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = crate::audit(format, bytes);
     let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
     match (one, two) {
-        // Which of several failures is reported may differ; a present key rests on fewer bytes.
+        // The two may report different failures, and fewer bytes are checked for a present key.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
-        // An entry of the node shows a key that is below the node, perhaps torn.
+        // An entry of the node, which may be torn, has a key below the node's range.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Ok(Judged::Stale(Stale::Below))) => {}
         (one, two) => assert_eq!(one, two, "{key:?}"),
     }

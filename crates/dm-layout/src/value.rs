@@ -1,4 +1,4 @@
-//! A value inside a node's bytes, which may be striped over lines.
+//! A value in a node's bytes, which may be striped over several lines.
 
 use alloc::vec::Vec;
 
@@ -78,7 +78,7 @@ impl<'a> ValueRef<'a> {
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         match self.as_contiguous() {
-            // A constant length needs no call.
+            // A copy of constant length needs no function call.
             Some(value) => match <&[u8; 8]>::try_from(value) {
                 Ok(value) => out[..8].copy_from_slice(value),
                 Err(_) => out[..value.len()].copy_from_slice(value),
@@ -99,7 +99,7 @@ impl<'a> ValueRef<'a> {
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match self.as_contiguous() {
-            // A constant length needs no call.
+            // A copy of constant length needs no function call.
             Some(value) => match <&[u8; 8]>::try_from(value) {
                 Ok(value) => out.extend_from_slice(value),
                 Err(_) => out.extend_from_slice(value),

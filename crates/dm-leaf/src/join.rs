@@ -1,4 +1,5 @@
-//! Merging two nodes whose parent is not a node, because the inner structure above them is of another kind.
+//! Merges two nodes whose parent is not a node of a node store, because the inner structure is of another
+//! kind.
 
 use dm_index::{IndexError, Merge, Neighbours};
 use dm_layout::{KeyBytes, NodeFormat};
@@ -9,8 +10,9 @@ use crate::merge::carry_out;
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Carries out steps 1 to 4 of a merge under the locks of both nodes. Instead of step 5 it calls `unlink`, under
-    /// no lock. An address of the right node that remains after that is a hint.
+    /// Carries out steps 1 to 4 of a merge under the locks of both nodes. Instead of step 5, it calls `unlink` without
+    /// holding a lock. If the inner structure still has the right node's address after that, this address is only a
+    /// hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
         v: &V,

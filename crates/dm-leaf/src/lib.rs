@@ -7,18 +7,18 @@
 //! |---|---|---|---|
 //! | [`TwoLevel`] | unsorted | line versions (and entry versions if an entry is larger than a line) | the entry |
 //! | [`PackedLeaves`] | unsorted, keys stored as short distances | line versions | the entry, with the bytes before it in its line |
-//! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
+//! | [`Bookends`] | unsorted | as published for Sherman (§4.4): versions at both ends of node and entry. **Unsound**,
+//! for study | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
 //! # Invariants
 //! * **I1** A node's bytes change only under its lock. A WRITE of an entry stays inside one line, or carries an entry
-//!   version in each line. An entry stays in its line, although the line may change its shape
-//!   (the width of its keys).
+//!   version in each line. An entry stays in its line. The line may change its shape (the width of its keys).
 //! * **I2** A reader accepts an image only if it is one state of the node, or a mixture of states that gives the same
-//!   answer for the key as one of them (`dm-layout`'s acceptance rule).
-//! * **I3** A sibling is written and awaited before anything points to it. The split of the left node is one chain in
-//!   the order announce, clear, finish; entries that stay never move. If locks are shared
-//!   ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock; every other
+//!   result for the key as one of them (`dm-layout`'s acceptance rule).
+//! * **I3** A sibling is written and awaited before anything points to it. The split of the left node is one chain, in
+//!   the order announce, clear, finish. Entries that stay in the left node never change their slots. If locks are
+//!   shared ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock; every other
 //!   write holds it alone.
 //! * **I4** A client that finds a node in the middle of a split under its own lock finishes the split, because the
 //!   client that began it has abandoned it.

@@ -5,9 +5,9 @@
 //! 2. WRITE L: its head (Frozen, lines may run ahead), its other lines (R's entries in free slots, version + 1), its
 //!    head again (version + 1, R's fence key and sibling, still Frozen). A reader that sees a mixture of these finds
 //!    one state of L (S2).
-//! 3. WRITE R whole: Dead, forwarding to L, version + 1 on every line.
-//! 4. WRITE L's head: Live. It must not be earlier: wherever the sequence ends, no key may be written in one of the
-//!    nodes while the other one still shows it.
+//! 3. WRITE the whole of R: Dead, forwarding to L, version + 1 on every line.
+//! 4. WRITE L's head: Live. This must not come earlier. If the sequence is cut off at any step, no key may be written
+//!    in one node while readers still find it in the other.
 //! 5. WRITE P's entry of R, which removes it, and unlock all three. No pointer of the index leads to R any more, so R
 //!    is retired.
 //!
@@ -34,8 +34,8 @@ const SPARE: usize = 4;
 /// Bytes with their target address.
 type Piece = (RemotePtr, Vec<u8>);
 
-/// The removal of the parent's entry, which must follow once the merge was posted, even if the future is dropped. If
-/// the merge had no effect after all, the right node is reached over its left neighbour.
+/// The removal of the parent's entry. It must follow once the merge was posted, even if the future is dropped. If the
+/// merge had no effect, the right node can still be reached through its left neighbour.
 struct Owed<'v, V: Verbs> {
     v: &'v V,
     piece: Option<Piece>,
@@ -43,8 +43,8 @@ struct Owed<'v, V: Verbs> {
 
 impl<V: Verbs> Drop for Owed<'_, V> {
     fn drop(&mut self) {
-        // This is posted before the unlocks of the guards, so on the parent's queue pair its lock becomes free behind
-        // it.
+        // This is posted before the guards post their unlocks. So on the parent's queue pair, the unlock follows this
+        // WRITE.
         if let Some((at, bytes)) = &self.piece {
             self.v.write(*at, bytes).detach();
         }
@@ -83,8 +83,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if they
-    /// may be. Most merges that cannot be done end here, and delay no other client.
+    /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if a merge
+    /// seems possible. Most merges that are not possible are detected here, where they do not delay other clients.
     pub(crate) async fn look<V: Verbs>(
         &self,
         v: &V,
@@ -141,9 +141,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         parents: &P,
         after: &mut NodeCopy<K>,
     ) -> Result<Merge, IndexError> {
-        //= docs/protocol/sherman.md S23
-        // On two memory nodes, nothing would order the WRITE that marks the right node dead with the left node's
-        // unlock if the merge is abandoned.
+        // = docs/protocol/sherman.md S23 On two memory nodes, the WRITE that marks the right node dead and the left
+        // node's unlock would have no order if the merge is abandoned.
         if pair.left.node() != pair.right.node() {
             return Ok(Merge::TooFull);
         }
@@ -238,7 +237,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Removes the right node of `pair` from the image of their parent, if the parent shows both as `pair` does.
+    /// Removes the right node of `pair` from the image of their parent, if the parent lists both as `pair` does.
     pub(crate) fn unlink_right(
         &self,
         image: &mut [u8],
@@ -258,8 +257,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 .get(i)
                 .is_some_and(|(_, value)| child_of(*value) == address)
         };
-        //= docs/protocol/sherman.md S25
-        // Never remove the first entry: its left neighbour is another parent's child.
+        // = docs/protocol/sherman.md S25 The first entry is never removed, because its left neighbour is
+        // another parent's child.
         let shown = at > 0
             && entries
                 .get(at)
@@ -309,8 +308,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             guard.release().await?;
             return Ok(false);
         }
-        //= docs/protocol/sherman.md S27
-        // The dead root forwards nowhere, because its child is of another level, and perhaps of another format.
+        // = docs/protocol/sherman.md S27 The dead root has no forwarding address, because its child is of
+        // another level, and perhaps of another format.
         self.format.bury(&mut image, 0).map_err(bad)?;
         guard.write_back(v.chain(at.node()).write(at, &image)).await?;
         let dead = self.format.header(&image).map_err(bad)?;
@@ -352,8 +351,8 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
     set: SetGuard<'a, V>,
     plan: Plan,
 ) -> Result<(), IndexError> {
-    //= docs/protocol/sherman.md S24
-    // All are in one chain, so the locks of both nodes become free behind it, even if this future is dropped.
+    // = docs/protocol/sherman.md S24 All WRITEs are in one chain. The unlocks of both nodes follow it, even
+    // if this future is dropped.
     let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
     for (at, bytes) in &plan.steps {
         chain = chain.write(*at, bytes);

@@ -22,7 +22,7 @@ use crate::write::failure;
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
 /// Nodes like [`TwoLevel`], or with packed keys, depending on how the leaf format was made.
 pub type PackedLeaves<K> = Nodes<K, dm_layout::Leaf<K>>;
-/// Nodes as published by Sherman; they are unsound.
+/// Nodes as published for Sherman; they are unsound.
 pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes with a checksum, which are written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;
@@ -82,9 +82,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.format.node_bytes() as u32
     }
 
-    /// Allocates the next node of a bulk load: beside the last one, or on the next memory node if a run ends. Runs
-    /// grow with the number of nodes, up to the number of nodes below one parent, so that small trees use all memory
-    /// nodes too.
+    /// Allocates the next node of a bulk load: on the same memory node as the last one, or on the next memory node if a
+    /// run ends. Runs become longer with the number of nodes, up to the number of nodes below one parent, so that small
+    /// trees use all memory nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);
@@ -110,8 +110,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.alloc.take(v, self.class(), near).await?)
     }
 
-    /// Returns the class of these nodes' blocks. The block of a dead node can become another node of the same format
-    /// only.
+    /// Returns the class of these nodes' blocks. The block of a dead node can only become another node of the same
+    /// format.
     pub(crate) fn class(&self) -> Class {
         Class {
             bytes: self.node_len(),
@@ -131,7 +131,8 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeAccess<V, K> for Nod
         self.format.value_len()
     }
 
-    // These futures are returned as they are, because another layer of async would cost as much as a search.
+    // These methods return the inner futures directly, because another layer of `async` would cost as much as
+    // a search.
 
     #[inline]
     fn get(
@@ -296,7 +297,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // The index has always been empty, so nothing leads to this memory, whatever it holds.
+        // The index has always been empty, so nothing points to this memory, and its content does not matter.
         self.next_of_load(v).await
     }
 

@@ -15,7 +15,7 @@ pub enum OpenError {
     /// An error of the pool: it does not exist, holds another kind of index, is damaged or too small, or cannot be
     /// reached.
     Pool(AllocError),
-    /// No node or leaf can have these sizes of keys, values and nodes.
+    /// There is no layout for these sizes of keys, values and nodes.
     Geometry(GeometryError),
     /// The world lacks a capability that the chosen techniques need.
     Refused(Refused),
@@ -39,11 +39,11 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// Refuses a world in which one of the first `memory_nodes` memory nodes lacks a capability that one of `locks`, or a
-/// node with line versions, needs and that has no fallback.
+/// Returns an error if one of the first `memory_nodes` memory nodes lacks a capability that has no fallback and that
+/// one of `locks`, or nodes with line versions, need.
 ///
 /// # Errors
-/// [`OpenError::Refused`], which names the missing capability.
+/// Returns [`OpenError::Refused`], which names the missing capability.
 pub fn check_world<'l, V: Verbs>(
     v: &V,
     memory_nodes: u16,

@@ -9,15 +9,15 @@ use crate::LeafFlaws;
 /// Options of a [`crate::Nodes`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeOptions {
-    /// Maximum number of attempts at a READ that is torn, or at a node that is being split; then the operation
+    /// Maximum number of attempts if a READ is torn or a node is being split; after that the operation
     /// returns an error.
     pub attempts: u32,
-    /// The version window: a READ that took at least this long is repeated, because a version may have wrapped
-    /// meanwhile.
+    /// The version window: a READ that took this long or longer is repeated, because a version may have
+    /// wrapped meanwhile.
     ///
-    /// Between two node-level writes of one node lie at least half its capacity in inserts, each of which locks and
-    /// writes the node (at least 2 round trips). With versions of 8 bits, a wrap takes 256 node-level writes. On any
-    /// network the default is far below that time.
+    /// Between two structural changes of a node there are at least as many inserts as half its capacity. Each of them
+    /// locks and writes the node, which takes at least 2 round trips. A version of 8 bits wraps after 256 structural
+    /// changes. On any network the default is far below that time.
     pub read_window: Nanos,
     /// The position at which a node is split.
     pub bias: SplitBias,

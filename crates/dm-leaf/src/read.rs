@@ -1,4 +1,4 @@
-//! Reads of nodes: one READ and one check, repeated if the READ was torn or took too long.
+//! Reads of nodes. A read is one READ and one check, and is repeated if the READ was torn or took too long.
 
 use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale};
 use dm_layout::{
@@ -59,8 +59,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Runs a due round of reclamation now and then, in a loop that waits for other clients, so that the compute node
-    /// does not seem silent.
+    /// Runs a round of reclamation if it is due. Loops that wait for other clients call this, so that the other members
+    /// do not fence the compute node.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,
         v: &V,
@@ -167,8 +167,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes an accepted image into `copy`. The entries are sorted, and those that a split has moved away are left
-    /// out.
+    /// Decodes an accepted image into `copy`. Sorts the entries, and omits those that a split has moved away.
     pub(crate) fn decode(
         &self,
         at: RemotePtr,
@@ -185,8 +184,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
         })?;
         copy.entries.sort_unstable_by_key(|entry| entry.0);
-        // A key that was removed and came back in another slot during the READ shows in both. Each was true at some
-        // moment of the READ; either will do, but not both.
+        // A key that was removed and inserted again during the READ may be in two slots. Each was true at some moment
+        // of the READ; either will do, but not both.
         copy.entries.dedup_by_key(|entry| entry.0);
         Ok(header)
     }

@@ -1,4 +1,4 @@
-//! Writes that share a node's lock: an update of a value inside one line, beside other such updates.
+//! Writes that share a node's lock. Several updates of values that lie in one line can run at the same time.
 
 use dm_index::{Answer, Applied, IndexError, Write};
 use dm_layout::{Judged, KeyBytes, NodeFormat, Place, ValueRef};
@@ -10,9 +10,9 @@ use crate::read::{follow, go_right};
 
 /// The decision of a writer that shares a node's lock.
 enum Found<K> {
-    /// Write this range of the image, and return this answer.
+    /// Write this range of the image, and return this result.
     Range(core::ops::Range<usize>, Applied),
-    /// Return this answer; there is nothing to write.
+    /// Return this result; there is nothing to write.
     Answer(Answer<K, Applied>),
     /// Nothing: the writer must hold the lock alone.
     Nothing,
@@ -44,7 +44,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
-            // The client met one holder after another. The lock's queue is fair, so it queues there.
+            // Other clients held the lock one after another. The lock's queue is fair, so this client takes
+            // the lock alone.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
@@ -59,8 +60,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             Found::Answer(answer) => {
                 match answer {
-                    // The client goes on to another leaf and does not wait for this one: dropping the share gives it
-                    // back.
+                    // The client continues at another leaf and does not wait for this one. Dropping the share releases
+                    // it.
                     Answer::Stale(_) => drop(share),
                     _ => share.leave().await?,
                 }
@@ -73,7 +74,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Judges an image that was read under a share, while no client moves entries.
+    /// Decides a write from an image that was read under a share, while no client moves entries.
     fn found(
         &self,
         at: RemotePtr,
@@ -87,7 +88,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // Only with flaw T-D7, as is the insert below.
+                // This, like the insert below, happens only with flaw T-D7.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },
@@ -103,7 +104,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => {
                 Found::Answer(Answer::Stale(follow(forward)))
             }
-            // The client that holds the lock alone finishes the node, waits for it, or reports the error.
+            // This client must hold the lock alone to finish the split, to wait, or to report the error.
             _ => Found::Nothing,
         })
     }

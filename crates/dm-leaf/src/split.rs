@@ -1,12 +1,12 @@
 //! Splitting a node, in an order that keeps the node readable at every step, even if the writer dies.
 //!
-//! The splitter holds the lock of the left node and no other lock:
-//! 1. WRITE the right node whole, in state Splitting, and await it. Nothing points to it yet.
+//! The client that splits holds the lock of the left node and no other lock:
+//! 1. WRITE the whole right node, in state Splitting, and await the WRITE. Nothing points to it yet.
 //! 2. Post one chain to the left node: its head (new fence key, sibling, Splitting), its other lines (moved entries
-//!    cleared), its head again (Live), and the unlock. Lines may land one by one, because entries that stay never
-//!    move.
-//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
-//!    head is written in the same chain; otherwise an atomic does it, awaited between clearing and finishing. A
+//!    cleared), its head again (Live), and the unlock. Lines may land one by one, because entries that stay in the left
+//!    node do not change their slots.
+//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's head
+//!    is written in the same chain; otherwise an atomic does this, and is awaited between clearing and finishing. A
 //!    client that locks the right node earlier finds it Splitting, releases the lock, and pauses. In formats that are
 //!    written whole, the right node is Live from the start, and step 2 is one WRITE.
 //! 4. The caller updates the parent after the chain has completed (T-S4).
@@ -62,20 +62,20 @@ impl<V: Verbs> Drop for Unlinked<'_, V> {
     }
 }
 
-/// The step that makes the right node live. If it is dropped after the link and before this step, it posts the step
-/// without awaiting it.
+/// The step that makes the right node live. If it is dropped after the node was linked and before this step, it posts
+/// the step without awaiting it.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
-    /// The new entry, with its address in the right node, if the right node was written without it.
+    /// The new entry and its address in the right node, if the right node was written without the entry.
     late: Option<(RemotePtr, Vec<u8>)>,
     /// The change of the state word from the new node's to the live node's.
     flip: Flip,
     armed: bool,
 }
 
-/// A change of the word that holds a node's state.
+/// A change of the word that holds a node's state, from one value to another.
 #[derive(Clone, Copy)]
 struct Flip {
     at: RemotePtr,
@@ -84,8 +84,8 @@ struct Flip {
 }
 
 impl Flip {
-    /// Returns the change from the word `born` to the word that `open`, the image of the node at `at` in its live
-    /// state, has.
+    /// Returns the change of the state word from `born` to its value in `open`, which is the image of the node at `at`
+    /// in its live state.
     fn between(at: RemotePtr, word: Option<usize>, born: [u8; 8], open: &[u8]) -> Option<Self> {
         let word = word?;
         Some(Self {
@@ -97,9 +97,9 @@ impl Flip {
 }
 
 impl<'v, V: Verbs> Opening<'v, V> {
-    /// Makes the node live by CAS. On another memory node than the left node's, nothing orders this CAS with the left
-    /// node's lock. It may land after another client has finished the split, and after writes to the live node, so it
-    /// must do nothing then.
+    /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS has no order with the
+    /// unlock of the left node. It may land after another client has finished the split, and after writes to the live
+    /// node, and must then do nothing.
     async fn land(&self) -> Result<(), VerbError> {
         //= docs/protocol/sherman.md S17
         let Flip { at, from, to } = self.flip;
@@ -159,8 +159,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = vec![0; self.format.node_bytes()];
         let plan = match self.format.prepare_split(&left, &mut right, &request) {
             Ok(Some(plan)) => plan,
-            // A full node has at least two keys, because every format has a capacity of two or more. Only a node
-            // whose keys are outside of its fence keys cannot be split.
+            // A full node has at least two keys, because every format has a capacity of two or more. So this happens
+            // only if the keys are outside the node's fence keys.
             Ok(None) => {
                 guard.release().await?;
                 let what = Corrupt {
@@ -179,9 +179,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // The right node is live from the start in two cases. First, in a format that is written whole, one WRITE of
-        // the left node links the right node and clears the moved entries, and no old address leads to memory that
-        // never was a node. Second, the published splits have no unborn state (T-S4, T-C3).
+        // The right node is live from the start in two cases. First, in a format that is written whole: there, one
+        // WRITE of the left node links the right node and clears the moved entries, and no old address leads to memory
+        // that never was a node. Second, the published splits have no unborn state (T-S4, T-C3).
         let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
@@ -238,7 +238,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(Answer::Split(Applied::Inserted, split))
     }
 
-    /// Makes a node live that was created unborn and is linked now.
+    /// Makes a node live that was created as unborn and is now linked.
     pub(crate) async fn open_created<V: Verbs + Control>(
         &self,
         v: &V,
@@ -275,8 +275,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Makes a linked, unborn node live in a format that is written whole, unless another client has done so. Such a
-    /// node is opened only under its lock, because a WRITE of the whole node must not meet another client's WRITE.
+    /// Makes a linked, unborn node live in a format that is written whole, unless another client has already done so.
+    /// This needs the node's lock, because two clients must not WRITE the whole node at the same time.
     async fn open_whole<V: Verbs + Control>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
@@ -298,8 +298,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Makes a linked, unborn node live whose creator has not done so yet, or has abandoned it. The node is locked by
-    /// `guard`, and unlocked afterwards.
+    /// Makes a linked, unborn node live because its creator has not done so, and may have abandoned it. `guard` holds
+    /// the node's lock, which is released afterwards.
     pub(crate) async fn finish_opening<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -311,7 +311,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let born = state_word(image, word);
         let head = self.format.open(image).map_err(|e| failure(at, e))?;
         match Flip::between(at, word, born, image) {
-            // The node's creator may post the same CAS without the lock. That is safe, because the word changes from
+            // The node's creator may post the same CAS without the lock. This is safe, because the word changes from
             // unborn to live only once.
             Some(Flip { at, from, to }) => {
                 v.cas(at, from, to).await?;
@@ -352,7 +352,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match &mut opening {
             None => {}
             Some(opening) if opening.at.node() == at.node() => {
-                // In the one chain: the step is posted together with the link, or not at all.
+                // The step is in the same chain as the link, so that either both are posted or neither is.
                 if let Some((place, entry)) = &opening.late {
                     chain = chain.write(*place, entry);
                 }
@@ -390,8 +390,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Finishes a split whose writer abandoned it after it linked the right node. This client holds the lock, so that
-    /// writer posts nothing more.
+    /// Finishes a split whose writer abandoned it after it linked the right node. This client holds the lock, so the
+    /// other writer posts no more requests.
     pub(crate) async fn finish_split<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -425,9 +425,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
             if !F::ANYWHERE {
-                //= docs/protocol/chime.md H6
-                // In the same order as the splitter. A reader's answer from the lines of the left node alone is right
-                // as long as no client writes to the right node.
+                // = docs/protocol/chime.md H6 The steps have the same order as in the original split. A result that a
+                // reader derives only from lines of the left node is right as long as no client writes to the right
+                // node.
                 chain.await?;
                 chain = v.chain(at.node());
             }

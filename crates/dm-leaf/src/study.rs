@@ -9,8 +9,7 @@ pub struct LeafFlaws {
     pub torn_entry_absent: bool,
     /// T-S2b: a READ that took longer than the version window is not repeated.
     pub no_read_window: bool,
-    /// T-S4, T-D6: a split does not wait for the WRITE of the old node before the parent, or the separator, leads to
-    /// the new one.
+    /// T-S4, T-D6: a split does not wait for the WRITE of the old node before it updates the parent, or the separator.
     pub parent_before_left: bool,
     /// Broken twin: the right node of a split is not awaited before the left node points to it (S12).
     pub right_unawaited: bool,
@@ -25,7 +24,7 @@ pub struct LeafFlaws {
     /// T-D14: if locks are shared, an update of a value that spans several lines shares the node's lock too. Two
     /// concurrent updates then write the same version, and their lines stay mixed.
     pub lines_shared: bool,
-    /// Broken twin: a merged node is not marked dead. It serves the study of reclamation.
+    /// Broken twin: a merged node is not marked dead. The models of reclamation use it.
     pub unburied: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The write of one key: lock and read, judge, edit, write back and unlock.
+//! The write of one key: lock and read, check, edit, write back and unlock.
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
@@ -8,7 +8,7 @@ use dm_verbs::{Control, RemotePtr, Verbs, Why};
 use crate::Nodes;
 use crate::read::{follow, go_right};
 
-/// The reaction to a node that the writer may not change.
+/// The next action of a writer that may not change the node.
 enum Away {
     /// Continue at another node.
     Stale(Stale),
@@ -126,7 +126,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Releases the lock, because the node does not answer for the key, or not now.
+    /// Releases the lock, because the node does not cover the key, or cannot be written now.
     async fn turned_away<V: Verbs>(
         &self,
         guard: Guard<'_, V>,
@@ -147,20 +147,21 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Returns whether a writer that finds this node linked but unborn, under its lock, must make it live. It must do
-    /// so with a root, whose creator may have given up, and with a node of a format that is written whole. The right
-    /// node of any other split is made live by its splitter.
+    /// Returns whether a writer that has locked this node, and finds it linked but unborn, must make it live. It must
+    /// do so for a root, whose creator may have failed, and for a node of a format that is written whole. In all other
+    /// formats, the client that splits a node makes the right node live.
     fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
     }
 
-    /// Returns whether a node that lost an entry should be merged with a neighbour, and has one. The write has
-    /// checked only the lines of the header and of the entry. Corrupt bytes elsewhere are found only here, and
-    /// reported with an unknown effect, although the entry is gone.
+    /// Returns whether a node from which an entry was removed has a neighbour and should be merged with it.
+    /// The write has checked only the lines of the header and of the entry. So corrupt bytes elsewhere are
+    /// found only here. They are reported as an error with an unknown effect, although the entry has been
+    /// removed.
     fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let bad = |e| failure(at, e);
-        // A node that answers for all keys has no neighbour.
+        // A node that covers all keys has no neighbour.
         let alone = self.format.header(image).map_err(bad)?.fences == FenceKeys::ALL;
         Ok(!alone && self.is_sparse(image).map_err(bad)?)
     }

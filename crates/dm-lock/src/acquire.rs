@@ -39,11 +39,11 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
 pub enum Attempted<'a, V: Verbs> {
     /// The lock is held. There are bytes if the attempt had a READ.
     Locked(Option<V::Lease>),
-    /// The lock is not held yet, or other clients share it. [`Guard::insist`] continues.
+    /// The lock is not held yet, or other clients share it. [`Guard::insist`] continues the acquisition.
     Not(Obstacle<'a, V>),
 }
 
-/// The reason why the first attempt did not suffice. [`Guard::insist`] needs it.
+/// The reason why the first attempt failed. [`Guard::insist`] needs it.
 pub struct Obstacle<'a, V: Verbs>(Met<'a, V>);
 
 enum Met<'a, V: Verbs> {
@@ -63,21 +63,21 @@ enum Met<'a, V: Verbs> {
     Shared,
 }
 
-/// One attempt at a lock: the local turn, the CAS with or without a READ in its chain, and the READ.
+/// One attempt to take a lock: the local turn, the CAS with or without a READ in its chain, and the READ.
 ///
-/// This future is written by hand because every write runs it. An `async fn` would be copied into its caller and
-/// polled by a call.
+/// This future is written by hand because every write runs it. The compiler would copy an `async fn` into its caller's
+/// future, and would not inline its `poll`.
 #[must_use = "nothing is posted before the first poll"]
 pub struct Attempt<'g, 'a, V: Verbs> {
-    // The guard outlives the ticket. If both are dropped, the ticket is dropped first, then the guard posts the undo,
-    // and only then it passes the turn on.
+    // The guard outlives the ticket. If both are dropped, the ticket is dropped first. Then the guard posts the undo,
+    // and after that it passes the turn on.
     guard: &'g mut Guard<'a, V>,
     read: Option<ReadTo>,
     stage: Stage<'a, V>,
 }
 
 enum Stage<'a, V: Verbs> {
-    /// The local turn comes next. Holds the state of its step.
+    /// Before the local turn is taken. Holds the state of the local step.
     Turn(u64),
     /// CAS and READ in one chain.
     Both(Ticket<'a, V, (Old, Bytes)>),
@@ -123,7 +123,7 @@ impl<V: Verbs> Unpin for Attempt<'_, '_, V> {}
 impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
     type Output = Result<Attempted<'a, V>, LockError>;
 
-    // Always inlined, so that the caller on the path of every write keeps the answer in registers.
+    // Always inlined, so that the result stays in registers on the path of every write.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -154,7 +154,8 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
-    /// Continues if the lock was not taken, if other clients share it, or if no READ came with the CAS.
+    /// Continues the attempt if the lock was not taken, if other clients share it, or if the chain of the CAS
+    /// had no READ.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
@@ -188,7 +189,7 @@ impl Locks {
     /// Takes lock `id`. If there is a `read`, READs it under the lock and returns the bytes.
     ///
     /// # Errors
-    /// The same as [`Locks::lock_and_read`].
+    /// Returns the same errors as [`Locks::lock_and_read`].
     pub(crate) async fn take<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -236,11 +237,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Continues after [`Guard::attempt`] met an obstacle, until the lock is held: waits for the local turn and for
-    /// other compute nodes. Then READs the same bytes.
+    /// Continues the acquisition after [`Guard::attempt`] returned an obstacle, until the lock is held: waits for the
+    /// local turn and for other compute nodes. Then READs the same bytes.
     ///
     /// # Errors
-    /// The same as [`Locks::lock_and_read`].
+    /// Returns the same errors as [`Locks::lock_and_read`].
     pub async fn insist(
         &mut self,
         obstacle: Obstacle<'a, V>,
@@ -284,8 +285,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
             None => self.guess(),
         };
         let (mut expect, mut raced) = (guess, 0);
-        // If the lock is held, the next CAS usually finds it held too, and a READ behind it would be wasted. So later
-        // attempts have no READ. The first attempt at a free lock still saves the round trip.
+        // If the lock is held, the next CAS usually finds it held too, and a READ behind it would be wasted. So only
+        // the first attempt has a READ in its chain, which saves a round trip if the lock is free.
         let mut along = read;
         let mut refused = refused;
         let mut retry = None;
@@ -298,7 +299,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                     let held = Why::LockHeld { word: word.pack() };
                     match &mut retry {
                         Some(retry) => retry.again(cell.place, held).await?,
-                        // The later attempts have no READ, so they are counted from zero.
+                        // Later attempts have no READ, so they have their own retry loop.
                         None => v.retry(budget).again_wiser(cell.place, held).await?,
                     }
                     along = None;
@@ -328,7 +329,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Takes the local turn if it is free, and returns `None`. Returns the obstacle otherwise.
+    /// Takes the local turn and returns `None` if the turn is free. Otherwise returns the obstacle.
     #[inline(always)]
     fn poll_turn(
         &mut self,
@@ -357,7 +358,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Waits in the local queue. Returns `true` if the lock itself was handed over.
     async fn queue(&mut self, acquire: Acquire<'a, Unlocks<'a, V>>) -> Result<bool, LockError> {
-        // The queue was polled within this poll already, and has the waker.
+        // The queue was already polled within this poll, and has the waker.
         let mut polled = false;
         core::future::poll_fn(|_| match core::mem::replace(&mut polled, true) {
             false => Poll::Pending,
@@ -439,7 +440,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Returns the probable whole word of the free lock, if the CAS must compare it.
+    /// Returns the probable word of the free lock, if the CAS must compare the whole word.
     #[inline(always)]
     fn guess(&self) -> u64 {
         // Hints are read and written only by the client that has the local turn.
@@ -451,7 +452,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts an attempt, with a READ in its chain if the plan allows this. `expect` is the probable whole word, which
+    /// Posts an attempt, with a READ in its chain if the plan allows it. `expect` is the probable whole word, which
     /// matters only without masked atomics.
     #[inline(always)]
     fn ask(&mut self, expect: u64, along: Option<ReadTo>, retry: Option<Retry<'a, V>>) -> Stage<'a, V> {
@@ -473,8 +474,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 Stage::Alone(ticket, retry)
             }
         };
-        //= docs/protocol/lock.md L7
-        // The guard notes the CAS before any await, so that a drop undoes it.
+        // = docs/protocol/lock.md L7 The guard records the CAS before any await, so that dropping the guard
+        // undoes the CAS.
         self.asked(expect);
         stage
     }
@@ -502,7 +503,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Makes the READ under the lock, if there is one. If it fails, the guard unlocks when it is dropped.
+    /// Performs the READ under the lock, if there is one. If it fails, the guard unlocks when it is dropped.
     async fn read(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
         Ok(match read {
             Some(ReadTo { at, len }) => Some(self.verbs().read(at, len).await?),

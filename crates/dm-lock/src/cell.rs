@@ -11,8 +11,8 @@ use dm_verbs::{
 use crate::word::TAG_MASK;
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// The verbs and orders to use for the locks of a memory node, packed into a few bits. A plan is computed once for
-/// each memory node.
+/// A plan: which verbs the locks of a memory node use, and in which order, packed into a few bits. It is computed once
+/// for each memory node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan(u8);
 
@@ -45,8 +45,8 @@ impl Plan {
     /// Set in every plan.
     const KNOWN: u8 = 1 << 7;
 
-    /// Computes the plan. It uses a fallback if the world lacks a capability that the options ask for, and refuses
-    /// options without a fallback.
+    /// Computes the plan. It uses a fallback if the world lacks a capability that the options need. If there is no
+    /// fallback, the options are refused.
     pub(crate) fn new<V: Verbs>(v: &V, options: &LockOptions, word: Place) -> Result<Self, Refused> {
         let caps = v.caps(word.node());
         options.check(&caps)?;
@@ -144,7 +144,7 @@ impl Plans {
     #[cold]
     fn made<V: Verbs>(kept: &AtomicU8, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let plan = Plan::new(v, options, word)?;
-        // A client that is not connected yet has no capabilities, and the next one may have some. So its plan is not
+        // A client that is not connected yet has no capabilities, but another client may have some. So this plan is not
         // kept.
         if v.caps(word.node()) != Caps::default() {
             // Relaxed: as above.
@@ -154,7 +154,7 @@ impl Plans {
     }
 }
 
-/// Adds one sharer. The highest 16 bits count the sharers, so no carry leaves their field.
+/// Adds one sharer. The highest 16 bits count the sharers, so an overflow changes no other bits.
 pub(crate) const SHARE: u64 = 1 << SHARERS_SHIFT;
 const SHARERS_SHIFT: u32 = 48;
 /// The bits of a word that belong to the holder if the lock can be shared.
@@ -207,7 +207,7 @@ impl Cell {
             Kind::Word | Kind::Shared => LockWord::acquire(client, epoch),
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
-                // The id plus 1, because 0 is a free lane.
+                // A lane holds the client's id plus 1, because 0 means that the lane is free.
                 MaskedCas {
                     compare: 0,
                     compare_mask: mask,
@@ -245,12 +245,12 @@ impl Cell {
         }
     }
 
-    /// Returns the number that a release by FAA adds.
+    /// Returns the addend of a release by FAA.
     pub(crate) fn difference(self, raw: u64, payload: u32) -> u64 {
         self.released(raw, payload).wrapping_sub(raw)
     }
 
-    /// Appends the release of a lock held as `raw` by WRITE.
+    /// Appends the release, by WRITE, of a lock held as `raw`.
     // Always inlined: passing a chain in memory costs as much as the request.
     #[inline(always)]
     pub(crate) fn write_release<'v, V: Verbs, S>(
@@ -297,8 +297,8 @@ impl Cell {
         }
     }
 
-    /// Posts, unsignalled, the release of a lock that is held as `raw`. It compares all of the lock's bits, so it does
-    /// nothing if another release took effect first.
+    /// Posts, unsignalled, the release of a lock that is held as `raw`. The request compares all bits of the lock, so
+    /// it does nothing if another release took effect first.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8
         let chain = v.chain(self.place.node());
@@ -324,9 +324,9 @@ impl Cell {
         }
     }
 
-    /// Returns the address to READ before an atomic that must not overtake this client's WRITEs. A WRITE to host
-    /// memory may take effect after a later atomic on the chip, and a destructor cannot await it. A READ of host
-    /// memory comes after these WRITEs, and a fence waits for its answer.
+    /// Returns the address to READ before an atomic that must not overtake this client's WRITEs. A WRITE to host memory
+    /// may take effect after a later atomic on the chip, and a destructor cannot await it. A READ of host memory
+    /// executes after these WRITEs, and a fence delays the atomic until this READ has completed.
     fn to_be_flushed<V: Verbs>(self, v: &V) -> Option<RemotePtr> {
         let node = self.place.node();
         let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);

@@ -12,8 +12,8 @@ use crate::LockWord;
 #[non_exhaustive]
 pub enum LockError {
     /// A verb failed. If it failed while locking, the lock is not held. If it failed during a write-back, the error
-    /// says what effect the data had. The lock was released again as far as the connection allows; otherwise its word
-    /// still names this client as owner.
+    /// says whether the data was written. The lock was released if the connection still works; otherwise its word still
+    /// names this client as owner.
     Verb(VerbError),
     /// Other clients held the lock, or its word kept changing, until the budget was used up. The error names the
     /// place, and [`Why::LockHeld`] has the word that was seen last.
@@ -24,7 +24,7 @@ pub enum LockError {
         /// The place of the lock word.
         place: Place,
     },
-    /// Sharers of the lock did not give it back until the budget was used up; most likely one of them has died. This
+    /// The budget was used up before all sharers of the lock had released it; most likely one of them has died. This
     /// client does not hold the lock.
     Shared {
         /// The place of the lock word.
@@ -34,8 +34,8 @@ pub enum LockError {
         /// The number of attempts.
         attempts: u32,
     },
-    /// The lock was no longer this client's when it released it: another client took it over, or the word was
-    /// overwritten. The data that was written back may collide with writes of the new holder.
+    /// This client no longer held the lock when it released it: another client took the lock over, or the
+    /// word was overwritten. The data that was written back may conflict with writes of the new holder.
     Lost {
         /// The place of the lock word.
         place: Place,
@@ -59,7 +59,8 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Returns this error for an operation that has written data, so it never claims to have had no effect.
+    /// Converts this error for an operation that has already written data: the result never claims that there
+    /// was no effect.
     pub(crate) fn after_effect(self) -> Self {
         match self {
             Self::Verb(e) => Self::Verb(e.after_effect()),

@@ -5,7 +5,7 @@ use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr};
 /// Default number of locks per memory node: 8-byte words that fill 256 KiB of on-chip memory.
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
 
-/// The name of a lock. Several nodes may share one lock.
+/// The identity of a lock. Several nodes may share one lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockId {
     /// The memory node of the lock and of every node that it guards.
@@ -42,7 +42,7 @@ impl GlobalLockTable {
     /// 8-byte aligned, and has `words_per_node` words. All clients of a pool must use the same tables.
     ///
     /// # Panics
-    /// If a table is not on its own memory node or not aligned, or if there are no words.
+    /// Panics if a table is not on its own memory node or not aligned, or if there are no words.
     pub fn new(tables: impl Into<Box<[Place]>>, words_per_node: u32) -> Self {
         let tables = tables.into();
         assert!(words_per_node > 0, "a lock table needs at least one word");
@@ -64,7 +64,7 @@ impl GlobalLockTable {
     /// host memory.
     ///
     /// # Panics
-    /// If `lock_at` is not 8-byte aligned.
+    /// Panics if `lock_at` is not 8-byte aligned.
     pub fn in_nodes(memory_nodes: u16, lock_at: u32) -> Self {
         assert!(
             lock_at.is_multiple_of(8),
@@ -110,8 +110,8 @@ impl GlobalLockTable {
     #[inline]
     fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
         if self.in_node_at.is_some() {
-            // A node that is too far away gets the last number, whose word lies beyond any memory: the world refuses
-            // its verbs.
+            // A node at a too large offset gets the last number. The word of this number lies beyond any memory, so the
+            // world refuses verbs to it.
             let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
             return LockId {
                 node: address.node(),
@@ -139,7 +139,7 @@ impl GlobalLockTable {
     /// Returns the place of the word of lock `id`.
     ///
     /// # Panics
-    /// If this table has no lock `id`.
+    /// Panics if this table has no lock `id`.
     #[inline]
     pub fn word_at(&self, id: LockId) -> Place {
         if let Some(lock_at) = self.in_node_at {
@@ -151,14 +151,14 @@ impl GlobalLockTable {
     }
 }
 
-/// Maps `hash` to a number below `count` by its high half. This takes a multiplication; a remainder would take a
+/// Maps the high half of `hash` to a number below `count`. This needs a multiplication, where a remainder would need a
 /// division.
 const fn scale(hash: u64, count: u32) -> u32 {
     (((hash >> 32) * count as u64) >> 32) as u32
 }
 
 /// Hashes `x` by the finaliser of splitmix64. The function is part of the format: all clients of a pool must use the
-/// same.
+/// same function.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -199,7 +199,7 @@ mod tests {
         let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
         let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
         assert_eq!([index(4096), index(5120), index(1 << 40)], [30768, 31086, 85]);
-        // These are whole hashes, because an index shows only 15 of their bits.
+        // This checks whole hashes, because an index shows only 15 of their bits.
         let hashes = [1, 3 << 40 | 3 << 10, u64::MAX].map(spread);
         assert_eq!(
             hashes,

@@ -17,8 +17,8 @@ use crate::{LockError, LockId, LockWord, Locks};
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
 /// Dropping the guard, or the future of one of its methods at any await, never leaves the lock held. The unlock is
-/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Of the
-/// writes under the lock, those that were posted take effect, and no others.
+/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. The
+/// writes under the lock that were already posted take effect, and no others.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {
@@ -26,8 +26,8 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
-    /// The word in memory. While a CAS is in flight, the word that it expects. While an earlier holder's unlock may
-    /// not have landed, the word that this unlock replaces.
+    /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
+    /// unlock may not have landed, this is the word that the unlock replaces.
     raw: u64,
     /// The payload that a release writes now.
     payload: u32,
@@ -37,16 +37,16 @@ pub struct Guard<'a, V: Verbs> {
     seat: Seat,
     hold: Hold,
     handed: bool,
-    /// The next client that gets the local turn must be told the word: see [`Locks::unsettled`].
+    /// Whether the next client that gets the local turn must receive the word: see [`Locks::unsettled`].
     unsettled: bool,
-    /// Every unlock but the regular one sets [`DOUBT`].
+    /// Whether every unlock except the regular one sets [`DOUBT`].
     doubt_if_lost: bool,
 }
 
 /// The possible state of the remote word with respect to this client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// The word does not name this client, or a request that undoes this has been posted.
+    /// The word does not name this client, or the request that undoes the CAS has been posted.
     Nothing,
     /// A CAS is in flight, so its result is unknown.
     Asked,
@@ -97,8 +97,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.locks
     }
 
-    /// Notes the local turn, and the word that came with it ([`crate::Turn::unsettled`]). The caller must have kept
-    /// the turn.
+    /// Records that this client has the local turn, and the word that came with it ([`crate::Turn::unsettled`]). The
+    /// caller must have called [`crate::Turn::keep`].
     #[inline]
     pub(crate) fn seated(&mut self, seat: Seat, unsettled: Option<u64>) {
         self.seat = seat;
@@ -112,12 +112,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.unsettled.then_some(self.raw)
     }
 
-    /// Notes that the unlock of the earlier holder has landed.
+    /// Records that the unlock of the earlier holder has landed.
     pub(crate) fn settled(&mut self) {
         self.unsettled = false;
     }
 
-    /// Notes that the lock was handed over with the turn.
+    /// Records that the lock was handed over with the turn.
     pub(crate) fn handed(&mut self, handed: Handed) {
         self.raw = handed.raw;
         (self.payload, self.staged) = (handed.payload, handed.payload);
@@ -130,7 +130,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.cell.take(self.v.client(), self.locks.options.epoch)
     }
 
-    /// Notes that a CAS was posted which expects `expect`. From here on a drop undoes it.
+    /// Records that a CAS was posted which expects `expect`. From here on, dropping the guard undoes the CAS.
     #[inline(always)]
     pub(crate) fn asked(&mut self, expect: u64) {
         (self.raw, self.hold) = (expect, Hold::Asked);
@@ -141,7 +141,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.raw
     }
 
-    /// Notes that the CAS found `old`. Returns whether it took the lock, and no client shares it.
+    /// Records that the CAS found `old`. Returns whether it took the lock and no client shares the lock.
     #[inline(always)]
     pub(crate) fn is_taken_by(&mut self, old: u64) -> bool {
         //= docs/protocol/lock.md L2
@@ -173,8 +173,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         e.into()
     }
 
-    /// Posts the undo of the CAS, on the same queue pair behind it. It compares the name of this client, so it does
-    /// nothing if the CAS failed.
+    /// Posts the undo of the CAS behind it on the same queue pair. The undo compares the owner with this client, so it
+    /// does nothing if the CAS failed.
     #[cold]
     fn undo(&self) {
         //= docs/protocol/lock.md L7
@@ -196,7 +196,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.cell
     }
 
-    /// Returns the limit on attempts at a lock.
+    /// Returns the maximum number of attempts to take a lock.
     #[inline]
     pub(crate) fn budget(&self) -> u32 {
         self.locks.options.budget
@@ -208,8 +208,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.v
     }
 
-    /// Returns the word as it was taken. Its payload is that of the previous holder, also after a handover; its owner
-    /// is then another client of this compute node.
+    /// Returns the word of the lock when it was taken. Its payload is that of the previous holder. After a handover,
+    /// its owner is another client of this compute node.
     pub fn word(&self) -> LockWord {
         LockWord {
             payload: self.payload,
@@ -238,8 +238,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.staged = payload;
     }
 
-    /// Sets [`DOUBT`] in the payload if this guard is dropped, or if the chain of its unlock fails, from now on: the
-    /// data that belongs before the unlock may then be written in part.
+    /// From now on, sets [`DOUBT`] in the payload if this guard is dropped or if the chain of its unlock fails. The
+    /// data that should precede the unlock may then be written only in part.
     pub fn doubt_if_lost(&mut self) {
         self.doubt_if_lost = true;
     }
@@ -260,12 +260,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Posts `chain` with the unlock behind it, and awaits both. If the lock can be handed to the next client of this
     /// compute node, posts `chain` alone and hands the lock over when it has completed. This takes one round trip, or
-    /// two if the options or the world keep data and unlock apart.
+    /// two if the options or the world do not allow data and unlock in one chain.
     ///
     /// # Errors
-    /// [`LockError::Verb`]: the error says whether the data was written. The unlock was posted again unsignalled, in
-    /// a form that does nothing if the first one took effect. If the connection is lost, the lock may stay held; its
-    /// word names this client. [`LockError::Lost`]: another client has released or taken over the lock meanwhile.
+    /// Returns [`LockError::Verb`]: the error says whether the data was written. The unlock was posted again
+    /// unsignalled, in a form that does nothing if the first one took effect. If the connection is lost, the lock may
+    /// stay held; its word names this client. [`LockError::Lost`]: another client has released or taken over the lock
+    /// meanwhile.
     ///
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.
@@ -280,7 +281,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// the unlock alone (one round trip).
     ///
     /// # Errors
-    /// The same as [`Guard::write_back`].
+    /// Returns the same errors as [`Guard::write_back`].
     pub async fn release(mut self) -> Result<(), LockError> {
         match self.is_wanted().await {
             true => self.hand_on(None).await,
@@ -296,8 +297,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Wanted { guard: self, step: 0 }
     }
 
-    /// Posts `chain`, if there is one, with the unlock behind it, and awaits both. If the options or the world keep
-    /// the two apart, the unlock follows when `chain` has completed.
+    /// Posts `chain`, if there is one, with the unlock behind it, and awaits both. If the options or the world do not
+    /// allow both in one chain, the unlock follows when `chain` has completed.
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
         self.payload = self.staged;
@@ -316,7 +317,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Posts and awaits `chain`, if there is one, and hands the lock to the next client of this compute node.
     ///
     /// # Errors
-    /// The same as [`Guard::write_back`].
+    /// Returns the same errors as [`Guard::write_back`].
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
         self.payload = self.staged;
         let Some(chain) = chain else {
@@ -386,7 +387,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         e.into()
     }
 
-    /// Checks that an atomic unlock, if it was one, found the word that was held.
+    /// If the unlock was an atomic, checks that it found the word that was held.
     #[inline]
     pub(crate) fn check_found(&self, found: Option<u64>) -> Result<(), LockError> {
         match found {
@@ -399,9 +400,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[cold]
     fn lost(&self, word: u64) -> LockError {
         if self.plan.release() == Release::Faa {
-            //= docs/protocol/lock.md L5
-            // FAA has no condition, so it has changed another client's word. Undo this, unless the word has changed
-            // again.
+            // = docs/protocol/lock.md L5 An FAA has no condition, so it has changed another client's word. Undo the
+            // change, unless the word has changed again.
             let added = self.cell.difference(self.raw, self.payload);
             self.v.cas(self.place(), word.wrapping_add(added), word).detach();
         }
@@ -412,11 +412,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Notes that the unlock was posted. From here on a drop only passes the turn on.
+    /// Records that the unlock was posted. From here on, dropping the guard only passes the turn on.
     #[inline]
     pub(crate) fn unlock_posted(&mut self) {
         self.hold = Hold::Nothing;
-        // The next client must wait for our unlock if the word does not name us.
+        // If the word does not name this client, the next client must wait until this unlock has landed.
         self.unsettled = self
             .locks
             .unsettled(self.cell, self.raw, self.v.client())
@@ -436,7 +436,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.unlocking(Stage::Turn(0, None))
     }
 
-    /// Notes the released word as a hint for the next CAS. This client still has the turn.
+    /// Stores the released word as a hint for the next CAS. This client still has the turn.
     #[inline]
     fn note(&self) {
         if !self.plan.masked() && self.seat == Seat::Turn {

@@ -4,11 +4,11 @@ use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
 
 use crate::LockId;
 
-/// Maximum number of words remembered.
+/// Maximum number of words that are stored.
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
-/// Lock words by lock, each as this compute node last left it or saw it free. A wrong guess costs one round trip, as
-/// much as no guess.
+/// The last known word of each lock while it was free, as this compute node released it or read it. A wrong guess costs
+/// one round trip, the same as no guess.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,
@@ -23,7 +23,7 @@ fn slot(id: LockId) -> usize {
 }
 
 impl Hints {
-    /// Returns the last known word of lock `id` while free, or 0 if none is known.
+    /// Returns the last known word of lock `id` while it was free, or 0 if none is known.
     pub(crate) fn guess(&self, id: LockId) -> u64 {
         self.words.with(|Words(words)| match words.get(slot(id)) {
             Some(Some((known, word))) if *known == id => *word,
@@ -31,7 +31,7 @@ impl Hints {
         })
     }
 
-    /// Remembers `word` as the word of lock `id` while free.
+    /// Stores `word` as the last known word of lock `id` while it is free.
     pub(crate) fn note(&self, id: LockId, word: u64) {
         self.words.with(|Words(words)| {
             if words.is_empty() {

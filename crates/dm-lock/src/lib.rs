@@ -1,8 +1,8 @@
 //! Locks on disaggregated memory: lock words, global and local lock tables, handover, lock-and-read, lock sets.
 //!
 //! These are hierarchical on-chip locks (Sherman §4.3). A node's lock word lies on the node's own memory node, in
-//! on-chip memory if the RNIC has some. Clients of one compute node queue locally first, and hand the remote lock
-//! over among themselves. The lock word has room for recovery from dead holders.
+//! on-chip memory if the RNIC has some. Clients of one compute node queue locally first, and hand the remote lock over
+//! to each other. The lock word has room for recovery from dead holders.
 //!
 //! ```text
 //!  client ──acquire──▶ local table ──turn──▶ CAS [+ READ] ──▶ lock word on the memory node
@@ -17,8 +17,8 @@
 //! * **I3** If a future or guard is dropped at any await, the lock becomes free and the local turn is passed on.
 //! * **I4** Local turns are first come, first served. No newcomer overtakes a queue.
 //! * **I5** An acquisition changes neither the payload nor the release count of the word.
-//! * **I6** No client uses a lock alone while others share it, and no client shares a lock that another uses alone. A
-//!   share is given back once.
+//! * **I6** No client holds a lock alone while other clients share it, and no client shares a lock that another client
+//!   holds alone. A share is released exactly once.
 //!
 //! `docs/protocol/lock.md` has the rules behind these invariants, and the promises of the RNIC on which each rule
 //! relies.
@@ -40,11 +40,10 @@
 //! ```
 //!
 //! # Limits
-//! If a client dies while it holds a lock, the lock stays held. Other clients then end in [`LockError::Held`], which
-//! names the place and the owner. The word has the fields that a takeover (after a fence) needs, but takeover is not
-//! implemented. The release count wraps at 256. A client that waits for a lock while it holds a larger one can
-//! deadlock: use [`Locks::lock_set`] for several locks.
-//! 256. A client that waits for a lock while it holds a larger one can deadlock: take sets.
+//! If a client dies while it holds a lock, the lock stays held. The operations of other clients then fail with
+//! [`LockError::Held`], which names the place and the owner. The word has the fields that a takeover (after a fence)
+//! needs, but takeover is not implemented. The release count wraps at 256. A client that waits for a lock while it
+//! holds a larger one can deadlock: use [`Locks::lock_set`] for several locks.
 #![forbid(unsafe_code)]
 
 mod acquire;

@@ -53,7 +53,8 @@ impl<F: FnOnce(Handed) -> Option<u64>> Orphan for F {
     }
 }
 
-/// The error of a client that waits for a local lock which it holds itself; the wait would never end.
+/// The error of a client that tries to wait for a local lock which it already holds. The wait would never
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlreadyHeld;
 
@@ -64,11 +65,12 @@ impl fmt::Display for AlreadyHeld {
 }
 impl core::error::Error for AlreadyHeld {}
 
-/// The local locks of one compute node: sparse (only held locks use memory), first come first served, with wakers.
+/// The local locks of one compute node. Only held locks use memory. Waiting clients are served in the order of their
+/// arrival.
 ///
 /// A turn always goes to the longest waiting client. No newcomer overtakes the queue; together with a handover that
-/// would be a deadlock. The table uses about 8 KiB, and 72 bytes for each lock that was held and client that waited
-/// at the busiest time. It allocates nothing beyond that.
+/// would be a deadlock. The table uses about 8 KiB, plus 72 bytes for each held lock and each waiting client at the
+/// time when there were most of them.
 ///
 /// ```
 /// use dm_lock::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, LockId, Turn};
@@ -80,7 +82,7 @@ impl core::error::Error for AlreadyHeld {}
 /// let first: Turn<'_> = table.try_acquire(id, ClientId(1)).unwrap().expect("it is free");
 /// assert_eq!(table.try_acquire(id, ClientId(1)).unwrap_err(), AlreadyHeld);
 ///
-/// // Client 2 queues; should it go away before it is told, nobody has to unlock anything here.
+/// // Client 2 queues. If it is dropped before it notices its turn, there is no remote lock to unlock here.
 /// let mut second: Acquire<'_, _> = table.acquire(id, ClientId(2), |_: Handed| None);
 /// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
 /// # assert!(std::future::Future::poll(std::pin::Pin::new(&mut second), &mut cx).is_pending());
@@ -110,7 +112,7 @@ impl Guarded {
 
     /// Updates the number of waiting clients at the end of a section.
     fn note(&self, shard: &Shard) {
-        // Relaxed: this is a hint that is read outside of the section; a client that acts on it enters the section.
+        // Relaxed: this is a hint that is read outside the section; a client that acts on it enters the section.
         self.waiting.store(shard.waiting(), Ordering::Relaxed);
     }
 
@@ -152,13 +154,13 @@ impl Guarded {
         })
     }
 
-    /// Returns whether no client waited a moment ago.
+    /// Returns whether the queue was empty a moment ago.
     #[inline]
     fn is_quiet(&self) -> bool {
-        // This does not enter the section, but it is a step for a checker.
+        // This does not enter the section, but counts as a step for a model checker.
         dm_sync::count_section();
-        // Relaxed: as above. A waiting client that is not seen here gets the turn when it is passed on, within the
-        // section.
+        // Relaxed: as above. A waiting client that this load misses gets the turn later, when it is passed on within
+        // the section.
         self.waiting.load(Ordering::Relaxed) == 0
     }
 }
@@ -180,8 +182,9 @@ impl LocalLockTable {
         }
     }
 
-    /// Queues for lock `id`; the first poll enters the queue. If the future is dropped after a handed-over lock has
-    /// arrived unnoticed, `orphan` must unlock it, and its result goes to the next client as [`Turn::unsettled`].
+    /// Queues for lock `id`; the first poll enters the queue. If the future is dropped after a lock was handed over to
+    /// it, but before it noticed, `orphan` unlocks the lock. The result of `orphan` goes to the next client as
+    /// [`Turn::unsettled`].
     pub fn acquire<O: Orphan>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O> {
         Acquire {
             table: self,
@@ -211,8 +214,8 @@ impl LocalLockTable {
 
     #[inline(always)]
     fn shard(&self, id: LockId) -> &Guarded {
-        // Neighbouring indices are in different shards, and the memory node shifts the pattern.
-        // The number of shards is a power of two.
+        // This puts neighbouring indices into different shards, and shifts them by the memory node. The
+        // number of shards is a power of two.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
 
@@ -234,14 +237,14 @@ impl LocalLockTable {
         self.shard(id).with(|s| s.can_hand_over(id, self.handover_max))
     }
 
-    /// Returns the turn of a client that has kept only the number of its lock.
+    /// Recreates the turn of a client that has kept only the number of its lock ([`Turn::keep`]).
     #[inline]
     pub(crate) fn turn(&self, id: LockId) -> Turn<'_> {
         Turn::new(self, id, None)
     }
 }
 
-/// This happens outside of the section, because the woken task may enter it.
+/// This happens outside the section, because the woken task may enter it.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -250,7 +253,7 @@ fn wake(waker: Option<Waker>) {
 
 impl Fingerprint for LocalLockTable {
     fn fingerprint(&self) -> u64 {
-        // Most shards are idle (0), and checkers ask for fingerprints often.
+        // Most shards are idle (0), and checkers compute fingerprints often.
         let shards = self.shards.iter().map(|s| s.shard.fingerprint()).enumerate();
         fingerprint_unordered(shards.filter(|&(_, shard)| shard != 0))
     }
@@ -278,21 +281,22 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Returns the remote word of an earlier holder that did not await its unlock, if the word names another client.
-    /// No client of this compute node may post a CAS for this lock before it has seen another word
+    /// Returns the remote word of an earlier holder that did not await its unlock, if that word names another client as
+    /// owner. No client of this compute node may post a CAS for this lock before it has seen another word
     /// (`docs/protocol/lock.md`, L9).
     #[inline]
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled
     }
 
-    /// Notes such a word, or clears it with `None`. The word goes to the next client with the turn.
+    /// Sets this word, or clears it with `None`. The word goes to the next client together with the turn.
     #[inline]
     pub fn set_unsettled(&mut self, raw: Option<u64>) {
         self.unsettled = raw;
     }
 
-    /// Returns whether a client waits and the bound on handovers is not reached. The answer may be outdated at once.
+    /// Returns whether a client waits and the bound on handovers is not reached. The result may be outdated
+    /// immediately.
     #[inline]
     pub fn can_hand_over(&self) -> bool {
         self.table.can_hand_over(self.id)
@@ -317,7 +321,8 @@ impl<'t> Turn<'t> {
     /// Passes the turn to the next client without the remote lock, as dropping does.
     pub fn pass(self) {}
 
-    /// Keeps the turn without its value; the lock's number stands for it: see [`LocalLockTable::turn`].
+    /// Consumes this value without passing the turn on. [`LocalLockTable::turn`] recreates it from the lock's
+    /// number.
     #[inline]
     pub(crate) fn keep(mut self) {
         self.given = true;
@@ -418,7 +423,8 @@ impl<O: Orphan> Drop for Acquire<'_, O> {
             return;
         }
         let shard = self.table.shard(self.id);
-        // The turn was granted but not noticed. It must be passed on, with the lock if that came with it.
+        // The turn was granted, but this client did not notice it. It must be passed on, together with the
+        // remote lock if that was handed over.
         if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),

@@ -51,7 +51,7 @@ impl Locks {
     /// Makes locks with these options and this table.
     ///
     /// # Panics
-    /// Panics if `options` ask for locks that can be shared together with 16-bit lanes or with release by FAA: both
+    /// Panics if `options` request locks that can be shared together with 16-bit lanes or with release by FAA: both
     /// would change the count of sharers.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         //= docs/protocol/lock.md L15
@@ -101,7 +101,7 @@ impl Locks {
     /// Returns the lock of the node at `address`. Several nodes can have the same lock.
     ///
     /// # Errors
-    /// [`LockError::NoLockTable`].
+    /// Returns [`LockError::NoLockTable`].
     #[inline(always)]
     pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
         let missing = LockError::NoLockTable { node: address.node() };
@@ -111,7 +111,7 @@ impl Locks {
     /// Returns the place of the word that holds the lock of the node at `address`.
     ///
     /// # Errors
-    /// [`LockError::NoLockTable`].
+    /// Returns [`LockError::NoLockTable`].
     pub fn word_at(&self, address: RemotePtr) -> Result<Place, LockError> {
         Ok(self.cell(self.lock_of(address)?).place)
     }
@@ -128,8 +128,8 @@ impl Locks {
 
     /// Takes the lock of `node`.
     ///
-    /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, each lost
-    /// race costs at most two more.
+    /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, each lost race
+    /// costs at most two more round trips.
     ///
     /// # Errors
     /// Returns a [`LockError`]. The lock is then not held, unless its memory node is unreachable and the CAS had an
@@ -201,7 +201,8 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Returns whether the next client in the local queue may be handed the lock. The answer may be outdated at once.
+    /// Returns whether the lock may be handed to the next client in the local queue. The result may be outdated
+    /// immediately.
     #[inline]
     pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
         match &self.local {
@@ -225,11 +226,11 @@ impl Locks {
         }
     }
 
-    /// Returns the word that the next client must see replaced before it posts a CAS, if `client` does not await its
-    /// unlock.
+    /// Returns the unsettled word for the next client, if `client` does not await its unlock. The next client must not
+    /// post a CAS until it has seen another word.
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
-        //= docs/protocol/lock.md L9
-        // If the word names this client, the order of its own queue pair suffices.
+        // = docs/protocol/lock.md L9 If the word names `client`, the order of that client's own queue pair
+        // suffices.
         let anothers = cell.word(raw).owner != client.0;
         (anothers && !self.options.flaws().unsettled_unsaid).then_some(raw)
     }
@@ -246,15 +247,15 @@ impl Locks {
         }
     }
 
-    /// Checks that `caps` promise everything that the options need and that has no fallback.
+    /// Checks that `caps` include every capability that the options need and for which there is no fallback.
     ///
     /// # Errors
-    /// The same as [`LockOptions::check`].
+    /// Returns the same errors as [`LockOptions::check`].
     pub fn check(&self, caps: &dm_verbs::Caps) -> Result<(), LockError> {
         Ok(self.options.check(caps)?)
     }
 
-    /// Returns the capabilities that the options need if nothing falls back, as [`LockOptions::needs`] does.
+    /// Returns the capabilities that the options need without any fallback, like [`LockOptions::needs`].
     pub fn needs(&self) -> Vec<Capability> {
         self.options.needs()
     }

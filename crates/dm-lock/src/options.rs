@@ -7,8 +7,8 @@ use crate::LockFlaws;
 
 /// Default limit on consecutive handovers of one lock (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Default number of attempts at one remote lock. They last about a second on loopback (0.1 µs per attempt), which
-/// outlasts a holder whose thread is descheduled for a while, and some 20 seconds over a network.
+/// Default number of attempts to take one remote lock. They last about a second on loopback (0.1 µs per attempt), which
+/// is longer than the thread of a holder is normally descheduled, and about 20 seconds over a network.
 pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
 /// The kind of queue in which clients of one compute node wait before they try the remote lock.
@@ -72,7 +72,7 @@ pub enum ReleaseBy {
     /// A plain 8-byte WRITE. It is refused if the world does not serialise atomics with WRITEs, because an atomic
     /// could then undo it.
     Write,
-    /// A fetch-and-add of the difference, as the baseline FG does.
+    /// A fetch-and-add of the difference, as in the baseline FG of the Sherman paper.
     Faa,
 }
 
@@ -89,13 +89,13 @@ pub struct LockOptions {
     pub lock_and_read: bool,
     /// Whether the unlock is posted in the chain of the write-back. If not, the write-back is awaited first.
     pub combine: bool,
-    /// Maximum number of attempts at one remote lock; then the client gets [`crate::LockError::Held`].
+    /// Maximum number of attempts to take one remote lock; exceeding it returns [`crate::LockError::Held`].
     pub budget: u32,
-    /// Whether locks can be shared ([`crate::Locks::share_and_read`]). A client that takes such a lock waits until it
-    /// has no sharers, and releases it by a masked CAS. This needs masked atomics and leaves 16 bits for payloads.
-    /// All clients of a pool must use the same value.
+    /// Whether locks can be shared ([`crate::Locks::share_and_read`]). A client that takes such a lock waits until the
+    /// lock has no sharers, and releases the lock by a masked CAS. This needs masked atomics and leaves 16 bits for
+    /// payloads. All clients of a pool must use the same value.
     pub shared: bool,
-    /// The compute node's lease epoch, which its lock words name.
+    /// The compute node's lease epoch, which its clients store in lock words.
     pub epoch: u8,
     /// Published flaws that are switched on.
     #[cfg(feature = "study")]
@@ -122,7 +122,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Returns the capabilities that these options need if nothing may fall back.
+    /// Returns the capabilities that these options need without any fallback.
     pub fn needs(&self) -> Vec<Capability> {
         let chip = self.place == LockPlace::Chip;
         [
@@ -144,8 +144,8 @@ impl LockOptions {
     /// is no on-chip memory. A combined unlock or a lock-and-read that the world does not order costs one more round
     /// trip. If WRITEs race with atomics, an atomic releases locks.
     ///
-    /// Locks fall back in the same way by themselves, except for the place and for sharing, on which all clients of a
-    /// pool must agree.
+    /// Locks use the same fallbacks without this call, except for the place and for sharing, because all clients of a
+    /// pool must use the same ones.
     #[must_use]
     pub fn fit(mut self, caps: &Caps) -> Self {
         if !caps.has(Capability::ChipMemory) {
@@ -163,8 +163,8 @@ impl LockOptions {
     /// Refuses options that the world supports neither directly nor by a fallback.
     ///
     /// # Errors
-    /// [`Refused`], which names the missing capability: for release by WRITE where atomics race with WRITEs, and for
-    /// 16-bit lanes or sharing without masked atomics.
+    /// Returns [`Refused`], which names the missing capability. Release by WRITE is refused if atomics race with
+    /// WRITEs; 16-bit lanes and sharing are refused without masked atomics.
     #[inline]
     pub fn check(&self, caps: &Caps) -> Result<(), Refused> {
         if self.release == ReleaseBy::Write {

@@ -1,5 +1,5 @@
-//! Local ticket locks with their published flaws, for study. In T-S6 the two fields of a ticket lock share a word,
-//! and one carries into the other. In T-R4 the fields are too narrow for the length of the queue.
+//! Local ticket locks with their published flaws, for study. In T-S6 the two fields of a ticket lock share a word, and
+//! an overflow of one changes the other. In T-R4 the fields are too narrow for the length of the queue.
 
 use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
 
@@ -45,7 +45,8 @@ impl PackedTickets {
         word >> shift & ((1 << self.width) - 1)
     }
 
-    /// Draws a ticket. Returns it, and whether it is being served already, judged by the word before the draw.
+    /// Draws a ticket. Returns the ticket, and whether it is already being served according to the word
+    /// before the draw.
     pub(crate) fn draw(&self, id: LockId) -> (u64, bool) {
         self.with(id, |word| {
             let ticket = self.field(*word, 0);
@@ -83,7 +84,7 @@ impl Fingerprint for Words {
     }
 }
 
-/// A ticket that is being served. Dropping it serves the next ticket.
+/// A ticket that is being served. Dropping it advances to the next ticket.
 #[derive(Debug)]
 pub(crate) struct PackedTurn<'t> {
     table: &'t PackedTickets,
@@ -101,8 +102,8 @@ impl<'t> PackedTurn<'t> {
         }
     }
 
-    /// Ends this value without serving the next ticket. The holder of the lock remembers that it has the turn, and
-    /// passes it on later.
+    /// Consumes this value without advancing to the next ticket. The holder of the lock remembers that it has the turn,
+    /// and passes it on later.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }

@@ -12,10 +12,10 @@ impl Locks {
     /// Takes the locks of all `nodes`, in the order of (memory node, lock number). A lock that several of the nodes
     /// share is taken once. The locks are taken one after another, so each costs one round trip.
     ///
-    /// The client must hold no other lock meanwhile, or only smaller ones.
+    /// Meanwhile the client may hold other locks only if they come earlier in this order.
     ///
     /// # Errors
-    /// [`LockError`]. No lock is held then, with the exception described at [`Locks::lock`].
+    /// Returns [`LockError`]. No lock is held then, with the exception described at [`Locks::lock`].
     pub async fn lock_set<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -40,8 +40,8 @@ impl Locks {
     }
 }
 
-/// Several held locks. As with [`Guard`], dropping it at any await leaves none of them held. A set never hands a lock
-/// over.
+/// Several held locks. As with [`Guard`], dropping the set at any await leaves none of them held. A set never hands a
+/// lock over.
 #[must_use = "dropping a guard abandons its locks"]
 #[derive(Debug)]
 pub struct SetGuard<'a, V: Verbs> {
@@ -68,9 +68,9 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         self.guards.iter_mut().find(|g| g.id() == id)
     }
 
-    /// Writes back and releases all locks. Each chain of `chains` comes with its memory node; the unlocks of that
-    /// memory node are posted behind its last chain. The unlocks of memory nodes without a chain have chains of their
-    /// own.
+    /// Writes back and releases all locks. Each item of `chains` is a chain with its memory node. The unlocks of that
+    /// memory node are posted behind its last chain. The unlocks of memory nodes without a chain are posted in separate
+    /// chains.
     ///
     /// All completions are awaited together: one round trip, or two if the options or the world do not allow unlocks
     /// in the chains of the data. A lock on one memory node may become free before data on another memory node has
@@ -80,7 +80,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`].
     ///
     /// # Panics
-    /// If a chain comes with another memory node than its own.
+    /// Panics if a chain goes to another memory node than the one given with it.
     pub async fn write_back<C>(mut self, chains: C) -> Result<(), LockError>
     where
         C: IntoIterator<Item = (NodeId, Chain<'a, V, (), Open>)>,
@@ -98,7 +98,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         let mut unlocks = SmallVec::<[_; INLINE]>::new();
         let mut first = 0;
         while let Some(node) = self.guards.get(first).map(|g| g.id().node) {
-            // Earlier chains to the same memory node: they are executed in posting order.
+            // Posts the earlier chains to the same memory node first, because they must be executed in order.
             while let Some(i) = chains.iter().position(|(n, _)| *n == node)
                 && chains.iter().filter(|(n, _)| *n == node).count() > 1
             {
@@ -148,7 +148,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// Releases all locks without writing data: one round trip.
     ///
     /// # Errors
-    /// The same as [`SetGuard::write_back`].
+    /// Returns the same errors as [`SetGuard::write_back`].
     pub async fn release(self) -> Result<(), LockError> {
         self.write_back([]).await
     }

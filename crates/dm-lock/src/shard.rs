@@ -57,7 +57,7 @@ pub(crate) enum Entered {
 }
 
 pub(crate) enum Waited {
-    /// The client still waits. The caller must drop the replaced waker outside of the section.
+    /// The client still waits. The caller must drop the replaced waker outside the section.
     Still(Option<Waker>),
     Granted(Grant),
 }
@@ -66,7 +66,8 @@ pub(crate) enum Waited {
 /// holder of its lock). A queue is non-empty only while its lock has a holder.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    // The list is scanned from the front. A shard holds about as many locks as clients use it at once: a handful.
+    // The list is scanned from the front. It is short, because it has about as many locks as there are clients that use
+    // the shard at the same time.
     entries: Vec<Entry>,
     waiters: Vec<Waiter>,
     free: u32,
@@ -302,8 +303,8 @@ impl Shard {
 }
 
 impl Fingerprint for Shard {
-    /// Returns 0 if no client holds a lock or waits. Slab numbers and capacities are left out, so that equal queues
-    /// have equal fingerprints wherever they lie in the slab.
+    /// Returns 0 if no client holds a lock or waits. The fingerprint omits slab numbers and capacities, so that equal
+    /// queues have equal fingerprints wherever they lie in the slab.
     fn fingerprint(&self) -> u64 {
         if self.entries.is_empty() {
             return 0;

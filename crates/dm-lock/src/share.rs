@@ -1,4 +1,4 @@
-//! Shares: several clients share a lock, and together exclude a client that takes the lock alone.
+//! Shares: several clients can share a lock, and then no client can take the lock alone.
 //!
 //! The highest 16 bits of the lock word count the sharers. Clients do not queue for a share: only the remote word
 //! decides.
@@ -13,13 +13,13 @@ use dm_verbs::{Chain, Effect, Exhausted, Open, Outputs, Place, RemotePtr, Ticket
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
 
-/// Maximum number of holders that a client waits for before it gives up sharing. Behind a stream of holders, to whom
-/// the lock is handed or who take it in between, a sharer might wait for ever. The lock's queue is fair, so the
-/// client can lock instead.
+/// Maximum number of holders for which a client waits before sharing fails. If ever new holders take the lock or get it
+/// by handover, a sharer might wait for ever. The client can then take the lock alone, because the lock's queue is
+/// fair.
 const ROUNDS: u32 = 4;
 
-/// A share of a lock. If it, or the future of one of its methods, is dropped at any await, the share is given back:
-/// unsignalled, behind all requests that this client has posted.
+/// A share of a lock. If the share, or the future of one of its methods, is dropped at any await, the share is released
+/// by an unsignalled request behind all requests that this client has posted.
 ///
 /// ```
 /// use dm_lock::{GlobalLockTable, LockOptions, Locks, Share};
@@ -33,7 +33,7 @@ const ROUNDS: u32 = 4;
 /// let locks = Locks::new(options, GlobalLockTable::on_chip(1, 64));
 /// let node = RemotePtr::new(NodeId(0), 4096).unwrap();
 /// block_on(async {
-///     // Both share the lock at once; each writes a word of its own.
+///     // Both share the lock at the same time; each writes its own word.
 ///     let (first, _): (Share<'_, Endpoint>, _) = locks.share_and_read(&a, node, node, 64).await?;
 ///     let (second, _) = locks.share_and_read(&b, node, node, 64).await?;
 ///     first.write_back(a.chain(node.node()).write_word(node, 1)).await?;
@@ -50,7 +50,7 @@ pub struct Share<'a, V: Verbs> {
     plan: Plan,
     /// Flaw T-D3.
     unawaited: bool,
-    /// No request that gives the share back was posted.
+    /// Whether no request that releases the share was posted yet.
     armed: bool,
 }
 
@@ -63,15 +63,15 @@ impl<V: Verbs> fmt::Debug for Share<'_, V> {
     }
 }
 
-/// A share that is being taken. If it is dropped before its answer is known, it posts the request that gives the
-/// share back behind the one that takes it: either both are executed, or neither is.
+/// A share that is being taken. If it is dropped before the result is known, it posts the request that releases the
+/// share behind the one that takes it. Either both are executed, or neither is.
 ///
 /// It is created in the step that posts the request, so no await lies in between.
 struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     v: &'a V,
     cell: Cell,
     ticket: Ticket<'a, V, S>,
-    /// The answer is not known yet.
+    /// Whether the result is not known yet.
     armed: bool,
 }
 
@@ -84,9 +84,9 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
         if let Err(e) = &answer
             && (e.index > 0 || e.effect == Effect::Done)
         {
-            // The share was taken, but a request behind it failed. If it is unknown whether the share was taken, it
-            // is not given back: a count that is too high ends in an error, but one that is too low lets a holder in
-            // beside a sharer.
+            // The share was taken, but a later request failed. If it is unknown whether the share was taken, it is not
+            // released: a count that is too high causes an error, but one that is too low lets a client hold the lock
+            // while another shares it.
             self.cell.give_back(self.v);
         }
         Poll::Ready(answer)
@@ -100,8 +100,8 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
     fn drop(&mut self) {
         //= docs/protocol/lock.md L17
         if self.armed {
-            // If the request has failed by now, it is unknown whether the share was taken. The connection may be up
-            // again, and would then execute only the request that gives the share back.
+            // If the request has failed by now, it is unknown whether the share was taken. The connection may work
+            // again, and would then execute only the request that releases the share.
             let answer = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
             if !matches!(answer, Poll::Ready(Err(_))) {
                 self.cell.give_back(self.v);
@@ -111,21 +111,21 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
 }
 
 impl Locks {
-    /// Shares the lock of `node`, and READs `len` bytes at `read_at` (on the same memory node) under it. No client
-    /// can hold the lock alone until the share is given back.
+    /// Shares the lock of `node`, and READs `len` bytes at `read_at` (on the same memory node) under it. No client can
+    /// hold the lock alone until the share is released.
     ///
-    /// One chain (FAA, READ) and one round trip if the world executes a READ after the atomic in front of it;
-    /// otherwise the READ is posted after the FAA completes. If the lock is held, the client waits by READs, and
+    /// This takes one chain (FAA, READ) and one round trip if the world executes a READ after the atomic before it.
+    /// Otherwise the READ is posted after the FAA has completed. If the lock is held, the client waits by READs, and
     /// needs at least three more round trips.
     ///
     /// # Errors
-    /// [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an unknown
-    /// effect. [`LockError::Held`] if one holder held the lock for the whole budget, or if the client met four
-    /// holders one after another. It can then queue with [`Locks::lock`].
+    /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
+    /// unknown effect. [`LockError::Held`] if one holder held the lock for the whole budget, or if the client met four
+    /// holders one after another. The client can then queue with [`Locks::lock`].
     ///
     /// # Panics
-    /// If [`LockOptions::shared`](crate::LockOptions::shared) is off, or `read_at` is on another memory node than
-    /// `node`.
+    /// Panics if [`LockOptions::shared`](crate::LockOptions::shared) is off, or if `read_at` is on another memory node
+    /// than `node`.
     pub async fn share_and_read<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -219,16 +219,16 @@ impl<'a, V: Verbs> Share<'a, V> {
         self.cell.place
     }
 
-    /// Posts `chain` with the request that gives the share back behind it, and awaits both: one round trip, or two if
-    /// the options or the world do not allow both in one chain.
+    /// Posts `chain` with the request that releases the share behind it, and awaits both. This takes one round trip, or
+    /// two if the options or the world do not allow both in one chain.
     ///
     /// # Errors
-    /// [`LockError::Verb`]: the error says whether the data was written. If it is unknown whether the share was given
-    /// back, it is not given back again, and may stay counted. [`LockError::Lost`]: the word was overwritten
+    /// Returns [`LockError::Verb`]: the error says whether the data was written. If it is unknown whether the share was
+    /// released, it is not released again, and may remain counted. [`LockError::Lost`]: the word was overwritten
     /// meanwhile.
     ///
     /// # Panics
-    /// If `chain` goes to another memory node than the lock.
+    /// Panics if `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
         if !self.plan.combine() {
@@ -251,10 +251,10 @@ impl<'a, V: Verbs> Share<'a, V> {
         left
     }
 
-    /// Gives the share back without writing data: one round trip.
+    /// Releases the share without writing data, in one round trip.
     ///
     /// # Errors
-    /// The same as [`Share::write_back`].
+    /// Returns the same errors as [`Share::write_back`].
     pub async fn leave(mut self) -> Result<(), LockError> {
         let chain = self.v.chain(self.cell.place.node());
         let gone = chain.faa(self.cell.place, SHARE.wrapping_neg()).post();
@@ -263,12 +263,12 @@ impl<'a, V: Verbs> Share<'a, V> {
         self.left(left)
     }
 
-    /// Judges the answer to the request that gave the share back.
+    /// Checks the result of the request that released the share.
     fn left(&mut self, answer: Result<u64, VerbError>) -> Result<(), LockError> {
         match answer {
             Ok(found) if self.cell.sharers(found) == 0 => {
-                // The count was zero, so the FAA made it wrap to its maximum. Add the one again: the word is that of
-                // a lock that was lost.
+                // The count was zero, so the FAA made it wrap to its maximum. Undo this by adding one: the lock was
+                // lost, and the word is not this client's to change.
                 let chain = self.v.chain(self.cell.place.node());
                 chain.faa(self.cell.place, SHARE).post().detach();
                 Err(LockError::Lost {
@@ -279,7 +279,7 @@ impl<'a, V: Verbs> Share<'a, V> {
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                // If it is certain that the share was not given back, the destructor gives it back.
+                // If the share was certainly not released, the destructor releases it.
                 self.armed = e.effect == Effect::None && e.rest == Effect::None;
                 Err(e.into())
             }

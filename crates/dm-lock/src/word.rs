@@ -4,7 +4,7 @@ use core::fmt;
 
 use dm_verbs::{ClientId, MaskedCas};
 
-/// The number of clients that a lock word can tell apart: client ids are below it.
+/// The number of clients that a lock word can distinguish. Every client id is below it.
 pub const CLIENTS_MAX: u16 = 1 << 15;
 
 const LOCKED: u64 = 1;
@@ -99,7 +99,8 @@ impl LockWord {
         }
     }
 
-    /// Returns the bytes of the word in hexadecimal, with their meaning, for golden tests and documents.
+    /// Returns the bytes of the word in hexadecimal with their meaning, for golden tests and for the
+    /// documentation.
     pub fn picture(self) -> String {
         use core::fmt::Write;
         let mut text = String::new();
@@ -122,7 +123,7 @@ impl fmt::Display for LockWord {
     }
 }
 
-/// Returns named example words in their picture form, for golden tests and documents.
+/// Returns named example words as pictures, for golden tests and for the documentation.
 pub fn pictures() -> Vec<(&'static str, String)> {
     let held = LockWord {
         locked: true,

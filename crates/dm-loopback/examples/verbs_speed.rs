@@ -1,4 +1,5 @@
-//! Nanoseconds of client CPU per verb in this world: the best of five runs, with no other busy thread.
+//! Measures the client CPU time per verb in this world, in nanoseconds. It reports the best of five runs,
+//! with no other busy thread.
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use dm_loopback::{Endpoint, Loopback, block_on};

@@ -47,7 +47,7 @@ pub(crate) struct Knobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     AtFirstPoll,
-    /// After up to so many fruitless polls.
+    /// After up to this many polls without a result.
     Delayed(u32),
     /// When the executor polls again.
     NextTurn,
@@ -125,8 +125,9 @@ impl Builder {
         self
     }
 
-    /// Sets how an atomic and the READ behind it are ordered. With anything but [`CasThenRead::InOrder`],
-    /// half of the READs right behind an atomic are served as a whole before it, unless they are fenced.
+    /// Sets the order of an atomic and the READ that follows it. With any value except
+    /// [`CasThenRead::InOrder`], half of the READs directly behind an atomic are served as a whole before it,
+    /// unless they are fenced.
     pub fn cas_then_read(mut self, order: CasThenRead) -> Self {
         self.knobs.cas_then_read = order;
         self
@@ -140,8 +141,8 @@ impl Builder {
         self
     }
 
-    /// Reports completions after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
-    /// delayed, and neither are errors of chains of which nothing was carried out.
+    /// Reports completions after up to `polls_max` polls without a result; the number is drawn for each
+    /// chain. Effects are not delayed, and neither are errors of chains of which no request was carried out.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.completion = match polls_max {
             0 => Completion::AtFirstPoll,
@@ -151,9 +152,9 @@ impl Builder {
     }
 
     /// Reports completions when the executor ([`block_on`](crate::block_on) or [`run_all`](crate::run_all)) polls
-    /// again, and never earlier. The poll that posts a chain cannot find it complete, however often it asks, as on a
-    /// network card. Effects are not delayed, nor are errors of chains of which nothing was carried out. Under
-    /// another executor such completions never come.
+    /// again, and never earlier. As with a network card, the poll that posts a chain never finds the chain complete.
+    /// Effects are not delayed, and neither are errors of chains of which no request was carried out. With another
+    /// executor, such completions never arrive.
     pub fn suspend_every_wait(mut self) -> Self {
         self.knobs.completion = Completion::NextTurn;
         self
@@ -171,9 +172,9 @@ impl Builder {
         self
     }
 
-    /// Replaces the machine's clock by one that advances by `step` at each query. A single client then counts
-    /// the same verbs in every run, however often its thread is suspended: no READ is too slow, and no lease
-    /// expires. Leases between several processes need the machine's clock.
+    /// Replaces the machine's clock by one that advances by `step` at each query. A single client then posts
+    /// the same verbs in every run, however often its thread is descheduled: no READ is too slow, and no
+    /// lease expires. Leases between several processes need the machine's clock.
     pub fn counted_clock(mut self, step: Nanos) -> Self {
         self.knobs.clock_step = Some(step);
         self
@@ -186,7 +187,7 @@ impl Builder {
     }
 
     /// Puts the pool into a new file, which other processes of this machine can open with [`Loopback::open`].
-    /// The file outlives the world.
+    /// The file remains after the world is dropped.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
         self
@@ -218,7 +219,7 @@ impl Builder {
 }
 
 impl Knobs {
-    /// Returns the promises of a node with these memories under these settings.
+    /// Returns the capabilities of a node with these memories and settings.
     pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64) -> Caps {
         Caps {
             host_bytes,
@@ -250,7 +251,7 @@ pub enum BuildError {
     },
     /// A node's memory has no room after the reserved page, or is larger than pointers can address.
     BadSize {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
     },
     /// The memory of a node could not be allocated.

@@ -19,8 +19,9 @@ pub(crate) struct Stored {
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The chain was rung and has taken effect. The completion follows after this many more polls. If the world
-    /// completes chains when the executor polls again, the number is the executor's turn that rang the chain.
+    /// The chain was rung and has taken effect. The completion follows after this many more polls. If the
+    /// world completes chains when the executor polls again, the number is the executor's turn in which the
+    /// chain was rung.
     Flying(u32),
     Completed,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Chain {
     payload: Vec<u8>,
     results: Vec<Outcome<Lease>>,
     pub(crate) error: Option<VerbError>,
-    /// Whether some request changes memory.
+    /// Whether any request changes memory.
     pub(crate) changes: bool,
 }
 
@@ -42,8 +43,8 @@ impl Chain {
         Self {
             node: NodeId(0),
             phase: Phase::Free,
-            // Each number starts at another generation, so that using a slot of another client is likely to
-            // be noticed.
+            // Each number starts at another generation, so that the use of another client's slot is likely to
+            // be detected.
             generation: index as u32,
             requests: Vec::new(),
             payload: Vec::new(),
@@ -91,7 +92,7 @@ impl Chain {
         }
     }
 
-    /// Refuses the whole chain before it is sent, unless that happened already.
+    /// Refuses the whole chain before it is sent, unless it was already refused.
     pub(crate) fn refuse(&mut self, kind: VerbErrorKind, op: &Op<'_>) {
         self.error.get_or_insert(VerbError::refused(kind, op.at()));
     }
@@ -152,7 +153,7 @@ impl Chains {
         let chain = &mut self.all[index];
         chain.node = node;
         chain.phase = Phase::Building;
-        // The number of a client's chains is bounded far below 2^32.
+        // The cast loses nothing: the number of a client's chains is bounded far below 2^32.
         (
             Slot {
                 index: index as u32,

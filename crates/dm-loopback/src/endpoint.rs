@@ -122,7 +122,8 @@ impl Endpoint {
         }
     }
 
-    /// `unfenced`: whether a change was made after the last fence.
+    /// Carries out the requests of a chain. `unfenced` is set if a change was made after the last fence
+    /// instruction.
     fn execute_requests(
         &self,
         memory: &Node,
@@ -167,7 +168,7 @@ impl Endpoint {
         if changes(&op) {
             *unfenced = true;
         } else if core::mem::take(unfenced) {
-            // To all other clients, a READ of a queue pair comes after the WRITEs before it.
+            // All other clients must see the earlier WRITEs of this queue pair before this READ is served.
             region::fence();
         }
         let outcome = self.world.carry_out(memory, &op, self.line_order())?;
@@ -285,8 +286,8 @@ impl Transport for Endpoint {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
-        // An error of a chain of which nothing was carried out is reported at once, even if completions are
-        // delayed.
+        // If no request of a failed chain was carried out, its error is reported at once, even if completions
+        // are delayed.
         let refused = chain
             .error
             .is_some_and(|e| e.effect == Effect::None && e.rest == Effect::None && e.index == 0);
@@ -343,7 +344,7 @@ impl Control for Endpoint {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Answers at once, except for a fence that waits for the other client's chain in progress.
+    /// Completes at once, except for a fence, which waits for the chain in progress of the fenced client.
     fn poll_control(
         &self,
         request: &ControlRequest,
@@ -363,7 +364,7 @@ impl Control for Endpoint {
         if let ControlRequest::FenceMember { member } = *request {
             if core::mem::replace(state, 1) == 0 {
                 self.world.group(member).for_each(|client| {
-                    // A client that has left meanwhile does nothing more, so there is nothing to fence.
+                    // A client that has left meanwhile posts no more requests, so it need not be fenced.
                     let _there = self.world.fence_off(client);
                 });
             }
@@ -411,7 +412,7 @@ impl Endpoint {
                 self.world.enlist(self.client, member);
                 Ok(ControlReply::Done)
             }
-            // `Fence` waits, so `poll_control` answers it; other requests of a newer protocol are unknown
+            // `poll_control` handles `Fence`, because it waits. Requests of a newer protocol are unknown
             // here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),

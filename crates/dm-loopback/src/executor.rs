@@ -1,9 +1,8 @@
-//! Running coroutines: one on a thread, or many on one thread.
+//! Runs coroutines: one on a thread, or many on one thread.
 //!
-//! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its
-//! coroutines wait. A coroutine that woke itself (by a pause or a delayed completion) runs again after the
-//! others. Now and then the thread yields its processor before that, because the client that the coroutine waits
-//! for may need it.
+//! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its coroutines wait. A
+//! coroutine that woke itself (by a pause or a delayed completion) runs again after the others. From time to time the
+//! thread yields its processor before that, because the client for which the coroutine waits may need the processor.
 
 use core::cell::Cell;
 use core::future::Future;
@@ -19,12 +18,14 @@ use dm_sync::thread::{self, Thread};
 // `Wake` is defined over std's Arc, under loom too.
 use std::sync::Arc as StdArc;
 
-/// Times that a thread gave way. It yields its processor at every [`TURNS_PER_YIELD`]th.
+/// Counts how often a thread could have yielded its processor. It really yields every [`TURNS_PER_YIELD`]th
+/// time.
 #[derive(Default)]
 struct Turns(u32);
 
-/// About as many as take a fraction of a time slice. On a busy machine a yield costs one slice of every other thread, and most
-/// waits are for a coroutine of the same thread, or are over sooner. A model checker must be told of each turn.
+/// So many turns take a fraction of a time slice. On a busy machine, a yield costs one time slice of every other
+/// thread, and most waits are shorter, or are for a coroutine of the same thread. A model checker must see every turn,
+/// so there the number is 1.
 const TURNS_PER_YIELD: u32 = dm_sync::scaled(1024, 1) as u32;
 
 impl Turns {
@@ -57,20 +58,20 @@ impl Parker {
         }
     }
 
-    /// Returns whether somebody has woken this thread since the last call.
+    /// Returns whether this thread was woken since the last call.
     fn take(&self) -> bool {
         // Acquire: pairs with Release in `unpark`.
         self.woken.swap(false, Ordering::Acquire)
     }
 
-    /// Returns when somebody has woken this thread, at once if this has happened already.
+    /// Waits until this thread is woken. Returns at once if this has already happened.
     fn park(&self, turns: &mut Turns) {
         if self.take() {
             turns.pass();
             return;
         }
-        // `unpark` sets the flag before it gives the token. So even if other code consumed the token, the
-        // flag is found here.
+        // `unpark` sets the flag before it provides the token. So even if other code consumed the token, this
+        // thread finds the flag here.
         while !self.take() {
             thread::park();
         }
@@ -131,7 +132,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 struct Ready {
     queue: Mutex<VecDeque<usize>>,
     parker: Parker,
-    /// The coroutine that is being polled, and [`NOBODY`] when it has woken itself since.
+    /// The coroutine that is being polled, or [`NOBODY`] after it has woken itself.
     polled: AtomicUsize,
 }
 
@@ -201,7 +202,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
     let mut running = tasks.len();
     let mut turns = Turns::default();
     while running > 0 {
-        // Wakes until now are in the queue.
+        // All wakes until now are in the queue.
         ready.parker.take();
         ready.queue.with(|queue| core::mem::swap(queue, &mut batch));
         if batch.is_empty() {
@@ -211,7 +212,8 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
         let mut gave_way = false;
         for index in batch.drain(..) {
             ready.polled.store(index, Ordering::Relaxed); // as in `enqueue`
-            // AcqRel: what the waker's caller did before is seen by this poll; a wake from here on queues anew.
+            // AcqRel: this poll sees everything that the waker's caller did before; a wake from here on
+            // queues the coroutine again.
             wakers[index].queued.swap(false, Ordering::AcqRel);
             begin_turn();
             if tasks[index].poll(&mut Context::from_waker(&std_wakers[index])) {
@@ -219,7 +221,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
             }
             gave_way |= ready.polled.load(Ordering::Relaxed) == NOBODY; // as in `enqueue`
         }
-        // A task that has woken itself waits for another, which may be on a thread that is not running.
+        // A task that has woken itself waits for another task, which may be on a thread that is not running.
         if gave_way {
             turns.pass();
         }
@@ -310,8 +312,8 @@ mod tests {
 
     #[test]
     fn coroutines_of_a_thread_take_turns() {
-        // Each coroutine waits for its neighbour's number: they end only if every one that gives way is
-        // polled again.
+        // Each coroutine waits for its neighbour's number. They end only if every coroutine that has woken
+        // itself is polled again.
         let turn = Cell::new(0);
         let outputs = run_all((0..1000).rev().map(|me| {
             let turn = &turn;

@@ -1,4 +1,5 @@
-//! The control region: header, nodes' allocation state, clients' membership. In a shared pool it begins the file.
+//! The control region: a header, the allocation state of the nodes, and the membership of the clients. In a shared pool
+//! it is at the start of the file.
 //!
 //! ```text
 //!      0  magic · version · nodes · host bytes · chip bytes · unit · alarm       one line
@@ -18,7 +19,7 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dmkitLBK");
 pub(crate) const VERSION: u64 = 1;
 /// Memory nodes at most.
 pub(crate) const NODES_MAX: u16 = 1024;
-/// Client ids: 1 to this number minus one. Id 0 stays unused, so that a lock word of zero names nobody.
+/// Client ids are 1 to this number minus one. Id 0 is not used, so that a lock word of zero names no client.
 pub(crate) const CLIENTS_MAX: u32 = dm_sync::scaled(1 << 16, 64) as u32;
 
 const LINE: u64 = LINE_BYTES as u64;
@@ -35,7 +36,7 @@ pub(crate) mod header {
     pub(crate) const HOST_BYTES: u64 = 24;
     pub(crate) const CHIP_BYTES: u64 = 32;
     pub(crate) const UNIT: u64 = 40;
-    /// Not 0 once any node was cut off or any client fenced: all clients then make the slow checks.
+    /// Not 0 after any node was cut off or any client was fenced. All clients then make the slow checks.
     pub(crate) const ALARM: u64 = 48;
     pub(crate) const NEXT_CLIENT: u64 = 64;
 }
@@ -90,8 +91,8 @@ impl Shape {
         })
     }
 
-    /// Returns the offsets of `node`'s regions in a file: host, chip. For the number after the last node,
-    /// this is the end of the file.
+    /// Returns the offsets of `node`'s regions in a file: host, chip. For the number after the last node, the
+    /// first offset is the end of the file.
     pub(crate) fn file_offsets(&self, node: u16) -> Option<(u64, u64)> {
         let host = Region::file_bytes(self.host_bytes)?;
         let chip = Region::file_bytes(self.chip_bytes)?;
@@ -114,7 +115,7 @@ impl Shape {
         control.write_word(header::MAGIC, MAGIC)
     }
 
-    /// Reads the header after magic and version; `Err` says what is wrong with it.
+    /// Reads the header behind magic and version. The error describes an invalid header.
     pub(crate) fn load(control: &Region) -> Result<Self, &'static str> {
         let word = |offset| control.read_word(offset).map_err(|_| "the header is unreadable");
         let nodes = u16::try_from(word(header::NODES)?)

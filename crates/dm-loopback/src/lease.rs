@@ -1,4 +1,4 @@
-//! Buffers of READs: taken from a pool of the thread, given back on drop.
+//! Buffers of READs. They are taken from a pool of the thread, and go back to a pool when they are dropped.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -7,7 +7,7 @@ use core::ops::{Deref, DerefMut};
 /// The bytes that a READ returned: owned, editable in place, one pointer wide.
 ///
 /// The buffer goes to the pool of the thread that drops it. So a client whose operations all run on one
-/// thread allocates nothing in the steady state.
+/// thread does not allocate in the steady state.
 pub struct Lease(Option<Box<Buffer>>);
 
 struct Buffer {
@@ -78,7 +78,7 @@ impl Deref for Lease {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // The buffer is there until the drop, so nobody ever sees this empty slice.
+        // The buffer exists until the drop, so this empty slice is never returned.
         self.0.as_ref().map_or(&[], |buffer| &buffer.bytes[..buffer.len])
     }
 }

@@ -1,9 +1,9 @@
 //! Loopback: the world of real threads over in-process memory nodes, for examples, tests and client-CPU benches.
 //!
-//! A [`Loopback`] holds memory nodes; [`Loopback::connect`] gives an [`Endpoint`], one client's
+//! A [`Loopback`] contains memory nodes. [`Loopback::connect`] returns an [`Endpoint`], which is one client's
 //! [`Transport`](dm_verbs::Transport), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
-//! [`block_on`] or, many on a thread, [`run_all`]. With [`Builder::file`] the pool lies in a file that a second
-//! process opens.
+//! [`block_on`] or, many on a thread, [`run_all`]. With [`Builder::file`] the pool lies in a file that a second process
+//! opens.
 //!
 //! ```text
 //!  Endpoint ── chain ──ring──▶ requests carried out on the caller's stack ──▶ Region (host) · Region (on-chip)
@@ -13,10 +13,10 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** When its doorbell has been rung, a chain has taken effect, in posting order, whether or not
-//!   anybody polls.
-//! * **I2** A line is never torn, unless the world was built with word atomicity; a word never is.
-//! * **I3** After `Fence` was answered, no verb of that client has an effect, in any process.
+//! * **I1** When its doorbell has been rung, a chain has taken effect, in posting order, whether or not it is
+//!   polled.
+//! * **I2** A line is never torn, unless the world was built with word atomicity. A word is never torn.
+//! * **I3** After the reply to `Fence`, no verb of that client has an effect, in any process.
 //! * **I4** Buffers and chains come from pools: an operation allocates nothing in the steady state.
 //!
 //! # Example
@@ -29,7 +29,7 @@
 //! block_on(async {
 //!     let node = client.chunk(NodeId(1), 4096).await?;
 //!     let lock = node.add(1024);
-//!     // One round trip: the bytes, then the word behind them.
+//!     // Writes the bytes, and then the word behind them, in one round trip.
 //!     client.chain(node.node()).write(node, b"hello").write_word(lock, 7).await?;
 //!     let (old, bytes) = client.chain(node.node()).cas(lock, 7, 8).read(node, 5).await?;
 //!     assert_eq!((old, &*bytes), (7, &b"hello"[..]));
@@ -40,17 +40,17 @@
 //! ```
 //!
 //! # What it assumes
-//! By default the world promises and provides: whole lines in increasing order, CAS before the READ behind
-//! it, atomics serialised with WRITEs, failed CASes that leave the word alone, masked atomics, on-chip
-//! memory. The [`Builder`] can withdraw each promise, and then the world really breaks it. Lines of a WRITE
-//! always land in increasing order, and host memory before on-chip memory.
+//! By default, the world promises and provides whole lines in increasing order, CAS→READ in order, atomics
+//! serialised with WRITEs, failed CASes that do not write, masked atomics, and on-chip memory. The
+//! [`Builder`] can withdraw each promise, and then the world really breaks it. Lines of a WRITE always land
+//! in increasing order, and host memory before on-chip memory.
 //!
 //! # Limits
 //! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken
-//!   effect. So the explorer must look for faults of late effects.
+//!   effect. So only the explorer can find errors that late effects cause.
 //! * If a process is stopped inside a WRITE, other users of the line get `Unreachable` after some seconds,
 //!   and a fence of its client waits until the process continues or ends.
-//! * The world itself never ends a lease: the clients that wait for it measure its time.
+//! * The world itself never ends a lease. The clients that wait for its end measure the time.
 #![forbid(unsafe_code)]
 
 mod builder;

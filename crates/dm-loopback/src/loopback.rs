@@ -26,7 +26,7 @@ impl Loopback {
     }
 
     /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks
-    /// and members. [`Builder::open`] does this with other than the default settings.
+    /// and members. Use [`Builder::open`] for settings other than the defaults.
     ///
     /// # Errors
     /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.
@@ -34,8 +34,8 @@ impl Loopback {
         Builder::new().open(path)
     }
 
-    /// Connects a new client of compute node `compute_node`, with an id that no living client of the pool
-    /// has.
+    /// Connects a new client of compute node `compute_node`, with an id that no other client of the pool
+    /// uses.
     ///
     /// # Errors
     /// Returns [`ConnectError::TooManyClients`] when all 65535 ids are in use.
@@ -71,7 +71,7 @@ impl Loopback {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Returns what `node` promises; an unknown node promises nothing.
+    /// Returns the capabilities of `node`. An unknown node has none.
     pub fn caps(&self, node: NodeId) -> Caps {
         self.world.node(node).map_or_else(Caps::default, |node| node.caps)
     }
@@ -95,7 +95,8 @@ impl Loopback {
         }
     }
 
-    /// Copies the bytes at `at` to `out`, regardless of troubles and without metering: for tests and tools.
+    /// Copies the bytes at `at` to `out`, regardless of troubles and without metering. This is for tests and
+    /// tools.
     ///
     /// # Errors
     /// Returns [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].

@@ -2,8 +2,8 @@
 //!
 //! A client that changes memory sets its busy word, executes a fence instruction, and checks whether the
 //! client was fenced. A client that fences it writes its state, executes a fence instruction, and waits until
-//! the busy word is 0. At least one of the two sees the other's store (the store-buffer litmus test with both
-//! fences), so no effect comes after the answer.
+//! the busy word is 0. At least one of the two sees the other's store (as in the store-buffer litmus test
+//! with both fences), so no effect happens after the reply to the fence request.
 
 use core::cell::Cell;
 
@@ -56,7 +56,7 @@ impl World {
     /// Changes `client`'s word if `change` returns a new one. Returns the old word, and whether it was
     /// changed.
     fn change(&self, client: ClientId, change: impl Fn(State) -> Option<State>) -> (State, bool) {
-        // The closure may be called several times; its last call counts.
+        // The closure may be called several times; the last call counts.
         let changed = Cell::new(false);
         let found = self.control.update(client_state(client.0), |word| {
             let new = change(State(word));
@@ -85,7 +85,7 @@ impl World {
         Some(found.successor(me).epoch())
     }
 
-    /// Claims some free id: unused ones first, those of dead processes last.
+    /// Claims a free id: an unused one if there is one, otherwise one of a dead process.
     pub(crate) fn claim_any(&self) -> Option<(ClientId, u32)> {
         for from_the_dead in [false, true] {
             for _ in 1..CLIENTS_MAX {
@@ -118,8 +118,8 @@ impl World {
 
     pub(crate) fn enlist(&self, client: ClientId, member: u16) {
         self.set_word(client_group(client.0), 1 + u64::from(member));
-        // The store comes before everything that the client reads next: a client that fences the group later
-        // sees it.
+        // The fence orders the store before everything that the client reads next, so that a client that
+        // fences the group later sees it.
         region::fence();
     }
 
@@ -137,13 +137,14 @@ impl World {
         let (found, _) = self.change(client, |state| state.live().then_some(State(state.0 | FENCED)));
         if found.live() {
             self.set_word(header::ALARM, 1);
-            // The store comes before `quiet` loads the busy word: see the module's text.
+            // The fence orders the store before the load of the busy word in `quiet`: see the module's
+            // documentation.
             region::fence();
         }
         found.live()
     }
 
-    /// Returns whether nothing of the fenced `client` is in progress any more.
+    /// Returns whether the fenced `client` has no chain in progress any more.
     pub(crate) fn quiet(&self, client: ClientId) -> bool {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
@@ -155,13 +156,14 @@ impl World {
         region::fence();
     }
 
-    /// Marks `client` as done; everybody who asks from now on sees its effects. `unfenced`: some came after
-    /// the last fence.
+    /// Marks `client` as done. Every client that reads from now on sees its effects. `unfenced` tells whether
+    /// some effects came after the last fence instruction.
     #[inline]
     pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);
         if unfenced {
-            // Orders the effects before everything that this thread reads next: WRITE, then READ, in order.
+            // Orders the effects before everything that this thread reads next, so that WRITE→READ is in
+            // order.
             region::fence();
         }
     }

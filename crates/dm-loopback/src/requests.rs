@@ -9,10 +9,10 @@ use crate::world::{Node, World};
 /// The longest READ, bytes (an RDMA message has at most 2^31).
 const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// One in so many racy atomics gives its processor away between reading and writing back.
+/// One in this many racy atomics yields its processor between its read and its write-back.
 const WIDE_EVERY: u32 = 16;
 
-/// A request that failed: why, and its effect.
+/// A failed request: the reason, and the effect.
 pub(crate) type Failed = (VerbErrorKind, Effect);
 
 impl World {
@@ -83,8 +83,8 @@ impl World {
             AtomicVsWrite::Serialised => region.update(offset, change),
             AtomicVsWrite::Racy => self.atomics.with(|count| {
                 let old = region.read_word(offset)?;
-                // This widens the window in which a WRITE is lost, so that tests hit it. Only now and then: on a
-                // busy machine a yield costs a time slice, and all other clients wait for the mutex.
+                // This widens the window in which a WRITE is lost, so that tests observe it. It is not done every time,
+                // because on a busy machine a yield costs a time slice while all other clients wait for the mutex.
                 *count = count.wrapping_add(1);
                 if count.is_multiple_of(WIDE_EVERY) {
                     dm_sync::thread::yield_now();
@@ -99,7 +99,7 @@ impl World {
 #[inline]
 fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Outcome<Lease>, Failed> {
     let size = region.size();
-    // This comes before the buffer is taken: a corrupt length must not allocate a gigabyte.
+    // This check comes before the buffer is taken, so that a corrupt length does not allocate a gigabyte.
     if len as u64 > size || offset > size - len as u64 {
         return Err((VerbErrorKind::OutOfBounds { size }, Effect::None));
     }
@@ -118,7 +118,7 @@ pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
         RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
         RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
         RegionError::Busy { pid, .. } => (VerbErrorKind::BusyWriter { process: pid }, stuck),
-        // All others are errors of mapping, which was done long ago.
+        // All other errors are errors of mapping, which cannot happen here.
         _ => (VerbErrorKind::Unreachable, stuck),
     }
 }

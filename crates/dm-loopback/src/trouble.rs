@@ -1,4 +1,4 @@
-//! Memory nodes that do not answer, or whose answers are lost.
+//! Memory nodes that are unreachable, or whose completions are lost.
 
 /// The trouble of a memory node. See [`crate::Loopback::cut`].
 ///
@@ -17,12 +17,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// Nothing reaches it: chains fail before they are posted, with no effect.
+    /// No request reaches the node: chains fail before they are posted, without effect.
     Unreachable,
     /// Chains take effect, and their completions are lost: the effect is unknown to the client.
     AnswersLost,
-    /// The first requests of each chain, this many, take effect, the others do not, and no completion
-    /// arrives: the client does not know the effect.
+    /// This many requests at the start of each chain take effect, and the others do not. No completion
+    /// arrives, so the effect is unknown to the client.
     LostAfter(u16),
 }
 

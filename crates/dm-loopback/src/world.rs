@@ -33,10 +33,11 @@ pub(crate) struct World {
     pub(crate) control: Region,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) knobs: Knobs,
-    /// Held during an atomic if atomics race with WRITEs: atomics still exclude each other. Counts them.
+    /// Locked during an atomic if atomics race with WRITEs, so that atomics still exclude each other. The
+    /// content counts atomics.
     pub(crate) atomics: Mutex<u32>,
     born: Instant,
-    /// Counts the queries of the time, for the clock that advances with each query.
+    /// Counts the queries of the clock, for a clock that advances with each query.
     asked: AtomicU64,
 }
 
@@ -55,8 +56,8 @@ impl World {
         let (bytes, _) = shape
             .file_offsets(shape.nodes)
             .ok_or(BuildError::BadSize { bytes: u64::MAX })?;
-        // The file is made under another name and then linked. So every process that sees the file sees a
-        // complete header, and no existing file is overwritten.
+        // The file is made under another name and then linked, so that every process that opens the file
+        // finds a complete header, and no existing file is overwritten.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.new", std::process::id()));
         let draft = Path::new(&draft);
@@ -81,7 +82,7 @@ impl World {
             Ok(world)
         };
         let world = made();
-        // If the draft could not be made it is already gone; nothing else uses the name.
+        // The draft may not exist, if it could not be made. No other file has this name.
         let _ = std::fs::remove_file(draft);
         world
     }

@@ -1,10 +1,10 @@
 //! Measures the explorer's speed on Sherman's models: new states per second on one core and on all cores.
 //!
-//! A search that began each path at the start would replay its steps; going back to a kept state saves them. The bench
-//! prints both counts: the steps taken, and the steps including the saved ones. Each search runs several times and the
-//! fastest run counts, because other work on the machine only makes runs slower. Beside other programs, compare the
-//! figures per second of CPU time. With `--once` each search runs once, on one core, for counting instructions. A name
-//! picks the models of that name.
+//! If a search began each path at the start, it would have to replay the steps of the path; returning to a saved state
+//! avoids this. The bench prints both counts: the steps taken, and the steps including those that were avoided. Each
+//! search runs several times and the fastest run counts, because other work on the machine only makes runs slower. If
+//! other programs run on the machine, compare the figures per second of CPU time. With `--once` each search runs once,
+//! on one core, for counting instructions. An argument with a name selects the models with this name.
 
 #![expect(clippy::print_stdout, reason = "a bench's output is its purpose")]
 
@@ -26,7 +26,7 @@ const MODELS: [(&str, &str); 5] = [
 /// Number of runs of each search.
 const RUNS: u32 = 7;
 
-/// Seconds, states, steps taken, steps saved, seconds of CPU time.
+/// Sums of seconds, states, steps taken, steps avoided, and seconds of CPU time.
 type Sums = (f64, u64, u64, u64, f64);
 
 fn main() {

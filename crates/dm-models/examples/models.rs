@@ -1,9 +1,9 @@
-//! Runs the registry and draws its page. `cargo xtask models` runs this program.
+//! Runs all models of the registry and writes its page. `cargo xtask models` runs this program.
 //!
 //! Arguments: the file of the page, then
-//! * `--check` to change nothing and fail if the page differs,
-//! * `--nightly` to run the cases of nightly size as well (they are not on the page),
-//! * `--charts DIR` to write the stories and charts of the counterexamples.
+//! * `--check` changes nothing, and fails if the page differs.
+//! * `--nightly` also runs the cases of nightly size (they are not on the page).
+//! * `--charts DIR` writes the stories and charts of the counterexamples.
 
 #![expect(
     clippy::print_stdout,
@@ -108,7 +108,8 @@ fn run(jobs: Vec<Job>) -> Vec<Ran> {
                 Size::Check => Search::exhaustive().time(CHECK),
                 Size::Nightly => Search::exhaustive().time(NIGHTLY).states(200_000_000),
             };
-            // Only the counterexamples shown to readers need to be the shortest, and finding those takes longest.
+            // Only the counterexamples on the page need to be the shortest ones, and finding a shortest one takes the
+            // most time.
             let search = if job.shown { search } else { search.unshortened() };
             let search = search.threads(1);
             let done = job.entry.run(job.variant, job.number, search);
@@ -149,7 +150,7 @@ fn print_table(ran: &[Ran]) {
     }
 }
 
-/// Writes the page if it differs in more than times, and returns whether it differs. With `check` it writes nothing.
+/// Writes the page if more than its times differ, and returns whether it differs. With `check`, writes nothing.
 fn draw(file: &Path, wanted: &str, check: bool) -> io::Result<bool> {
     let present = fs::read_to_string(file).unwrap_or_default();
     let stale = timeless(&present) != timeless(wanted);

@@ -14,7 +14,7 @@ use dm_history::Spec;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// A few requests that tell one side of the RNIC's contract from the other.
+    /// A few requests that show one rule of the RNIC's contract.
     Litmus,
     /// Locks.
     Lock,
@@ -54,11 +54,11 @@ pub enum Size {
 /// The way in which a broken twin fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// The operations' results cannot be explained.
+    /// The operations are not linearizable.
     NotLinearizable,
     /// An invariant is broken.
     Invariant,
-    /// Two clients are in a section that admits one.
+    /// Two clients are in a section in which only one may be.
     Monitor,
     /// A client saw something that it must not see.
     Check,
@@ -125,17 +125,16 @@ impl fmt::Display for Expect {
     }
 }
 
-/// One run of a model: a shape, the freedoms under which it is explored, and the expected verdict.
+/// One run of a model: a shape, the knobs with which it is explored, and the expected verdict.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// The shape of the model (the number of clients, for instance), in its own words; empty if the model has only
-    /// one.
+    /// The name of the model's shape (for example its number of clients); empty if the model has only one.
     pub shape: &'static str,
     /// The freedoms of the RNIC, the crashes and the cancellations.
     pub knobs: Knobs,
     /// The expected verdict.
     pub expect: Expect,
-    /// Other accepted failures: the search decides which failing run it finds first.
+    /// Other accepted failures, because it depends on the search which failing run it finds first.
     pub or: Vec<How>,
     /// When the case is run.
     pub size: Size,
@@ -256,7 +255,7 @@ impl Setting<'_> {
 /// A model of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// A unique name. The model of a flaw has the flaw's id.
+    /// A unique name. The model of a flaw is named by the flaw's id.
     pub name: &'static str,
     /// The subject.
     pub kind: Kind,
@@ -327,7 +326,7 @@ pub trait Explorable {
     /// Runs a trace again.
     ///
     /// # Errors
-    /// An error if the trace belongs to another model or other knobs, or does not fail.
+    /// Returns an error if the trace belongs to another model or other knobs, or does not fail.
     fn replay(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, dm_explore::BadReplay>;
 }
 

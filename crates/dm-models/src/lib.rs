@@ -1,9 +1,9 @@
-//! All models of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, B-link trees,
-//! hopscotch leaves, radix trees, reclamation, crashes.
+//! All models of dmkit by name: litmus tests of the RNIC's contract, and models of locks, shared operations,
+//! nodes, B-link trees, hopscotch leaves, radix trees, reclamation and crashes.
 //!
-//! An [`Entry`] names a model, its source, and the cases in which it is run: a shape of the model, a setting of
-//! every knob, and the expected verdict. It also has the published twin if the paper's protocol differs from ours,
-//! and mutants that must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
+//! An [`Entry`] has a model, its source, and the cases in which it is run. A case is a shape of the model, a setting of
+//! every knob, and the expected verdict. It also has the published twin if the paper's protocol differs from ours, and
+//! mutants that must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
 //!
 //! ```
 //! use dm_explore::Search;
@@ -17,14 +17,15 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Models run the shipped crates. A model written by hand is a litmus test or a published protocol that
-//!   dmkit does not ship, and says so.
+//! * **I1** Models run the shipped crates. Only litmus tests, and published protocols that dmkit does not ship, are
+//!   written by hand, and they say so.
 //! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes only because it checks
 //!   nothing.
-//! * **I3** A truncated search is a failure, whatever was expected; so is a sample.
+//! * **I3** A truncated search or a sample is always a failure, whatever verdict was expected.
 //!
 //! # Limits
-//! A case holds within its bounds and under its knobs. `dm-explore` says what a pass assumes.
+//! A case holds within its bounds and with its knobs. The documentation of `dm-explore` lists the assumptions
+//! of a pass.
 #![forbid(unsafe_code)]
 
 mod combine;

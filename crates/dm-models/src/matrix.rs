@@ -1,9 +1,10 @@
-//! Knob matrices: all combinations of the sides of some knobs.
+//! Knob matrices: all combinations of the settings of some knobs.
 
 use dm_explore::Knobs;
 use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, FailedCas, LineOrder};
 
-/// A freedom of the RNIC, with the sides on which a model can be run.
+/// A freedom of the RNIC, with the settings with which a model can be run. Each setting is called a side of
+/// the knob.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Knob {
     /// The lines of one READ: any order, or increasing.
@@ -14,10 +15,10 @@ pub enum Knob {
     Unit,
     /// A READ behind a CAS: any line first, the whole READ first, or in order.
     CasThenRead,
-    /// An atomic and a WRITE to one word: racy (a failed CAS writes back, or leaves the word alone), or
+    /// An atomic and a WRITE to one word: racy (and a failed CAS writes back or does not write), or
     /// serialised.
     AtomicVsWrite,
-    /// A WRITE overtakes the response of an earlier READ or atomic, or never does.
+    /// Whether a WRITE may overtake an earlier READ or atomic.
     Overtaking,
     /// Host memory before on-chip memory, or unordered.
     ChipOrder,

@@ -16,8 +16,8 @@ const SECONDS: usize = 6;
 const NOTE: &str = "<!-- Drawn by `cargo xtask models` from the registry, dm-models; change that. -->\n\n";
 
 impl Entry {
-    /// Returns the case whose counterexample the page shows: the first case of check size that must fail. The
-    /// published twin comes first, then dmkit's protocol, then the mutants.
+    /// Returns the case whose counterexample is on the page: the first case of check size that must fail. The
+    /// published twin is considered first, then dmkit's protocol, then the mutants.
     pub fn shown(&self) -> Option<(Variant, usize)> {
         let published = self.published.map(|_| Variant::Published);
         let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
@@ -77,20 +77,22 @@ pub fn timeless(page: &str) -> String {
 fn models(tables: &BTreeMap<Kind, String>) -> String {
     let mut page = format!("{NOTE}# Models\n\n");
     page += "\
-Every protocol of dmkit in a model that runs the shipped code (`crates/dm-models`; published protocols that dmkit does not ship
-are written by hand there, and say so), explored exhaustively by `dm-explore`:
-every interleaving of every line or word of every verb, under every listed combination of what an RNIC may do. \"Holds\"
-means *exhaustive within these bounds and knobs*, never \"proved\"; the assumptions are printed with each run and stand in
-the documentation of `dm-explore`. Shapes: `2x1` is two compute nodes with one client each, `2+1` two clients of one and
-one of another. Knobs that are not named are on their weak side, which `dm_explore::Knobs::weak` spells out.
+Every protocol of dmkit has a model, which runs the shipped code (`crates/dm-models`). Only published protocols that dmkit
+does not ship are written by hand there, and they say so. `dm-explore` explores each model exhaustively: every
+interleaving of every line or word of every verb, with every listed combination of the RNIC's freedoms. \"Holds\" means
+*exhaustive within these bounds and knobs*, never \"proved\". Each run prints its assumptions, which are explained in the
+documentation of `dm-explore`. The shape `2x1` has two compute nodes with one client each; `2+1` has two clients of one
+compute node and one of another. Knobs that are not listed have their weakest setting (`dm_explore::Knobs::weak`).
 
-* `dmkit explore NAME` runs one of them, `--as-published` or `--mutant NAME` a twin of it; `dmkit explore --list` lists all.
-* `cargo xtask models` runs all of check size and draws this page anew; `--check` fails where a verdict is not as the
-  registry says, a search was cut short, or the page is out of date. `--charts DIR` also writes each counterexample's
-  story and chart. States and seconds are of ours, over all cases; seconds are of one core.
+* `dmkit explore NAME` runs one model, and with `--as-published` or `--mutant NAME` a twin of it. `dmkit explore --list`
+  lists all models.
+* `cargo xtask models` runs all cases of check size and writes this page. With `--check` it fails if a verdict is not the
+  expected one, if a search was cut short, or if the page is out of date. With `--charts DIR` it also writes the story
+  and the chart of each counterexample. The states and the seconds are those of our protocol, over all cases; the seconds
+  are of one core.
 
-A litmus test says that an outcome is never seen; it fails on the sides of a knob where the contract allows the outcome,
-and its counterexample shows how the outcome comes about. A mutant is broken on purpose and must fail.\n";
+A litmus test claims that an outcome never occurs. It fails with the settings of the knobs that allow the outcome, and its
+counterexample shows how the outcome arises. A mutant is broken on purpose and must fail.\n";
     for (kind, rows) in tables {
         let title = match kind {
             Kind::Litmus => "Litmus tests",
@@ -130,7 +132,8 @@ pub fn outcome(ran: &[&Ran]) -> String {
     }
 }
 
-/// Summarises dmkit's cases. A litmus test does not fail: it tells the sides of a knob apart.
+/// Summarises dmkit's cases. A failing case of a litmus test is not a failure: it shows that a setting of the
+/// knobs allows the outcome.
 fn ours(kind: Kind, ran: &[&Ran]) -> String {
     let shown = ran
         .iter()
@@ -157,8 +160,8 @@ fn mutants(entry: &Entry, ran: &[Ran]) -> String {
     }
 }
 
-/// Lists what dmkit's protocol was run on: the shapes, the knobs with several sides, and the knobs that are not on
-/// their weak side.
+/// Lists how dmkit's protocol was run: the shapes, the knobs with several settings, and the knobs that are not at their
+/// weakest setting.
 pub fn knobs(entry: &Entry) -> String {
     let (now, night): (Vec<Case>, Vec<Case>) =
         (entry.cases)().into_iter().partition(|c| c.size == Size::Check);
@@ -212,8 +215,8 @@ fn shapes(cases: &[Case]) -> Vec<&'static str> {
     shapes
 }
 
-/// Returns the story of each entry's counterexample by file name: a page in Markdown, and its chart in SVG. `ran`
-/// must hold the shortest counterexample of each case that [`Entry::shown`] names.
+/// Returns the files that describe each entry's counterexample, by file name: a page in Markdown, and a chart in SVG.
+/// `ran` must contain the shortest counterexample of each case that [`Entry::shown`] returns.
 pub fn stories<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for entry in entries {

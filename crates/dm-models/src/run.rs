@@ -1,4 +1,4 @@
-//! Running cases and judging their verdicts.
+//! Runs cases and checks their verdicts.
 
 use dm_explore::{Counterexample, Search, Verdict};
 
@@ -30,10 +30,11 @@ pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> Strin
 }
 
 impl Ran {
-    /// Checks that the verdict is the one that the registry names.
+    /// Checks that the verdict is the expected one.
     ///
     /// # Errors
-    /// The actual verdict, with the whole story. A truncated search or a sample is never as expected.
+    /// Returns the actual verdict with the whole counterexample. A truncated search or a sample is never as
+    /// expected.
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,
@@ -65,7 +66,7 @@ impl Entry {
     /// Runs one case of a twin.
     ///
     /// # Panics
-    /// If there is no such case.
+    /// Panics if there is no such case.
     pub fn run(&self, variant: Variant, number: usize, search: Search) -> Ran {
         let case = self.cases_of(variant).swap_remove(number);
         let verdict = self.model(variant, &case).explore(&case.knobs, search);

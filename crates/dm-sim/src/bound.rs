@@ -7,7 +7,7 @@ use dm_verbs::Space;
 
 use crate::model::CostModel;
 
-/// A kind of verb, as far as the cost model distinguishes them.
+/// A kind of verb that the cost model distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerbKind {
     /// READ.
@@ -76,8 +76,8 @@ pub struct MixDemand {
 }
 
 impl MixDemand {
-    /// Returns the demand if `share` of the operations (0 to 1, as measured) take part in another operation
-    /// and issue nothing.
+    /// Returns the demand if the share `share` of the operations (0 to 1, as measured) is covered by other
+    /// operations and issues no verbs.
     pub fn combined(mut self, share: f64) -> Self {
         for d in &mut self.verbs {
             d.per_op *= 1.0 - share;
@@ -154,7 +154,7 @@ impl fmt::Display for Resource {
 /// ```
 /// use dm_sim::{Bound, CostModel, Demand, MixDemand, Resource, Testbed, VerbKind};
 ///
-/// // One READ of a kilobyte from one memory node: its link carries the payloads of all.
+/// // Each operation READs a kilobyte from the only memory node, whose link carries all payloads.
 /// let bed = Testbed { compute_nodes: 7, memory_nodes: 1, colocated: false, threads: 22 };
 /// let reads = |bytes| MixDemand { verbs: vec![Demand::new(VerbKind::Read, bytes, 1.0)], chains: 1.0, cpu_ns: 0.0 };
 /// let large: Bound = CostModel::cx5_ib().bound(&reads(1024.0), &bed);
@@ -173,7 +173,7 @@ pub struct Bound {
     pub all: Vec<(Resource, f64)>,
 }
 
-/// The nanoseconds of each resource's time that one operation takes.
+/// The time, in nanoseconds, for which one operation uses each resource.
 #[derive(Default)]
 struct Load {
     requester: f64,
@@ -294,7 +294,8 @@ mod tests {
     #[test]
     fn bounds_of_the_published_arithmetic() {
         let m = CostModel::cx6_roce();
-        // A 1131-byte leaf is two packets: 9.6 M a second; a 1024-byte leaf one: 11.3 M.
+        // A 1131-byte leaf needs two packets, which allows 9.6 M per second; a 1024-byte leaf needs one,
+        // which allows 11.3 M.
         let two = m.bound(&reads(1131.0), &ONE);
         let one = m.bound(&reads(1024.0), &ONE);
         assert!(

@@ -52,14 +52,14 @@ impl core::error::Error for BuildError {
     }
 }
 
-/// Describes a simulation. Defaults: one compute and one memory node on cards of their own, 64 MiB of host memory,
-/// seed 0, small pages, the timing wheel.
+/// Describes a simulation. The defaults are one compute and one memory node with separate cards, 64 MiB of host memory,
+/// seed 0, small pages, and the timing wheel.
 ///
 /// ```
 /// use dm_sim::{CostModel, QueueKind, Sim, SimBuilder};
 /// use dm_verbs::{NodeId, RemotePtr, Verbs};
 ///
-/// /// A client that adds to a counter a hundred times, and the digest of its run.
+/// /// Runs a client that adds to a counter a hundred times, and returns the digest of the run.
 /// fn run(builder: SimBuilder) -> u64 {
 ///     let sim = builder.build().expect("it has nodes");
 ///     sim.spawn(0, 0, |v| async move {
@@ -118,7 +118,7 @@ impl SimBuilder {
         self.colocated = yes;
         self
     }
-    /// Sets the seed. Together with the code and the model it determines the whole run.
+    /// Sets the seed. Together with the code and the model, it determines the whole run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -128,14 +128,14 @@ impl SimBuilder {
         self.memory_bytes = bytes;
         self
     }
-    /// Uses huge pages for host memory if the system has them. Random access is faster then, and the first
-    /// touch slower, so touch the memory before you measure.
+    /// Uses huge pages for host memory if the system has them. Random access is then faster, but the first
+    /// access is slower, so access all memory once before you measure.
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self
     }
-    /// Suspends clients, as an operating system does: one poll in `one_in` is late by up to `longest`.
-    /// Requests that the client has rung proceed meanwhile.
+    /// Suspends clients from time to time, like an operating system: one poll in `one_in` is late by up to
+    /// `longest`. Requests that the client has already rung proceed meanwhile.
     pub fn stalls(mut self, one_in: u32, longest: Nanos) -> Self {
         self.stalls = Some((one_in.max(1), longest));
         self

@@ -4,7 +4,7 @@ use crate::lease::Lease;
 use crate::request::{Entry, Request};
 use crate::status::Status;
 
-/// The owner of a chain for which nobody waits.
+/// The owner of a chain for which no task waits.
 pub(crate) const NOBODY: u32 = u32::MAX;
 /// The owner of a chain whose waiting client gave a waker other than a task's own.
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
@@ -20,7 +20,7 @@ pub(crate) struct Chain {
     pub(crate) bell: u64,
     /// The first request. Most chains have no other. It is valid while `count > 0`.
     pub(crate) first: Request,
-    /// The time at which the last known completion is found. Any time in the past if none is known.
+    /// The time at which a poll finds the last known completion, or any time in the past if none is known.
     pub(crate) done_at: u64,
     pub(crate) status: Status,
     pub(crate) qp: u32,
@@ -36,8 +36,8 @@ pub(crate) struct Chain {
     pub(crate) unanswered: u16,
     /// The number of times that the node had been cut off when the last request arrived.
     pub(crate) cuts: u8,
-    /// Whether the chain is its client's own. The client uses it whenever it is free, and it is in no list.
-    /// Most clients need no other chain, and reuse the buffers in it.
+    /// Whether the chain belongs permanently to its client, which uses it whenever it is free. It is in no
+    /// list. Most clients need no other chain, and so reuse its buffers.
     pub(crate) home: bool,
 }
 
@@ -104,7 +104,7 @@ impl Chain {
     /// Appends a request.
     ///
     /// # Panics
-    /// Panics from 65535 requests on: no card takes such a chain.
+    /// Panics if the chain already has 65535 requests; no card accepts such a chain.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) {
         if self.count == 0 {
@@ -129,7 +129,7 @@ impl Chain {
         }
     }
 
-    /// Takes the chain, which is free, for use: it is its client's own, or the `first` of the list.
+    /// Takes a free chain into use: the client's own chain, or the `first` of the list.
     #[inline]
     pub(crate) fn leave_free(&mut self, first: &mut u32) {
         let next = core::mem::replace(&mut self.owner, NOBODY);
@@ -138,7 +138,7 @@ impl Chain {
         }
     }
 
-    /// Forgets all requests and gives their buffers back.
+    /// Clears all requests and returns their buffers.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.count > 1 {

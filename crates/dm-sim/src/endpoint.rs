@@ -1,4 +1,4 @@
-//! A client of the simulation: it implements the seam's traits on the engine.
+//! A client of the simulation, which implements the traits of `dm-verbs` on the engine.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -74,13 +74,13 @@ impl Endpoint {
         self.thread
     }
 
-    /// Returns the task that is polling, if it asks with its own waker.
+    /// Returns the current task, if `cx` has the task's own waker.
     #[inline]
     fn asking(&self, cx: &Context<'_>) -> Option<u32> {
         self.shared.current.get().asking(cx.waker())
     }
 
-    /// Waits `time` from the first poll on; `state` keeps the end.
+    /// Waits for `time` from the first poll on. `state` stores the end.
     #[inline]
     fn wait(&self, time: impl Fn(&Engine) -> u64, state: &mut u64, cx: &Context<'_>) -> Poll<()> {
         let mut e = self.engine();
@@ -142,7 +142,8 @@ impl Env for Endpoint {
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.wait(|e| e.t.pause, state, cx)
     }
-    /// A thread that another thread woke pays for the hand-off between cores; entering a section is free.
+    /// If another thread woke this one, the hand-off between cores is charged. Entering a section costs
+    /// nothing.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),
@@ -151,7 +152,7 @@ impl Env for Endpoint {
     }
     fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
         let mut e = self.engine();
-        // Rounded up, so that charged work is never found done too early.
+        // This rounds up, so that charged work never ends too early.
         let reserve = || Nanos(e.reserve_cpu(self.client, work.0 * 1000).div_ceil(1000));
         let at = until.get_or_insert_with(reserve).0 * 1000;
         if e.now >= at {
@@ -189,7 +190,7 @@ impl Transport for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    // Always: the request's kind is known where it is posted, so only one of these branches is left.
+    // Always inline: each caller passes a known kind of request, so only one of these branches remains.
     #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Slot {
         let mut e = self.engine();
@@ -204,7 +205,7 @@ impl Transport for Endpoint {
         };
         Slot { index, generation }
     }
-    // Always: polling a ticket is then only a check of the chain's state.
+    // Always inline: polling a ticket is then only a check of the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut e = self.engine();

@@ -7,8 +7,9 @@
 //!  task polled ◀── DONE ◀── completion · link in       memory                                                  │
 //!                                  ▲───────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Memory changes only at ARRIVE and EXECUTE, in true arrival order, and never at the post. The delays inside
-//! the memory node are added to the answer. A transfer of several lines has two parts, some time apart.
+//! Memory changes only at ARRIVE and EXECUTE, in the real order of arrival, and never when a request is
+//! posted. The delays inside the memory node are added to the response. A transfer of several lines has two
+//! parts, which happen at different times.
 
 mod arrive;
 mod complete;
@@ -38,7 +39,7 @@ use pair::{ClientState, Odd, QueuePair};
 pub(crate) use what::What;
 use what::{ARRIVE, ARRIVE_READ, DONE, KIND};
 
-/// The next action of the executor. It fits in a register.
+/// The next action of the executor. It fits into a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// Poll this task.
@@ -55,21 +56,21 @@ pub(crate) struct Node {
     pub(crate) memory: Memory,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// The time until which each atomic bucket is occupied, as the responder's pipeline sees it.
+    /// The time until which each atomic bucket is occupied, in the time of the responder's pipeline.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
-    /// By space: the time at which each bucket's last atomic writes back. Empty if an atomic acts at one
-    /// instant.
+    /// For each space: the time at which each bucket's last atomic writes back. Empty if atomics act in a
+    /// single step.
     write_backs: [Box<[u64]>; 2],
     pub(crate) down: bool,
-    /// The number of times that it was cut off (modulo 256), and the last time.
+    /// The number of times that the node was cut off (modulo 256), and the time of the last one.
     cuts: u8,
     cut_at: u64,
 }
 
 /// The task that the executor is polling, and the address of the waker that it passes. While that waker
-/// exists, no other waker can have this address, so a task's own waker is recognised by its address alone.
-/// The default is no task.
+/// exists, no other waker can have this address, so its address identifies the task's own waker. The default
+/// is no task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
@@ -86,16 +87,16 @@ pub(crate) struct Setup {
     pub(crate) queue: QueueKind,
 }
 
-/// The engine; see the module.
+/// The engine, which the module's documentation explains.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) now: u64,
     pub(crate) t: Ticks,
     pub(crate) caps: Caps,
-    /// Requests act on memory when they arrive.
+    /// Whether requests act on memory when they arrive.
     on_arrival: bool,
     lone: Lone,
-    /// A memory node was cut off at some time.
+    /// Whether a memory node was ever cut off.
     any_cut: bool,
     pub(crate) queue: Queue,
     pub(crate) nics: Vec<Nic>,
@@ -111,10 +112,10 @@ pub(crate) struct Engine {
     threads: BTreeMap<(u16, u16), u16>,
     pairs: Vec<QueuePair>,
     chains: Vec<Chain>,
-    /// The first free chain; each free chain names the next.
+    /// The first free chain; each free chain has the number of the next one.
     free_chains: u32,
     rng: Dice,
-    /// Errors of chains that nobody has polled yet.
+    /// Errors of chains that have not been polled yet.
     errors: Vec<(u32, VerbError)>,
     foreign: BTreeMap<u32, Waker>,
     timers: Vec<Option<Waker>>,
@@ -139,7 +140,8 @@ impl Node {
         }
     }
 
-    /// Returns the time at which the last atomic of this bucket writes back, if that is a separate step.
+    /// Returns the time at which the last atomic of this bucket writes back, if the write-back is a separate
+    /// step.
     #[inline]
     fn write_back(&mut self, space: Space, bucket: usize) -> Option<&mut u64> {
         self.write_backs[space as usize].get_mut(bucket)
@@ -210,7 +212,7 @@ impl Engine {
     }
 
     /// Runs events up to `limit` until the executor must act.
-    // Always: only the executor's loop calls this, once for every poll.
+    // Always inline: only the executor's loop calls this, once for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
         while let Some(event) = self.next(limit) {
@@ -244,7 +246,7 @@ impl Engine {
     fn next(&mut self, limit: u64) -> Option<Event> {
         let chains = &self.chains;
         self.queue.pop(limit, |what| {
-            // For an event without a chain this prefetches something else, which does no harm.
+            // If the event has no chain, this prefetches unrelated memory, which does no harm.
             if let Some(c) = chains.get(what as u32 as usize) {
                 prefetch::line(&c.first.buffer);
             }
@@ -284,7 +286,7 @@ impl Engine {
 
     // ---- time, for the endpoint -----------------------------------------------------------------------------
 
-    /// Schedules a poll at `at`: of the task that is asking, or through its `waker`.
+    /// Schedules a poll at time `at`: of the current task, or through `waker`.
     #[inline]
     pub(crate) fn wake_at(&mut self, at: u64, task: Option<u32>, waker: &Waker) {
         match task {
@@ -300,8 +302,8 @@ impl Engine {
         }
     }
 
-    /// Reserves `work` of the client's hardware thread, after the work that its other clients have reserved.
-    /// Returns the time at which it is done.
+    /// Reserves `work` on the client's hardware thread, after the work that other clients have reserved
+    /// there. Returns the time at which the work is done.
     #[inline]
     pub(crate) fn reserve_cpu(&mut self, client: u16, work: u64) -> u64 {
         let thread = self.clients[usize::from(client)].thread;

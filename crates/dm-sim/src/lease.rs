@@ -13,22 +13,23 @@ const CLASSES: usize = 19;
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
 /// The number of free lists, a power of two, so that a class needs no bounds check.
 const LISTS: usize = CLASSES.next_power_of_two();
-/// Bytes of the smallest buffer, a cache line: they are stored in the buffer itself, and copied as one piece.
+/// Size in bytes of the smallest buffer: a cache line. Its bytes are stored in the buffer struct itself, and
+/// copied as one piece.
 pub(crate) const LINE: usize = 1 << SMALLEST;
 
 #[repr(C, align(64))]
 struct Buffer {
     small: [u8; LINE],
-    /// The bytes of all classes but the smallest.
+    /// The bytes of a buffer of any class except the smallest.
     large: Box<[u8]>,
-    /// The next free one.
+    /// The next free buffer.
     next: Option<Box<Buffer>>,
     len: u32,
     class: u32,
 }
 
 std::thread_local! {
-    /// The thread's pool, which all its simulations share: a lease need not know where it comes from.
+    /// The thread's pool. All simulations of the thread share it, so a lease need not store its simulation.
     static POOL: Pool = const { Pool { free: [const { Cell::new(None) }; LISTS] } };
 }
 
@@ -50,7 +51,7 @@ impl Pool {
     fn pop(&self, class: usize) -> Option<Box<Buffer>> {
         let list = &self.free[class % LISTS];
         let mut b = list.take()?;
-        // Forgotten instead of dropped: the list's content has just been taken.
+        // This forgets the old content instead of dropping it, because it has just been taken and is empty.
         forget(list.replace(b.next.take()));
         Some(b)
     }
@@ -58,8 +59,8 @@ impl Pool {
     #[inline]
     fn push(&self, mut b: Box<Buffer>) {
         let list = &self.free[b.class as usize % LISTS];
-        // Both are forgotten: a buffer in use has no next one, and the old first buffer is now behind this
-        // one.
+        // Both old values are forgotten, because both are empty: a buffer in use has no next one, and the
+        // list's content has been taken.
         forget(core::mem::replace(&mut b.next, list.take()));
         forget(list.replace(Some(b)));
     }
@@ -67,7 +68,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The buffers are dropped one by one, because a list drops itself recursively.
+        // The buffers are dropped one by one, because dropping the list would be recursive.
         for list in &self.free {
             let mut first = list.take();
             while let Some(mut buffer) = first {
@@ -77,9 +78,10 @@ impl Drop for Pool {
     }
 }
 
-/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it returns the buffer to its thread.
+/// The bytes of a READ. A lease owns them, can edit them in place, and is one pointer wide. Dropping it
+/// returns the buffer to the current thread.
 ///
-// `ManuallyDrop`, because it is always empty after its own drop.
+// This is `ManuallyDrop`, because it is always empty after the lease's own drop.
 pub struct Lease(ManuallyDrop<Option<Box<Buffer>>>);
 
 impl Lease {
@@ -91,7 +93,7 @@ impl Lease {
         Self(ManuallyDrop::new(Some(buffer)))
     }
 
-    /// Returns a buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
+    /// Returns a buffer of `len <= LONGEST` bytes, with unspecified content from earlier use.
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class(len);

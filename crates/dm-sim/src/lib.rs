@@ -1,9 +1,9 @@
-//! A deterministic simulated testbed: hundreds of clients, RDMA cards and memory nodes on a virtual clock, behind the
-//! verbs seam.
+//! A deterministic simulated testbed: hundreds of clients, RDMA cards and memory nodes on a virtual clock. It
+//! implements the traits of `dm-verbs`.
 //!
-//! One thread, virtual time in picoseconds, one seed = one run. The cost model is that of `CostModel`'s presets: a
-//! **model** of ConnectX cards, calibrated on the micro-benchmarks of the Sherman, SMART and CHIME papers; README.md
-//! says what it reproduces and what it does not.
+//! A simulation runs on one thread, in virtual time of picoseconds, and its seed determines the whole run. The presets
+//! of `CostModel` are **models** of ConnectX cards, calibrated on the micro-benchmarks of the Sherman, SMART and CHIME
+//! papers. README.md lists the figures that they reproduce, and those that they do not.
 //!
 //! ```text
 //!  client task ── CPU, doorbell ──▶ requester ──▶ link ──▶ responder ──▶ atomic bucket ──▶ PCIe ──▶ memory
@@ -13,16 +13,18 @@
 //!
 //! A READ or WRITE of several 64-byte lines may tear: it moves in two steps (of words instead of lines, and
 //! in any order, if [`CostModel::caps`] says so). Requests of one queue pair are reordered only as far as
-//! `caps` allows; requests of different queue pairs have any order. A node that is cut off loses the requests
-//! that arrive, and the answers to those that have arrived. A client that crashes leaves behind everything
-//! that it has rung.
+//! `caps` allows; requests of different queue pairs have no order. If a node is cut off, later requests are
+//! lost, and so are the responses to earlier ones. If a client crashes, the requests that it has already rung
+//! still proceed.
 //!
 //! # Invariants
-//! * **I1** Memory changes at a request's own event, in true arrival order; never when it is posted.
-//! * **I2** Same code, model and seed: same [`Sim::digest`], on any machine and with either [`QueueKind`].
-//! * **I3** A rung chain completes whether or not anybody polls it. Dropping a task never leads to a write
-//!   into freed memory, because the buffers belong to the simulation.
-//! * **I4** Verbs allocate nothing once the pools have grown to the number of requests in flight.
+//! * **I1** Memory changes at a request's own event, in the real order of arrival, and never when the request
+//!   is posted.
+//! * **I2** The same code, model and seed give the same [`Sim::digest`], on any machine and with either
+//!   [`QueueKind`].
+//! * **I3** A rung chain completes whether or not it is polled. Dropping a task never leads to a write into
+//!   freed memory, because the buffers belong to the simulation.
+//! * **I4** Verbs do not allocate memory after the pools have grown to the number of requests in flight.
 //!
 //! # Example
 //! ```

@@ -1,4 +1,4 @@
-//! The memory of one node: plain bytes, since the whole simulation is one thread.
+//! The memory of one node: plain bytes, because the whole simulation runs on one thread.
 
 use dm_verbs::Space;
 use memmap2::{MmapMut, MmapOptions};
@@ -20,7 +20,7 @@ impl Memory {
             .no_reserve_swap()
             .map_anon()?;
         if huge_pages {
-            // This is only advice: a system without huge pages uses small ones.
+            // This is only a hint to the kernel: a system without huge pages uses small ones.
             #[cfg(target_os = "linux")]
             let _ = host.advise(memmap2::Advice::HugePage);
         }
@@ -60,8 +60,8 @@ impl Memory {
         self.bytes_mut(space)[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Hints that `[at, at + len)` is touched within the next few hundred events. It prefetches at most four
-    /// lines; the hardware's own prefetcher fetches the rest.
+    /// Hints that `[at, at + len)` will be accessed within the next few hundred events. It prefetches at most
+    /// four lines; the hardware's own prefetcher fetches the rest.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
         self.prefetch_line(at);

@@ -7,13 +7,13 @@ use dm_verbs::{Capability, Caps};
 pub enum Provenance {
     /// Stated in a paper or a published artifact.
     Paper,
-    /// Fitted to the one published figure that is named.
+    /// Fitted to the published figure that [`Parameter::source`] names.
     Fit,
-    /// A typical value, which nobody measured for this model.
+    /// A typical value, which was not measured for this model.
     Assumption,
 }
 
-/// The duration of the DMA of several lines, which decides what a READ sees of a WRITE in progress.
+/// The duration of the DMA of several lines. It determines which parts of a concurrent WRITE a READ sees.
 ///
 /// ```
 /// use dm_sim::{CostModel, Tearing};
@@ -27,8 +27,8 @@ pub enum Tearing {
     /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes the
     /// other, so a torn READ has equal ends (why bookend versions fail, CHIME §2).
     EqualSpeed,
-    /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] a line: transfers overtake
-    /// each other. For testing.
+    /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] a line: transfers overtake each
+    /// other. This is for testing.
     Random,
 }
 
@@ -61,8 +61,8 @@ macro_rules! cost_model {
         ///
         /// This is a model, not a card. The two presets ([`CostModel::cx5_ib`], [`CostModel::cx6_roce`])
         /// contain values from the papers, a few values that are fitted to single published figures, and
-        /// assumptions; [`CostModel::parameters`] says which is which. No preset is tuned to pass tests.
-        /// Every field may be changed for an ablation.
+        /// assumptions; [`CostModel::parameters`] returns the provenance of each value. No preset is tuned to
+        /// pass tests. Every field may be changed for an ablation.
         #[derive(Clone, PartialEq, Debug)]
         pub struct CostModel {
             /// The name printed with every result.
@@ -78,13 +78,13 @@ macro_rules! cost_model {
             /// Fit, structural: inferred from the ratios of Sherman §5.7, not a documented behaviour. Without
             /// it the gain of on-chip locks is 1.3x instead of 2.9x.
             pub atomics_stall: bool,
-            /// How transfers of several lines tear. Assumption.
+            /// The way in which transfers of several lines tear. This is an assumption.
             pub tearing: Tearing,
             /// The promises of the simulated cards. If a promise is weak, the cards really behave in the
             /// weaker way. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
             ///
-            /// Assumptions, except for 256 KiB on-chip and masked atomics (Sherman §4.3) and increasing READ
-            /// lines (Sherman, footnote 5).
+            /// 256 KiB of on-chip memory and masked atomics are from Sherman §4.3, and increasing READ lines
+            /// are from Sherman, footnote 5. All other values are assumptions.
             pub caps: Caps,
         }
 
@@ -134,11 +134,12 @@ cost_model! {
     bucket_faa_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
     /// Time for which an atomic on device memory occupies its bucket.
     bucket_chip_ns: "ns", Fit, "Sherman §5.7: on-chip locks gain 2.89x";
-    /// One way through wire, switch and the fixed parts of two cards.
+    /// Time of one way through the wire, the switch, and the fixed parts of two cards.
     wire_ns: "ns", Fit, "round trips of about 2 µs; cycle of the hierarchical lock in Sherman §5.7";
     /// Upper end of the uniform jitter added to each way.
     jitter_ns: "ns", Assumption, "breaks phase locking; factors move up to 11 % between 0 and 200";
-    /// Responder's PCIe, one way; a READ or atomic pays it twice, device memory never.
+    /// Time of one way over the responder's PCIe. A READ or atomic takes it twice; device memory does not
+    /// need it.
     pcie_ns: "ns", Assumption, "typical; that on-chip memory skips it is Sherman §4.3";
     /// Time of one byte on PCIe, per direction.
     pcie_ns_per_byte: "ns/B", Assumption, "PCIe 3.0 x16, 15.75 GB/s";
@@ -160,7 +161,7 @@ cost_model! {
     torn_line_ns: "ns", Assumption, "typical";
     /// Hand-off of a local lock between threads of one compute node.
     hand_off_ns: "ns", Fit, "Sherman §5.7: handover gains 2.34x";
-    /// One turn of a retry loop without any verb.
+    /// Time of one iteration of a retry loop without any verb.
     pause_ns: "ns", Assumption, "a few instructions";
     /// A memory node's weak core, per control request.
     rpc_service_ns: "ns", Assumption, "1-2 wimpy cores per memory node (Sherman §4.2.4)";
@@ -226,7 +227,7 @@ impl CostModel {
         }
     }
 
-    /// Returns the promises of [`CostModel::caps`] that no specification gives; print them with results.
+    /// Returns the promises of [`CostModel::caps`] that are in no specification. Print them with results.
     pub fn assumptions(&self) -> Vec<Capability> {
         [
             Capability::LineAtomicity,

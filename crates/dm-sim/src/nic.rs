@@ -38,8 +38,8 @@ pub(crate) struct Tally {
     pub(crate) from_host: u64,
 }
 
-/// Counts of one card since the simulation began. A regression test on them does not depend on the speed of
-/// the machine that simulates.
+/// Counts of one card since the simulation began. They do not depend on the speed of the machine that runs
+/// the simulation, so regression tests can use them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NicCounters {
@@ -59,9 +59,9 @@ pub struct NicCounters {
     pub atomics: u64,
     /// CASes that did not find the expected value.
     pub cas_failed: u64,
-    /// Transfers of several lines that did not move at one instant.
+    /// Transfers of several lines that took place in two steps.
     pub torn_windows: u64,
-    /// Nanoseconds for which the responder waited for an atomic whose bucket was busy.
+    /// Nanoseconds for which the responder was stopped by atomics whose buckets were busy.
     pub stall_ns: u64,
     /// Nanoseconds of work of the requester pipeline.
     pub requester_busy_ns: u64,

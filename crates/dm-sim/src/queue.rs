@@ -1,7 +1,7 @@
 //! The event queue: a timing wheel, exact to the picosecond, and a binary heap to check it against.
 //!
-//! Order is by `(time, sequence number)`, exactly as a heap would give it, so a run's digest does not depend on the
-//! choice of queue.
+//! Events are ordered by `(time, sequence number)` in both queues, so a run's digest does not depend on the choice of
+//! queue.
 
 mod nodes;
 mod wheel;
@@ -24,7 +24,7 @@ pub enum QueueKind {
     /// The timing wheel.
     #[default]
     Wheel,
-    /// std's binary heap: slower from some hundred clients on. Tests compare the wheel with it.
+    /// std's binary heap. It is slower from a few hundred clients on. Tests compare the wheel with it.
     Heap,
 }
 
@@ -41,13 +41,14 @@ mod tests {
     /// One step of a schedule. Times are picoseconds.
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// Pushes an event so far ahead.
+        /// Pushes an event this far ahead.
         Push { ahead: u64 },
         /// Pushes an event close to the boundary of two parts of the wheel.
         Edge { bits: u32, times: u64, off: u64 },
         /// Pushes an event at the very time of a waiting one.
         Tie { with: usize },
-        /// Pops the events that are due within this time; the present moves to its end if there is none.
+        /// Pops the events that are due within this time. If there is none, the current time advances to the
+        /// end of it.
         Pop { within: u64 },
         /// Pops the next event, however far ahead.
         Next,
@@ -55,7 +56,7 @@ mod tests {
         March { steps: u64, ahead: u64 },
     }
 
-    /// Returns a wait of any order of magnitude: from a picosecond to 4.4 seconds.
+    /// Returns waits of all orders of magnitude, from a picosecond to 4.4 seconds.
     fn wait() -> impl Strategy<Value = u64> {
         let bits = 0_u32..42;
         (bits, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low % (1 << bits)))
@@ -76,7 +77,8 @@ mod tests {
         ]
     }
 
-    /// The answers of a queue to the pops of a schedule, which ends by popping all that is left.
+    /// A queue that can run a schedule. The result is the list of popped events; the end of a schedule pops
+    /// all remaining events.
     trait Pops {
         fn put(&mut self, at: u64, what: u64);
         fn take(&mut self, limit: u64) -> Option<(u64, u64)>;
@@ -89,7 +91,7 @@ mod tests {
             self.pop(limit, |_| {}).map(|e| (e.at, e.what))
         }
     }
-    /// The plain definition: the least (time, number) first.
+    /// The plain definition of the order: the smallest (time, number) first.
     impl Pops for BinaryHeap<Reverse<(u64, u64)>> {
         fn put(&mut self, at: u64, what: u64) {
             self.push(Reverse((at, what)));
@@ -100,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Runs a schedule, and pops what is left at its end.
+    /// Runs a schedule, and pops the remaining events at its end.
     #[derive(Default)]
     struct Run {
         now: u64,

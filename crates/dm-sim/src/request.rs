@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// A work queue entry in one shape for all kinds. It is built where the verb is posted and its kind is known,
-/// so the engine checks the kind once.
+/// A work queue entry, with the same fields for all kinds. It is built in the function that posts the verb,
+/// where the kind is known, so that the engine checks the kind only once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: Place,
@@ -101,17 +101,17 @@ const SMALL: usize = 24;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Request {
-    /// Atomics: compare, swap and their masks, later the old value in the first word. WRITEs of up to 24
-    /// bytes: the payload. The fourth word of a READ or WRITE in two parts: the bytes or lines of the first
-    /// part.
+    /// For an atomic: compare, swap and their masks, and later the old value in the first word. For a WRITE
+    /// of up to 24 bytes: the payload. For a READ or WRITE in two parts, the fourth word has the bytes or
+    /// lines of the first part.
     pub(crate) words: [u64; 4],
-    /// A READ's result, once it has acted on memory, or a longer WRITE's payload.
+    /// The result of a READ after it has acted on memory, or the payload of a longer WRITE.
     pub(crate) buffer: Lease,
     raw: u64,
     pub(crate) len: u32,
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
-    /// 1, or 2 if a transfer's lines do not move at one instant.
+    /// The number of parts: 2 if the lines of a transfer do not move in a single step, otherwise 1.
     pub(crate) parts: u8,
     space: Space,
 }
@@ -231,7 +231,8 @@ impl Request {
         }
     }
 
-    /// Copies `range` of its bytes between itself and `memory`, its node's memory of its space.
+    /// Copies `range` of the request's bytes between the request and `memory`, which is its node's memory of
+    /// its space.
     #[inline]
     pub(crate) fn transfer(&mut self, kind: Kind, memory: &mut [u8], range: core::ops::Range<usize>) {
         let base = self.offset();

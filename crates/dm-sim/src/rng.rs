@@ -14,7 +14,7 @@ fn mix(mut z: u64) -> u64 {
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Makes stream number `stream` of `client`, which is unrelated to every other stream.
+    /// Makes stream number `stream` of `client`, which is independent of every other stream.
     pub(crate) fn stream(seed: u64, client: u16, stream: u32) -> Self {
         Self(mix(mix(seed ^ 0x5EED)
             ^ u64::from(client) << 32
@@ -28,8 +28,9 @@ impl Rng {
     }
 }
 
-/// The generator of the model's own draws, two per verb: a linear congruential generator (multiplier: Steele
-/// and Vigna 2021). Either its upper half is used, or all of it after mixing.
+/// The generator for the model's own random numbers, of which each verb needs two. It is a linear
+/// congruential generator (multiplier: Steele and Vigna 2021). Either the upper half of its state is used, or
+/// all of it after mixing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -50,8 +51,8 @@ impl Dice {
         mix(self.step())
     }
 
-    /// Returns a uniform number below `end`, or 0 if `end` is 0. `end` stays under 2^32 in use, so the bias
-    /// is negligible.
+    /// Returns a uniform number below `end`, or 0 if `end` is 0. All callers pass an `end` below 2^32, so the
+    /// bias is negligible.
     #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((self.step() >> 32) * end) >> 32

@@ -46,18 +46,18 @@ pub struct TaskId {
 pub enum RunEnd {
     /// Every task has ended and nothing is in flight.
     Finished,
-    /// Nothing is left to happen, but tasks still wait: for each other, or for something outside.
+    /// There are no more events, but tasks still wait for each other, or for a waker outside the simulation.
     Stuck {
         /// The number of waiting tasks.
         tasks: usize,
     },
-    /// The given time is over, and events are left.
+    /// The given time is over, and there are more events.
     TimeUp,
 }
 
-/// A simulated testbed. One thread, virtual time, one seed = one run.
+/// A simulated testbed. It runs on one thread in virtual time, and its seed determines the whole run.
 ///
-/// It is not `Send`: run sweeps as one simulation per thread.
+/// It is not `Send`. To run several simulations in parallel, use one per thread.
 /// ```compile_fail
 /// fn send<T: Send>() {}
 /// send::<dm_sim::Sim>();
@@ -118,7 +118,7 @@ impl Sim {
     /// share its CPU.
     ///
     /// # Panics
-    /// Panics if there is no such compute node, and from 65535 clients on.
+    /// Panics if there is no such compute node, or if there are already 65535 clients.
     pub fn endpoint(&self, compute_node: u16, thread: u16) -> Endpoint {
         assert!(
             compute_node < self.compute_nodes,
@@ -149,7 +149,7 @@ impl Sim {
         self.start(Box::pin(client(endpoint)), Some(id))
     }
 
-    /// Starts a task that brings its own endpoints, made by [`Sim::endpoint`].
+    /// Starts a task that uses endpoints which the caller has made with [`Sim::endpoint`].
     pub fn spawn_task(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.start(Box::pin(future), None)
     }
@@ -166,8 +166,8 @@ impl Sim {
         }
     }
 
-    /// Drops a task wherever it waits. Its guards run their `Drop`, and requests that it has rung proceed.
-    /// Returns false if it had ended already.
+    /// Drops a task at the await where it waits. Its destructors run, and requests that it has rung proceed.
+    /// Returns false if it had already ended.
     pub fn cancel(&self, id: TaskId) -> bool {
         let job = self.tasks.take(id.index, id.generation);
         let found = job.is_some();
@@ -178,9 +178,9 @@ impl Sim {
         found
     }
 
-    /// Kills a spawned task's client. From now on it rings nothing, so no guard undoes anything, while
-    /// requests that it has rung proceed. Returns false if it had ended already, or if it made its own
-    /// endpoints.
+    /// Kills a spawned task's client. From now on it rings no doorbells, so no guard can undo its requests,
+    /// while requests that it has already rung proceed. Returns false if the task had already ended, or if it
+    /// uses its own endpoints.
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
         self.shared.engine.borrow_mut().crash(client);
@@ -194,7 +194,7 @@ impl Sim {
 
     // ---- running --------------------------------------------------------------------------------------------
 
-    /// Runs until nothing is left to happen. Clients that poll or spin for ever need their own deadline.
+    /// Runs until there are no more events. Clients that poll or spin for ever need their own deadline.
     pub fn run(&self) -> RunEnd {
         self.run_events(u64::MAX)
     }
@@ -224,8 +224,8 @@ impl Sim {
             }
             self.collect();
         }
-        // While a task runs, `current` names it. After the run, or in a run inside a task, it names no task,
-        // and a waiting task's waker is kept instead.
+        // While a task runs, `current` contains it. After the run, or in a run inside a task, `current`
+        // contains no task, and the waker of a waiting task is stored instead.
         self.shared.current.set(Current::default());
         let tasks = self.live_tasks();
         if !self.shared.engine.borrow().queue.is_empty() {
@@ -250,7 +250,7 @@ impl Sim {
         if self.stalls.is_some() && self.is_put_aside(index) {
             return;
         }
-        // The task is out of its slot while it runs, so it cannot be polled within itself.
+        // The task is removed from its slot while it runs, so it cannot be polled recursively.
         let Some(slot) = self.tasks.slot(index) else {
             return;
         };
@@ -265,7 +265,7 @@ impl Sim {
         }
     }
 
-    /// Returns whether the task is suspended at this instant; it is polled when that is over.
+    /// Returns whether the task is suspended now. It is polled when the suspension ends.
     #[cold]
     fn is_put_aside(&self, index: u32) -> bool {
         let Some(stalls) = &self.stalls else { return false };
@@ -280,7 +280,7 @@ impl Sim {
         }
     }
 
-    /// Turns wakes from outside of the engine into events of this instant.
+    /// Converts wakes from outside the engine into events at the current time.
     #[inline]
     fn collect(&self) {
         if self.tasks.inbox.is_full() {
@@ -299,9 +299,9 @@ impl Sim {
 
     // ---- faults ---------------------------------------------------------------------------------------------
 
-    /// Cuts `node` off the network at virtual time `at` (or now, if that is past).
+    /// Cuts `node` off the network at virtual time `at` (or now, if `at` is in the past).
     ///
-    /// Requests that arrive later are lost, and so are the answers of requests that act later. Clients get
+    /// Requests that arrive later are lost, and so are the responses of requests that act later. Clients get
     /// `Unreachable` after [`CostModel::timeout_ns`].
     pub fn cut_off(&self, node: NodeId, at: Nanos) {
         self.fault(
@@ -312,7 +312,7 @@ impl Sim {
         );
     }
 
-    /// Connects `node` again at virtual time `at`. A connection is set up again after its error has been
+    /// Connects `node` again at virtual time `at`. A connection is established again after its error has been
     /// reported.
     pub fn restore(&self, node: NodeId, at: Nanos) {
         self.fault(
@@ -341,18 +341,18 @@ impl Sim {
         &self.model
     }
 
-    /// Returns a hash of every (completion time, address) so far, in order. It is equal for equal code, model
-    /// and seed.
+    /// Returns a hash of every (completion time, address) so far, in order. It depends only on the code, the
+    /// model and the seed.
     pub fn digest(&self) -> u64 {
         self.shared.engine.borrow().digest
     }
 
-    /// Verbs completed.
+    /// Returns the number of completed verbs.
     pub fn verbs(&self) -> u64 {
         self.shared.engine.borrow().verbs_done
     }
 
-    /// Events of the engine so far.
+    /// Returns the number of events of the engine so far.
     pub fn events(&self) -> u64 {
         self.shared.engine.borrow().queue.pushed()
     }
@@ -388,8 +388,8 @@ impl Sim {
         engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)
     }
 
-    /// Gives access to a memory node's memory, to read or write it directly, outside of the cost model.
-    /// Returns `None` if there is no such node.
+    /// Gives access to a memory node's memory, to read or write it directly, outside the cost model. Returns
+    /// `None` if there is no such node.
     pub fn with_memory<R>(&self, node: NodeId, space: Space, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut engine = self.shared.engine.borrow_mut();
         engine

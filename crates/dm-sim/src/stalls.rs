@@ -6,7 +6,7 @@ use dm_verbs::Nanos;
 
 use crate::rng::Dice;
 
-/// The fate of a poll.
+/// The decision about a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Runs,
@@ -31,14 +31,14 @@ impl Stalls {
         Self {
             one_in: u64::from(one_in),
             longest: longest.0,
-            // A stream unrelated to the engine's own draws.
+            // A stream that is independent of the engine's own random numbers.
             dice: Dice::new(!seed),
             until: HashMap::new(),
         }
     }
 
-    /// Returns whether `task`, which is to be polled `now`, runs. A suspended task runs when its time has
-    /// come.
+    /// Returns whether `task` runs if it is polled at `now`. A suspended task runs when its suspension has
+    /// ended.
     pub(crate) fn judge(&mut self, task: u32, now: u64) -> Verdict {
         if let Some(&until) = self.until.get(&task) {
             if now < until {

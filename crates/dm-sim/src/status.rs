@@ -1,4 +1,4 @@
-//! The status of a chain as one word, so that the checks for nearly every chain are one comparison.
+//! The status of a chain as one word, so that a single comparison suffices for nearly every chain.
 
 /// The state of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,9 +21,9 @@ pub(crate) struct Status(u64);
 
 const LATE: u32 = 16;
 const GENERATION: u32 = 32;
-/// The engine's list holds an error of it.
+/// Set if the engine's list holds an error of the chain.
 const FAILED: u64 = 1 << 8;
-/// Its owner has returned it.
+/// Set if the owner has returned the chain.
 const CLOSED: u64 = 1 << 9;
 
 impl Status {

@@ -1,5 +1,5 @@
-//! Tasks, in slots that never move: a task is polled without a borrow of the whole table, so it can spawn,
-//! cancel or drop others while it runs.
+//! Tasks, in slots that never move. A task is polled without a borrow of the whole table, so it can spawn,
+//! cancel or drop other tasks while it runs.
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::fmt;
@@ -11,15 +11,15 @@ use std::task::{Wake, Waker};
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Arc, Mutex};
 
-/// Slots are allocated in chunks of this many,
+/// Number of slots in a chunk.
 const CHUNK: usize = 256;
-/// and at most this many chunks.
+/// Maximum number of chunks.
 const CHUNKS: usize = 1024;
 
 /// A task's own future.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks that were woken from outside of the engine: by other tasks, or by another holder of their waker.
+/// Tasks that were woken from outside the engine: by other tasks, or by another holder of their waker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     full: AtomicBool,
@@ -30,8 +30,8 @@ impl Inbox {
     /// Returns whether there may be any.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: pairs with Release in `wake_by_ref`. If this misses a wake of another thread, it is found
-        // after the next event.
+        // Acquire: pairs with Release in `wake_by_ref`. If this misses a wake of another thread, the wake is
+        // found after the next event.
         self.full.load(Ordering::Acquire)
     }
 
@@ -42,7 +42,7 @@ impl Inbox {
     }
 }
 
-/// The waker of a slot. `Wake` demands std's `Arc` for it.
+/// The waker of a slot. `Wake` requires std's `Arc`.
 struct TaskWaker {
     task: u32,
     inbox: Arc<Inbox>,
@@ -54,12 +54,13 @@ impl Wake for TaskWaker {
     }
     fn wake_by_ref(self: &StdArc<Self>) {
         self.inbox.tasks.with(|tasks| tasks.push(self.task));
-        // Release: pairs with Acquire in `Inbox::is_full`, behind which the push is found in the list.
+        // Release: pairs with Acquire in `Inbox::is_full`, so that a thread that sees the flag also sees the
+        // push.
         self.inbox.full.store(true, Ordering::Release);
     }
 }
 
-/// A slot for one task after another.
+/// A slot, which holds one task at a time.
 pub(crate) struct Slot {
     /// The future of a waiting task; it is taken out while the task runs.
     job: Cell<Option<Job>>,
@@ -77,7 +78,8 @@ impl Slot {
     /// Puts the future of a waiting task back.
     #[inline(always)]
     pub(crate) fn put(&self, job: Job) {
-        // Forgotten instead of dropped: the slot is empty, because the future was taken out before.
+        // This forgets the old content instead of dropping it, because the slot is empty: its future was
+        // taken out before.
         core::mem::forget(self.job.replace(Some(job)));
     }
 }
@@ -124,7 +126,7 @@ impl Tasks {
     /// Puts a task into a slot; returns its number and generation.
     ///
     /// # Panics
-    /// Panics with more than 2^18 tasks at a time.
+    /// Panics if there are more than 2^18 tasks at the same time.
     pub(crate) fn start(&self, job: Job) -> (u32, u32) {
         let index = self
             .free

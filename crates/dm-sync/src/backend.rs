@@ -1,4 +1,4 @@
-//! The one switch between the libraries under this crate: std, loom (`--cfg dm_loom`) or shuttle (`--cfg
+//! The switch between the libraries that this crate uses: std, loom (`--cfg dm_loom`) or shuttle (`--cfg
 //! dm_shuttle`).
 
 #[cfg(all(dm_loom, dm_shuttle))]

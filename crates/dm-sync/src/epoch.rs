@@ -1,9 +1,10 @@
-//! Epochs among the threads of one compute node: which operations are running, and since when.
+//! Epochs among the threads of one compute node. They record the running operations, and the epochs in which
+//! these began.
 //!
 //! Each client has a [`Seat`]. While one of its operations runs, the seat is pinned to the epoch in which
 //! that operation began; [`Epochs::oldest`] is the oldest of these epochs. Beginning and ending an operation
-//! takes a few instructions and no allocation. This module gives the epochs no meaning: a compute node learns
-//! them from remote memory, by the protocol of its allocator.
+//! takes a few instructions and no allocation. The numbers of the epochs come from remote memory, by the
+//! protocol of the allocator. Their meaning does not matter in this module.
 //!
 //! ```
 //! use dm_sync::epoch::Epochs;
@@ -25,7 +26,7 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::thread::unwinds_under_checker;
 use crate::{Arc, CachePadded, Fingerprint, Mutex, count_section, fingerprint_of, fingerprint_unordered};
 
-/// The view is one word: a generation above the epoch.
+/// The view is one word: the generation in the high bits, and the epoch in the low bits.
 const EPOCH_BITS: u32 = 48;
 const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
 /// The value of an idle seat; a pinned one holds its epoch + 1.
@@ -33,7 +34,7 @@ const IDLE: u64 = 0;
 
 type Pin = Arc<CachePadded<AtomicU64>>;
 
-/// The epochs that one compute node knows, and the seats of its clients.
+/// The current epoch of one compute node, and the seats of its clients.
 ///
 /// Only one thread at a time may call [`Epochs::advance`] and [`Epochs::close`]; the caller must ensure this.
 #[derive(Debug)]
@@ -61,8 +62,8 @@ impl Epochs {
         }
     }
 
-    /// Makes a mutant for models: no fence orders a pin before the load of the view, or a view before the loads of
-    /// the pins.
+    /// Makes a mutant for models. It has no fence between a store of a pin and the load of the view, or between a store
+    /// of the view and the loads of the pins.
     #[cfg(dm_loom)]
     pub fn unordered() -> Self {
         Self {
@@ -71,16 +72,16 @@ impl Epochs {
         }
     }
 
-    /// Orders a thread's store before its load of the other side's word: a seat stores its pin and loads the
-    /// view, `oldest` follows the store of a view and loads the pins. At least one of the two sides sees the
-    /// other's store.
+    /// Orders a thread's store before its load of the other side's word. A seat stores its pin and loads the
+    /// view; `oldest` is called after the view was stored, and loads the pins. At least one of the two sides
+    /// sees the other's store.
     #[inline]
     fn order(&self) {
         #[cfg(dm_loom)]
         if self.unordered {
             return;
         }
-        // SeqCst: a store before a load of another word, on both sides; nothing weaker orders that.
+        // SeqCst: both sides store one word and then load another word. No weaker ordering suffices for this.
         fence(Ordering::SeqCst);
     }
 
@@ -102,7 +103,8 @@ impl Epochs {
     #[inline]
     pub fn epoch(&self) -> u64 {
         count_section();
-        // Acquire: pairs with Release in `advance`; a thread that acts on an epoch sees what its announcer did before.
+        // Acquire: pairs with Release in `advance`; a thread that uses an epoch sees everything that the thread which
+        // set it did before.
         self.view.load(Ordering::Acquire) & EPOCH_MASK
     }
 
@@ -115,7 +117,7 @@ impl Epochs {
         self.view.load(Ordering::Acquire) >> EPOCH_BITS
     }
 
-    /// Lets operations begin in `epoch` from now on, if it is later than the present one.
+    /// Lets operations begin in `epoch` from now on, if it is later than the current one.
     pub fn advance(&self, epoch: u64) {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -127,13 +129,14 @@ impl Epochs {
     }
 
     /// Returns the earliest epoch to which a running operation is pinned, or `None` if none runs. If this
-    /// misses an operation, that operation begins entirely after this call: it sees what the caller stored
-    /// before.
+    /// misses an operation, that operation begins entirely after this call, and sees everything that the
+    /// caller stored before.
     pub fn oldest(&self) -> Option<u64> {
-        // Either the load below sees the pin, or the seat sees the view that the caller stored before, and pins anew.
+        // Either the load below sees the pin, or the seat sees the view that the caller stored before, and pins again.
         self.order();
         self.seats.with(|seats| {
-            // Acquire: pairs with Release in `Running::drop`; what an ended operation did is over.
+            // Acquire: pairs with Release in `Running::drop`, so that everything that an ended operation did
+            // has happened before.
             let pins = seats.iter().map(|pin| pin.load(Ordering::Acquire));
             pins.filter(|pin| *pin != IDLE).min().map(|pin| pin - 1)
         })
@@ -180,7 +183,7 @@ impl Epochs {
 impl Fingerprint for Epochs {
     fn fingerprint(&self) -> u64 {
         let pins = self.seats.peek(|seats| {
-            // Relaxed: the explorer looks between steps.
+            // Relaxed: the explorer reads this between steps.
             fingerprint_unordered(seats.iter().map(|pin| pin.load(Ordering::Relaxed)))
         });
         // Relaxed: as above.
@@ -188,7 +191,7 @@ impl Fingerprint for Epochs {
     }
 }
 
-/// A client's record among the running operations of its compute node. Dropping it removes the record.
+/// A client's record of the epoch in which its running operation began. Dropping the seat removes the record.
 ///
 /// ```
 /// use dm_sync::epoch::{Epochs, Running, Seat};
@@ -208,7 +211,7 @@ pub struct Seat {
     generation: Cell<u64>,
     /// Nested operations of this client that are running.
     depth: Cell<u32>,
-    /// Those of them that are over but may have left requests in flight.
+    /// The nested operations that have ended but may have left requests in flight.
     forgotten: Cell<u32>,
     /// Operations that may begin before the client must enroll again.
     left: Cell<u32>,
@@ -224,8 +227,8 @@ impl fmt::Debug for Seat {
 
 impl Seat {
     /// Begins an operation, which ends when the result is dropped. Returns `None` if the client must enroll
-    /// first ([`Seat::enroll`]): it never has, the compute node has left meanwhile, or its operations are
-    /// used up.
+    /// first ([`Seat::enroll`]), because it has never enrolled, because the compute node has left the pool
+    /// meanwhile, or because the client has begun as many operations as the enrolment allows.
     #[inline]
     pub fn enter(&self) -> Option<Running<'_>> {
         let depth = self.depth.get();
@@ -243,7 +246,8 @@ impl Seat {
                     return None;
                 }
                 if depth > 0 {
-                    // Pinned since a forgotten operation, hence to no later epoch.
+                    // The seat is still pinned by a forgotten operation, so its epoch is not later than the
+                    // current one.
                     break;
                 }
                 // Relaxed: the fence orders it.
@@ -263,8 +267,8 @@ impl Seat {
         Some(Running { seat: self })
     }
 
-    /// Returns whether [`Seat::enter`] requires an enrolment at the next operation (or would, if no operation
-    /// ran).
+    /// Returns whether [`Seat::enter`] will require an enrolment at the next operation that begins while no
+    /// other operation runs.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.left.get() == 0
@@ -281,8 +285,8 @@ impl Seat {
         self.generation.get() == generation
     }
 
-    /// Ends operations that were [forgotten](Running::forget), after all of their requests have landed. It
-    /// does nothing while an operation runs.
+    /// Ends operations that were [forgotten](Running::forget). Call this after all of their requests have
+    /// landed. It does nothing while an operation runs.
     pub fn end_forgotten(&self) {
         if self.is_running() {
             return;
@@ -329,7 +333,7 @@ pub struct Running<'s> {
 }
 
 impl Running<'_> {
-    /// Ends the operation although its requests may not have landed: its seat stays pinned until
+    /// Ends the operation although its requests may not have landed. The seat stays pinned until
     /// [`Seat::end_forgotten`].
     pub fn forget(self) {
         self.seat.forgotten.set(self.seat.forgotten.get() + 1);

@@ -6,9 +6,9 @@ use crate::{Arc, Mutex, RwLock};
 
 /// A hash of a structure's state: equal states give equal fingerprints, in every run and process.
 ///
-/// The explorer's cached search prunes a state that it has seen before. A structure that threads of one
+/// The explorer's cached search skips a state that it has seen before. A structure that the threads of one
 /// compute node share is part of that state: either the explorer adds the order of all sections to the state,
-/// or the structure reports its content here. Include everything on which later behaviour depends. Exclude
+/// or the structure implements this trait. Include everything on which later behaviour depends. Exclude
 /// addresses, capacities and the order of maps, which differ between equal states.
 ///
 /// ```
@@ -21,7 +21,7 @@ use crate::{Arc, Mutex, RwLock};
 /// assert_ne!(Slots { free: vec![1, 2] }.fingerprint(), Slots { free: vec![2, 1] }.fingerprint());
 /// ```
 pub trait Fingerprint {
-    /// Returns the hash of the present state.
+    /// Returns the hash of the current state.
     fn fingerprint(&self) -> u64;
 }
 
@@ -107,7 +107,7 @@ pub fn fingerprint_of<T: Hash + ?Sized>(value: &T) -> u64 {
 ///
 /// Example: at [`fingerprint_of`].
 pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u64 {
-    // A sum of well-mixed hashes does not depend on the order, and unlike an exclusive or it counts duplicates.
+    // A sum of well-mixed hashes does not depend on the order, and counts duplicates, unlike an exclusive or.
     let (sum, count) = values.into_iter().fold((0u64, 0u64), |(sum, count), value| {
         (sum.wrapping_add(fingerprint_of(&value)), count + 1)
     });
@@ -115,14 +115,16 @@ pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u6
 }
 
 impl<T: Fingerprint> Fingerprint for Mutex<T> {
-    /// Returns the content's fingerprint. It does not count as a section, because looking is not a step.
+    /// Returns the content's fingerprint. This does not count as a section, because computing a fingerprint
+    /// is not a step of the program.
     fn fingerprint(&self) -> u64 {
         self.peek(|content| content.fingerprint())
     }
 }
 
 impl<T: Fingerprint> Fingerprint for RwLock<T> {
-    /// Returns the content's fingerprint. It does not count as a section, because looking is not a step.
+    /// Returns the content's fingerprint. This does not count as a section, because computing a fingerprint
+    /// is not a step of the program.
     fn fingerprint(&self) -> u64 {
         self.peek(|content| content.fingerprint())
     }
@@ -163,7 +165,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_a_constant_of_the_format() {
-        // These values are pinned, because fingerprints are compared across processes and kept in corpora.
+        // The expected values are constants, because fingerprints are compared across processes and stored in
+        // corpora.
         assert_eq!(fingerprint_of(&0u64), PINNED_ZERO);
         assert_eq!(fingerprint_of("dmkit"), PINNED_TEXT);
     }

@@ -1,19 +1,20 @@
-//! The only crate of dmkit that names atomics and threads. They come from std, from loom (`--cfg dm_loom`) or
-//! from shuttle (`--cfg dm_shuttle`).
+//! The only crate of dmkit that uses atomics and threads directly. They come from std, from loom (`--cfg
+//! dm_loom`) or from shuttle (`--cfg dm_shuttle`).
 //!
 //! Every structure that threads of one compute node share is built on this crate. So the same source runs in
-//! production, under loom (which judges memory orders), under shuttle (which samples schedules of more
-//! threads than loom can exhaust) and under the explorer (which judges protocols). `docs/TESTING.md`
-//! describes these layers of testing.
+//! production, under loom (which checks memory orders), under shuttle (which samples schedules of more
+//! threads than loom can handle) and under the explorer (which checks protocols). `docs/TESTING.md` describes
+//! these layers of testing.
 //!
 //! | item | std | loom | shuttle | explorer |
 //! |---|---|---|---|---|
 //! | [`atomic`], [`thread`] | std | loom | shuttle, every access SeqCst | std |
-//! | [`Arc`] | std | loom | std: counting is no step | std |
-//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
+//! | [`Arc`] | std | loom | std: counting is not a step | std |
+//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one atomic step; [`local_sections`]
+//! counts it |
 //! | [`Fingerprint`] | – | – | – | part of the state's hash |
 //! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
-//! | [`region`] | std | std (remote memory is not loom's matter) | std: a request is one step | – |
+//! | [`region`] | std | std (loom does not check remote memory) | std: a request is one step | – |
 //! | `schedules` | – | – | draws schedules, and repeats one | – |
 //!
 //! # Example
@@ -35,7 +36,7 @@
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the
-//! atomics of foreign crates. A model that ends by its time or branch limit returns success, so compare the
+//! atomics of foreign crates. A model that reaches its time or branch limit returns success, so compare the
 //! counts.
 //!
 //! shuttle samples, so a bug that it does not find may still exist. It orders all accesses as if they were

@@ -4,8 +4,8 @@ use core::cell::Cell;
 
 use crate::backend::sync::Mutex as Inner;
 
-// std's under every checker, because the counter belongs to the checker and not to the program under check.
-// Under shuttle, whose threads are coroutines of one OS thread, they share the counter; nothing reads it
+// This is std's under every checker, because the counter belongs to the checker and not to the checked
+// program. shuttle's threads are coroutines of one OS thread, so they share the counter, which is not read
 // there.
 std::thread_local! {
     static SECTIONS: Cell<u64> = const { Cell::new(0) };
@@ -13,15 +13,15 @@ std::thread_local! {
 
 /// Returns how many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
 ///
-/// A checker that polls a client compares the count before and after. A poll that entered a section touched
-/// state that the compute node shares, and the checker adds it to the node's history.
+/// A checker that polls a client compares the count before and after. If the count has changed, the poll
+/// accessed shared state of the compute node, and the checker adds this to the node's history.
 #[inline]
 pub fn local_sections() -> u64 {
     SECTIONS.with(Cell::get)
 }
 
-/// Records that this thread enters a section on shared state. Code that reads or changes such state through
-/// an atomic alone must call it too.
+/// Records that this thread enters a section on shared state. Code that accesses such state through an atomic
+/// instead of a section must call this too.
 ///
 /// ```
 /// use dm_sync::{count_section, local_sections};
@@ -37,9 +37,9 @@ pub fn count_section() {
 
 /// Mutual exclusion whose critical section is a closure.
 ///
-/// There is no guard type, so a section cannot span an await: it is one atomic step of the explorer. A
-/// section that panics leaves its state as it was at the panic, and later sections continue with that state.
-/// A section must not enter the same mutex again; it would wait for itself.
+/// There is no guard type, so a section cannot span an await: it is one atomic step of the explorer. If a
+/// section panics, the content stays as it was at the panic, and later sections continue with it. A section
+/// must not enter the same mutex again; it would wait for itself.
 #[derive(Debug, Default)]
 pub struct Mutex<T> {
     inner: Inner<T>,
@@ -54,7 +54,7 @@ impl<T> Mutex<T> {
     }
 
     /// Runs `section` alone on the content, and counts it in [`local_sections`].
-    // Always: a section is a few lines, and a call would force its variables into memory.
+    // Always inline: a section is short, and a call would force its variables into memory.
     #[inline(always)]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         count_section();
@@ -68,8 +68,7 @@ impl<T> Mutex<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Does the same as [`Mutex::with`] without counting, to look at the state from outside of the program
-    /// under check.
+    /// Does the same as [`Mutex::with`] without counting, to read the state from outside the checked program.
     #[inline(always)]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self

@@ -5,9 +5,9 @@ use crate::mutex::count_section;
 
 /// Shared or exclusive access to a `T`; both kinds of section are closures, as in [`crate::Mutex`].
 ///
-/// Reading sections of several threads run side by side, but each of them writes the lock word twice. So use
-/// this lock for sections of 50 ns and more, and for content that is seldom written. A section must not enter
-/// the same lock again, not even to read, because a writer may be waiting in between.
+/// Reading sections of several threads run at the same time, but each of them writes the lock word twice. So
+/// use this lock for sections of 50 ns and more, and for content that is seldom written. A section must not
+/// enter the same lock again, not even to read, because a writer may be waiting in between.
 ///
 /// ```
 /// use dm_sync::{RwLock, local_sections};
@@ -31,7 +31,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Runs `section` while nobody writes, and counts it in [`crate::local_sections`].
+    /// Runs `section` while no other thread writes, and counts it in [`crate::local_sections`].
     #[inline]
     pub fn with_read<R>(&self, section: impl FnOnce(&T) -> R) -> R {
         count_section();
@@ -56,8 +56,8 @@ impl<T> RwLock<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Does the same as [`RwLock::with_read`] without counting, to look at the state from outside of the
-    /// program under check.
+    /// Does the same as [`RwLock::with_read`] without counting, to read the state from outside the checked
+    /// program.
     #[inline]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&T) -> R) -> R {
         let guard = self

@@ -1,7 +1,7 @@
 //! Constants that shrink where every step is expensive.
 
-/// Whether this build runs under loom, shuttle, Miri or a fuzzer. Hot constants are small then, so that tests
-/// reach the edges soon.
+/// Whether this build runs under loom, shuttle, Miri or a fuzzer. Important constants are then small, so that
+/// tests soon reach their limits.
 pub const SMALL_WORLD: bool = cfg!(any(dm_loom, dm_shuttle, miri, fuzzing));
 
 /// Returns `normal`, or `small` in a [`SMALL_WORLD`].

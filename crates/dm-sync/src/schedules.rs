@@ -1,8 +1,9 @@
-//! Runs a body of threads under many schedules that shuttle draws. Only in builds with `--cfg dm_shuttle`.
+//! Runs a program of several threads under many schedules that shuttle draws. This exists only in builds with
+//! `--cfg dm_shuttle`.
 //!
-//! Schedules come in *batches*, numbered from 0. A batch's number is its seed and decides how its schedules
-//! are drawn: at random, or by PCT (Burckhardt et al., ASPLOS 2010) with a depth of 2, 3 or 5. So a number
-//! names the same schedules on every machine, and running its batch alone repeats a failure:
+//! Schedules come in *batches*, numbered from 0. A batch's number is its seed, and determines how its
+//! schedules are drawn: at random, or by PCT (Burckhardt et al., ASPLOS 2010) with a depth of 2, 3 or 5. So a
+//! number gives the same schedules on every machine, and running its batch alone repeats a failure:
 //!
 //! ```text
 //! cargo xtask shuttle <test> --batch <number>
@@ -43,7 +44,7 @@ use core::any::Any;
 use core::ops::Range;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-// std's, because the counter belongs to the checker and not to the program under check.
+// This is std's, because the counter belongs to the checker and not to the checked program.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,7 +56,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 pub use shuttle::future::block_on;
 
-/// Schedules per batch. PCT draws only the later ones: the first one counts the steps.
+/// Number of schedules per batch. PCT draws only the later ones, because the first one counts the steps.
 const BATCH: usize = 10;
 /// Batches of a run by default.
 const BATCHES: u64 = 1500;
@@ -64,7 +65,7 @@ const STEPS_MAX: usize = 400_000;
 /// A thread's stack in bytes. An overflow ends the process by a signal, without a message.
 const STACK_BYTES: usize = 256 << 10;
 
-/// An event that a model is made for, and that some schedule must reach.
+/// An event for which a model was written, and which some schedule must reach.
 #[derive(Debug)]
 pub struct Witness {
     what: &'static str,
@@ -93,14 +94,14 @@ impl Witness {
     }
 }
 
-/// Draws a number below `bound`, which is not 0. The draw belongs to the schedule: repeating the schedule
-/// repeats the draw.
+/// Draws a number below `bound`, which is not 0. The number is part of the schedule, so that repeating the
+/// schedule gives the same number.
 pub fn below(bound: u64) -> u64 {
     shuttle::rand::thread_rng().next_u64() % bound
 }
 
 /// Runs `body` under the schedules of all batches that the environment selects, and prints how many there
-/// were. If the environment does not change the default, each witness must have been seen.
+/// were. With the default batches, each witness must have been seen.
 ///
 /// # Panics
 /// Panics if `body` does, after printing the command that repeats the failure.
@@ -113,7 +114,7 @@ pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync
         let (ran, done) = run(batch, &body);
         schedules += ran;
         if let Err(panic) = done {
-            // The test's name is its thread's.
+            // The test has the same name as its thread.
             let test = std::thread::current().name().unwrap_or(name).to_owned();
             say(&format!(
                 "{name}: schedule {ran} of batch {batch} fails: {}\nrepeat it by `cargo xtask shuttle {test} --batch {batch}`",
@@ -192,7 +193,7 @@ fn run<F: Fn() + Send + Sync + 'static>(batch: u64, body: &Arc<F>) -> (u64, Ende
         |depth| PctScheduler::new_from_seed(batch, depth, BATCH),
     );
     match batch {
-        // Each schedule runs twice, to check that only the schedule decides what happens.
+        // Each schedule runs twice, to check that the run depends only on the schedule.
         0 => run_with(UncontrolledNondeterminismCheckScheduler::new(random(0)), body),
         _ => match batch % 4 {
             0 => run_with(random(batch), body),

@@ -3,7 +3,7 @@
 // loom has no scoped threads.
 #[cfg(not(dm_loom))]
 pub use crate::backend::thread::scope;
-// Always std's: it is the machine's.
+// These are always std's, because they describe the machine.
 pub use crate::backend::{
     hint::spin_loop,
     thread::{JoinHandle, Thread, current, park, spawn, yield_now},
@@ -14,7 +14,7 @@ pub use std::thread::available_parallelism;
 /// section then: loom would abort instead of reporting the failure, and shuttle would run other threads
 /// between the failure and its report.
 ///
-/// Always `false` in other builds, at no cost.
+/// In other builds this is always `false`, at no cost.
 ///
 /// ```
 /// assert!(!dm_sync::thread::unwinds_under_checker());

@@ -28,7 +28,7 @@ impl Counts {
 pub struct CountingAllocator;
 
 fn count(allocations: u64, bytes: i64) {
-    // A thread that is ending has no counter any more, and nobody reads it.
+    // A thread that is ending has no counter any more, and no one reads it, so the error is ignored.
     let _ = COUNTS.try_with(|counts| {
         let Counts {
             allocations: before,
@@ -41,7 +41,8 @@ fn count(allocations: u64, bytes: i64) {
     });
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+// SAFETY: every call is passed on to the system's allocator unchanged. Counting only accesses a plain
+// thread-local.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);

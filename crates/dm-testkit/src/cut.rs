@@ -1,5 +1,5 @@
-//! A memory node that does not answer: operations of every kind fail with its name, and acknowledged writes
-//! are present when it is back.
+//! Tests an index while a memory node does not answer. Operations of every kind must fail with an error that
+//! names the node, and acknowledged writes must be present when the node is back.
 
 use std::collections::BTreeMap;
 
@@ -73,8 +73,8 @@ const KINDS: [Kind; 6] = [
     Kind::Scan,
 ];
 
-/// The possible contents of each key, by its number: one, or several after a write of unknown effect. Values
-/// are named by their seeds.
+/// The possible contents of each key, by its number: one, or several after a write of unknown effect. A value
+/// is represented by its seed.
 #[derive(Clone, Debug)]
 struct Book {
     legal: BTreeMap<u64, Vec<Option<u64>>>,
@@ -154,7 +154,7 @@ impl Book {
             Kind::Upsert => client.upsert(&key, &value).await,
             Kind::Remove => client.remove(&key).await,
         };
-        // The contents after the write, for each possible content before.
+        // The possible contents after the write, one for each possible content before it.
         let after = before.iter().map(|was| match (kind, was) {
             (Kind::Remove, _) | (Kind::Update, None) => None,
             (Kind::Insert, Some(was)) => Some(*was),
@@ -194,7 +194,7 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
         let client = I::client(&handle, &v);
         let mut book = Book::loaded(index.value_bytes());
         load(&client, &book).await;
-        // So that all addresses are known.
+        // Reading all keys makes all addresses known.
         for number in book.clone().legal.into_keys() {
             let read = book.attempt(&client, Kind::Get, number).await;
             assert_eq!(read, Ok(()), "no faults");
@@ -215,11 +215,11 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
     })
 }
 
-/// Does the same in a simulator with two memory nodes, of which number 1 is cut off: once for each kind of
-/// operation and each moment, with moments `step` apart, up to `longest`.
+/// Does the same as [`cut_off`] in a simulator with two memory nodes, and cuts off node 1. It runs once for
+/// each kind of operation and each moment from its start up to `longest`, in steps of `step`.
 ///
 /// # Panics
-/// Panics as [`cut_off`] does.
+/// Panics in the same cases as [`cut_off`].
 pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longest: Nanos) -> Cut {
     let node = NodeId(1);
     let world = World::from(sim);
@@ -275,7 +275,8 @@ where
     assert_eq!(all.await, Ok(KEYS), "room, and no faults");
 }
 
-/// Reads every key, then writes every key. Returns how many writes met a lock that is never released.
+/// Reads every key, then writes every key. Returns the number of writes that found a lock that is never
+/// released.
 async fn all_there<R: RangeIndex>(client: &R, book: &mut Book, node: NodeId) -> u64
 where
     R::Key: TestKey,

@@ -1,4 +1,4 @@
-//! Damaged bits in remote memory: every operation must end all the same.
+//! Damages bits in remote memory. Every operation must still end.
 
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::Loopback;
@@ -6,13 +6,13 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::{Cards, IndexUnderTest, Rng, TestKey, World, value_of};
 
-/// Keys of [`damage`], by their numbers: 0 up to here.
+/// The number of keys in [`damage`]; they are numbered from 0.
 pub const DAMAGE_KEYS: u64 = 200;
 
-/// Rounds of damage under readers, and again as many under writers.
+/// Rounds of damage with readers, followed by as many with writers.
 const ROUNDS: u64 = 2_000;
 
-/// The operations that met damage and reported it.
+/// The operations that found damage and reported an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Reads.
@@ -22,10 +22,10 @@ pub struct Damage {
 }
 
 /// Flips a few bits of a word in one of `places` (an address and a number of bytes, both multiples of 8).
-/// Then one client whose compute node knows the index (`known`) and one with nothing cached use it, and the
-/// word is restored. This is done thousands of times. Every operation must end, with an answer or a typed
-/// error. An operation that only reads changes nothing; one that writes because of damaged bytes may write to
-/// a wrong place.
+/// Then two clients use the index, one whose compute node has it cached (`known`) and one with nothing
+/// cached, and the word is restored. This is repeated thousands of times. Every operation must end, with an
+/// answer or a typed error. An operation that only reads changes nothing; one that writes because of damaged
+/// bytes may write to a wrong place.
 ///
 /// The index holds the keys numbered up to [`DAMAGE_KEYS`].
 ///
@@ -74,19 +74,19 @@ where
             assert!(!e.to_string().is_empty());
             *(if writes { &mut met.written } else { &mut met.read }) += 1;
         }
-        // Behind all that they have posted.
+        // This verb completes after everything that they have posted.
         v.word(at).await.expect("no faults");
         v.load(at, &before.to_le_bytes()).expect("in range");
     }
     met
 }
 
-/// Worlds to damage memory in: loopback, and simulated testbeds of [weak cards](Cards::Weak).
+/// Returns worlds for [`damage`]: loopback, and simulated testbeds of [weak cards](Cards::Weak).
 ///
 /// No example: it only makes worlds for [`damage`].
 ///
 /// # Panics
-/// When one can't be built.
+/// Panics if one cannot be built.
 pub fn damage_worlds() -> impl Iterator<Item = World> {
     let loopback = Loopback::builder().build().expect("memory");
     let weak = (0..3).map(|seed| World::from(Cards::Weak.testbed(seed).build().expect("a testbed")));

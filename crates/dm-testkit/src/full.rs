@@ -1,4 +1,4 @@
-//! Memory that is exhausted, and the texts of errors.
+//! Tests of exhausted memory, and of the texts of errors.
 
 use core::fmt::Display;
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ pub fn says(error: &impl Display, parts: &[&str]) {
     }
 }
 
-/// Returns the errors of a get, an update to `value`, a removal, and a scan from `key` on, in this order.
+/// Runs a get, an update to `value`, a removal, and a scan from `key` on, and returns their errors in this
+/// order.
 pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> [Option<IndexError>; 4] {
     [
         client.get(key, &mut Vec::new()).await.err(),
@@ -70,7 +71,8 @@ impl<I: IndexUnderTest> Job for FillUp<I> {
                 says(e, &["out of memory", "memory nodes"]);
                 refusals += 1;
             }
-            // The key was inserted before its separator found no room, or not at all.
+            // If the insert failed, the key may still be present: the error may have occurred when its
+            // separator was inserted.
             there.insert(number, done.is_ok());
         }
         let mut filled = Filled {

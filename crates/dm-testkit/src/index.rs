@@ -13,7 +13,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// An index with all its options, opened in any world.
 ///
-/// A handle is what the clients of one compute node share.
+/// A handle is the state that the clients of one compute node share.
 pub trait IndexUnderTest: Send + Sync + 'static {
     /// Whether scans and bulk loads are cheap. In a hash table a scan reads and sorts everything, and a bulk load
     /// inserts one by one, so the conformance script skips the parts that would take long.
@@ -37,7 +37,7 @@ pub trait IndexUnderTest: Send + Sync + 'static {
 
 /// An index in all key and value sizes. An index of one size needs none: see [`conform_one`](crate::conform_one).
 ///
-/// Example: `docs/assemble.md`, of an index in all its sizes.
+/// `docs/assemble.md` has an example.
 pub trait Family {
     /// The index with keys `K`.
     type Index<K: TestKey>: IndexUnderTest<Key = K>;

@@ -1,4 +1,4 @@
-//! Indexes of items of variable length, under the script of every index.
+//! Runs the script of every index on indexes of items of variable length.
 
 use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex};
 use dm_indirect::{Items, OutOfLine, Prefix, leading_bytes};
@@ -6,12 +6,12 @@ use dm_verbs::{Control, Verbs};
 
 use crate::{Failure, IndexUnderTest, TestKey};
 
-/// An index whose clients can be clients of items.
+/// An index that can hold items.
 pub trait HoldsItems: IndexUnderTest {
-    /// Makes a client of items.
+    /// Makes a client that stores items.
     ///
     /// # Errors
-    /// The same as the index's own.
+    /// Returns the same errors as opening a client of the index.
     fn items<'h, V: Verbs + Control>(
         handle: &'h Self::Handle,
         v: &'h V,
@@ -19,7 +19,7 @@ pub trait HoldsItems: IndexUnderTest {
     ) -> Result<Items<'h, V, impl Exchange<Key = Self::Key>>, IndexError>;
 }
 
-/// Items of one size in `I`, as an index. Groups of four keys share a block.
+/// An index that stores items of one size in `I`. Groups of four keys share a block.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfLines<I> {
     index: I,
@@ -68,8 +68,8 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
     }
 }
 
-/// Checks the answers and effects of exchanges on an index without these keys whose values have 8 bytes.
-/// There are enough keys for nodes to split.
+/// Checks the answers and effects of exchanges on an index with values of 8 bytes. The index must not contain
+/// the keys used here, which are enough for nodes to split.
 ///
 /// # Panics
 /// Panics if an answer or an effect is wrong.

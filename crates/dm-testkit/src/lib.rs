@@ -1,15 +1,16 @@
-//! The tests for every index of dmkit, in any world: a model, scripts that check every answer,
+//! The tests for every index of dmkit, in any world: a model, scripts that check every answer, and
 //! `conformance!`.
 //!
 //! An index is described once ([`IndexUnderTest`], [`Family`]). A [`World`] is loopback or the simulator,
-//! made by hand or as one of [`WorldKind::ALL`]. A [`Job`] is the work of a client there. On top of these:
+//! built directly or from one of [`WorldKind::ALL`]. A [`Job`] is the work of a client in a world. The
+//! following items use them:
 //!
-//! | item | question it answers |
+//! | item | what it checks |
 //! |---|---|
 //! | [`Op`], [`Model`], [`apply`] | does a single client see the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
-//! | [`Testbed`] | do they get them while a memory node is cut off? |
+//! | [`Testbed`] | are the answers correct while a memory node is cut off? |
 //! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory is exhausted, or a memory node is cut off? |
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
 //! | [`CountingAllocator`] | how much does it allocate? |
@@ -35,8 +36,8 @@
 //! [`perform`], [`answer`]. All others follow the needs of dmkit's own tests.
 //!
 //! # Invariants
-//! * **I1** Every answer is checked: answers about a client's own keys exactly, answers about hot keys by
-//!   their history, and all others for being a whole value that its owner has written.
+//! * **I1** Every answer is checked. Answers about a client's own keys must be exact, answers about hot keys
+//!   must be linearizable, and any other answer must be a complete value that the key's owner has written.
 //! * **I2** A run that was cut short, got stuck or had an error does not pass.
 //! * **I3** A failure names the world, the client and the seed.
 //!
@@ -44,7 +45,7 @@
 //! [`CountingAllocator`] implements the unsafe trait of allocators; it passes every call on to the system's.
 //!
 //! # Example
-//! The model alone; see [`IndexUnderTest`] for the description of an index.
+//! This example uses only the model; the README describes and tests an index.
 //! ```
 //! use dm_index::{Applied, Key8};
 //! use dm_testkit::{Model, Op, TestKey};

@@ -101,7 +101,7 @@ fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
 /// use dm_index::RangeIndex;
 /// use dm_testkit::{Mismatch, Model, Op, TestKey, apply, check_all};
 ///
-/// /// A short script, each answer compared, and all that is there in the end.
+/// /// Runs a short script, compares every answer, and then the whole content.
 /// async fn script<I: RangeIndex<Key: TestKey>>(index: &I, keys: [I::Key; 2]) -> Result<(), Mismatch> {
 ///     let mut model = Model::new(index.value_bytes());
 ///     for op in [Op::Insert(keys[0], 1), Op::Upsert(keys[1], 2), Op::Remove(keys[0])] {
@@ -147,7 +147,7 @@ where
 /// # Errors
 /// Returns the first [`Mismatch`].
 ///
-/// Example: at [`apply`].
+/// [`apply`] has an example.
 pub async fn check_all<I>(index: &I, model: &Model<I::Key>) -> Result<(), Mismatch>
 where
     I: RangeIndex,

@@ -21,11 +21,11 @@ const ITEM_VALUE_BYTES: usize = 100;
 
 /// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked.
 ///
-/// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99); gets of absent keys ask for
-/// the keys behind them. Inserts use new keys only. They are scattered over a range without keys, so its leaves
-/// fill and split as in a growing tree, below as many levels as the loaded keys make. Removes take the loaded keys
-/// in random order. Items have keys of 32 bytes and values of 100. Drawing, checking and counting are the
-/// harness's work; two runs with different `--ops` differ only by the operations.
+/// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99); gets of absent keys use the
+/// numbers that follow them. Inserts use new keys only. They are scattered over a range without keys, so its leaves
+/// fill and split as in a growing tree, below as many levels as the loaded keys make. Removes take the loaded keys in
+/// random order. Items have keys of 32 bytes and values of 100. Drawing, checking and counting are the harness's work;
+/// two runs with different `--ops` differ only by the operations.
 ///
 /// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is
 /// given. The run then fails unless the executor polled once for each round trip, or at least so often where
@@ -82,9 +82,9 @@ pub struct RunCounts {
 }
 
 impl OneClient {
-    /// A period longer than a run, for rounds of reclamation. While instructions are counted, the clock runs about
-    /// fifty times too fast for the client, and fifty times as many rounds would be counted. The work of each
-    /// operation for reclamation is counted.
+    /// A period longer than a run, for rounds of reclamation. While instructions are counted, the client runs about
+    /// fifty times slower relative to the clock, so fifty times as many rounds would be counted. Each operation's own
+    /// work for reclamation is still counted.
     pub const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
     /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-first-poll]`.
@@ -127,10 +127,10 @@ impl OneClient {
         })
     }
 
-    /// Makes the world, whose verbs complete as the command line says.
+    /// Makes the world; the command line selects when verbs complete.
     ///
     /// # Errors
-    /// The same as the builder's.
+    /// Returns the builder's errors.
     pub fn world(&self) -> Result<Loopback, BuildError> {
         // With this clock no READ counts as too slow, whatever else the machine does.
         let builder = Loopback::builder().counted_clock(Nanos(100));
@@ -153,7 +153,7 @@ impl OneClient {
     /// Fills an empty index with the keys of the operations.
     ///
     /// # Errors
-    /// The same as the index's.
+    /// Returns the index's errors.
     pub async fn load(&self, client: &impl RangeIndex<Key = Key8>) -> Result<(), Box<dyn Error>> {
         let mut next = self.loaded.iter();
         let load = |value: &mut Vec<u8>| {
@@ -168,7 +168,7 @@ impl OneClient {
     /// Runs the operations on a loaded index.
     ///
     /// # Errors
-    /// The index's errors, any wrong answer, and a wrong number of polls.
+    /// Returns the index's errors, and an error for a wrong answer or a wrong number of polls.
     pub async fn run(
         &self,
         v: &Endpoint,
@@ -201,7 +201,7 @@ impl OneClient {
     /// Inserts items, awaits `warm`, and runs the operations on the items.
     ///
     /// # Errors
-    /// The same as [`OneClient::run`].
+    /// Returns the same errors as [`OneClient::run`].
     pub async fn run_items<V: Verbs + Control, I: Exchange<Key = Key8>>(
         &self,
         v: &Endpoint,

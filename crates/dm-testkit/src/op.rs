@@ -1,4 +1,4 @@
-//! One operation, as property tests, fuzzing and scripts describe it.
+//! An operation of property tests, fuzzing and scripts.
 
 use crate::{Rng, TestKey};
 
@@ -42,7 +42,7 @@ impl<K: TestKey> Op<K> {
             7..9 => Self::Update(key, seed),
             9..12 => Self::Upsert(key, seed),
             12..14 => Self::Remove(key),
-            // Up to the entries of several nodes.
+            // A scan may cover several nodes.
             _ => Self::Scan(key, usize::from(argument) * 2),
         }
     }
@@ -51,7 +51,7 @@ impl<K: TestKey> Op<K> {
     pub fn draw(rng: &mut Rng, keys: u64) -> Self {
         let word = rng.word().to_le_bytes();
         let op = Self::decode([word[0], word[1], word[2], word[3], word[4]], keys);
-        // More distinct values than a byte can encode.
+        // The seed has more bits than a byte, so values are distinct.
         match op {
             Self::Insert(k, _) => Self::Insert(k, rng.word()),
             Self::Update(k, _) => Self::Update(k, rng.word()),

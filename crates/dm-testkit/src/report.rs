@@ -47,21 +47,21 @@ pub(crate) const TEXTS_MAX: usize = 8;
 pub struct Report {
     /// Calls that were made and answered.
     pub calls: Calls,
-    /// Entries that scans returned, each of them checked.
+    /// Entries that scans returned. Each of them was checked.
     pub scanned: u64,
     /// Operations that failed while a memory node was cut off.
     pub failed: u64,
-    /// Impossible answers, and errors.
+    /// Number of wrong answers and errors.
     pub wrong: u64,
-    /// The first of them in words.
+    /// Descriptions of the first wrong answers and errors.
     pub texts: Vec<String>,
-    /// Calls whose history was checked for linearizability, and how many keys they were on.
+    /// The number of calls that were checked for linearizability, and the number of their keys.
     pub linearized: (u64, u64),
     /// Keys that the final check of the whole index found correct.
     pub verified: u64,
     /// The counts of the clients' meters.
     pub meter: Counters,
-    /// World, seed and size, for the message.
+    /// The world, the seed and the size, for messages.
     pub title: String,
 }
 
@@ -82,7 +82,7 @@ impl Report {
         self.meter += other.meter;
     }
 
-    /// Returns the report itself; for tests.
+    /// Returns the report if nothing was wrong. It is for tests.
     ///
     /// # Panics
     /// Panics with its text if anything was wrong.

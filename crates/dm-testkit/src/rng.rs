@@ -1,4 +1,4 @@
-//! A small generator: one seed, one script.
+//! A small random number generator for scripts.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It is meant for scripts, not for statistics.
 ///
@@ -18,7 +18,7 @@ impl Rng {
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = Self(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
-        // Neighbouring seeds differ in few bits: one step mixes them.
+        // Neighbouring seeds differ in few bits, so one step mixes them first.
         Self(rng.word())
     }
 

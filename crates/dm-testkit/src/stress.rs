@@ -1,4 +1,4 @@
-//! Many clients on one index, every answer checked.
+//! Runs many clients on one index and checks every answer.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// All operations, with more writes than reads, and more inserts than removes.
+    /// A mix of all operations, with more writes than reads, and more inserts than removes.
     pub const DEFAULT: Self = Self {
         get: 30,
         insert: 25,
@@ -33,7 +33,7 @@ impl Mix {
         remove: 13,
         scan: 2,
     };
-    /// Every third operation a scan.
+    /// A mix in which every third operation is a scan.
     pub const SCANS: Self = Self {
         get: 7,
         insert: 20,
@@ -72,16 +72,16 @@ pub struct Stress {
     pub hot_percent: u64,
     /// The weights of the operations.
     pub mix: Mix,
-    /// Most entries that a scan asks for.
+    /// Maximum number of entries that a scan requests.
     pub scan_max: u64,
     /// Whether a bulk load inserts the even keys (except hot ones) at the start.
     pub preload: bool,
-    /// How often the index shrinks after it has grown: in every second part of a run most writes are removes.
-    /// 0 means one mix for the whole run.
+    /// How often the index shrinks after it has grown. In every second part of a run most writes are removes.
+    /// 0 means the same mix for the whole run.
     pub waves: u64,
     /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then
-    /// operations may fail, and failures are counted. After a failed write nobody writes that key any more,
-    /// and its content is the one before or after the write. 0 means that no operation may fail.
+    /// operations may fail, and failures are counted. After a failed write no client writes that key again,
+    /// and its content must be the one before or after the write. 0 means that no operation may fail.
     pub outage_end: Nanos,
     /// The seed of the clients' scripts.
     pub seed: u64,
@@ -102,7 +102,7 @@ impl Stress {
         Self {
             operations,
             keys,
-            // About 500 recorded calls on each hot key.
+            // This gives about 500 recorded calls on each hot key.
             hot_keys: operations / 10_000 + HOT_AT_ONCE,
             hot_percent: 5,
             mix: Mix::DEFAULT,
@@ -119,7 +119,7 @@ impl Stress {
         key.is_multiple_of(stride) && key / stride < self.hot_keys
     }
 
-    /// Returns whether the key is there from the start.
+    /// Returns whether the key is loaded at the start.
     pub(crate) fn is_loaded(&self, key: u64) -> bool {
         self.preload && key.is_multiple_of(2) && !self.is_hot(key)
     }
@@ -131,7 +131,7 @@ impl Stress {
 
 /// The number that stands for the bulk load among the writes of a key.
 pub(crate) const LOADED: u32 = u32::MAX;
-/// The number that stands for a failed write, or the one before it.
+/// The number that means that either a failed write or the write before it determines the value.
 pub(crate) const DOUBTFUL: u32 = u32::MAX - 1;
 
 /// Keys on which a write failed.
@@ -147,7 +147,7 @@ pub(crate) struct Done {
     pub(crate) hot: HotHistory,
 }
 
-/// Opens the index; each client of a compute node uses that node's handle.
+/// The job that opens the index. Each client of a compute node uses that node's handle.
 struct Open<I> {
     index: Arc<I>,
 }
@@ -159,7 +159,7 @@ impl<I: IndexUnderTest> Job for Open<I> {
     }
 }
 
-/// The bulk load, by one client.
+/// The job of one client that loads the index.
 struct Load<I: IndexUnderTest> {
     stress: Stress,
     handle: dm_sync::Mutex<Option<I::Handle>>,

@@ -1,4 +1,4 @@
-//! One client of a stress run: it draws operations, and knows their allowed answers.
+//! A client of a stress run. It draws operations, and knows their allowed answers.
 
 use core::fmt::Display;
 
@@ -23,7 +23,7 @@ enum Kind {
 
 pub(crate) struct Client<'r, E> {
     stress: &'r Stress,
-    /// For each client, the writes that it has begun. No read may return a later one.
+    /// For each client, the number of writes that it has begun. No read may return a later write.
     begun: &'r [AtomicU32],
     shunned: &'r Shunned,
     me: usize,
@@ -98,8 +98,8 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Runs its share of the operations. It stops at the first error, after which nothing is known, unless
-    /// the error may be due to an outage.
+    /// Runs its share of the operations. It stops at the first error, unless an outage may have caused the
+    /// error.
     pub(crate) async fn run<I>(&mut self, index: &I)
     where
         I: RangeIndex,
@@ -143,7 +143,7 @@ impl<'r, E: Env> Client<'r, E> {
             .note(|| format!("client {me}, operation {made}, key {key}: {what}"));
     }
 
-    /// Draws the next operation; while the index is to shrink, most operations that would add a key remove
+    /// Draws the next operation. While the index should shrink, most operations that would add a key remove
     /// it.
     fn draw(&mut self) -> Kind {
         let parts = 2 * self.stress.waves;
@@ -195,7 +195,7 @@ impl<'r, E: Env> Client<'r, E> {
         panic!("an outage has made writes to nearly every key fail, those of other memory nodes too");
     }
 
-    /// Draws a hot key, one of its own, or (half of the reads) any key.
+    /// Draws a hot key or one of the client's own keys. Half of the reads draw any key.
     fn draw_any_key(&mut self, kind: Kind) -> u64 {
         if kind != Kind::Scan && self.rng.below(100) < self.stress.hot_percent {
             let groups = self.stress.hot_keys.div_ceil(HOT_AT_ONCE);
@@ -219,7 +219,7 @@ impl<'r, E: Env> Client<'r, E> {
         owner(key, self.begun.len()) == self.me && !self.stress.is_hot(key)
     }
 
-    /// Returns the last write of one of its own keys.
+    /// Returns the last write of one of the client's own keys.
     fn last(&mut self, key: u64) -> &mut u32 {
         &mut self.own[key as usize / self.begun.len()]
     }
@@ -381,7 +381,7 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Collects its own present keys from `from` up to `last`, or to the end.
+    /// Collects the client's own present keys from `from` up to `last`, or to the end.
     fn own_keys(&self, from: u64, last: Option<u64>, keys: &mut Vec<u64>) {
         let clients = self.begun.len() as u64;
         let first = from.saturating_sub(self.me as u64).div_ceil(clients) as usize;
@@ -421,8 +421,8 @@ where
 /// Entries per scan of the final check.
 const LOOK: usize = 1_000;
 
-/// Scans everything when nobody writes any more: each owned key must be as its owner left it. Returns how
-/// many are.
+/// Scans everything after all clients have ended. Each owned key must be as its owner left it. Returns the
+/// number of those keys.
 pub(crate) async fn verify<I>(index: &I, stress: &Stress, own: &[Vec<u32>], report: &mut Report) -> u64
 where
     I: RangeIndex,

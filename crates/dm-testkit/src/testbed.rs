@@ -1,5 +1,5 @@
-//! Simulated testbeds for long runs. Their cards promise as much as the presets, or as little as cards may,
-//! and one of their memory nodes may be cut off for most of a run.
+//! Simulated testbeds for long runs. Their cards promise as much as the presets or as little as cards may,
+//! and one memory node may be cut off for most of a run.
 
 use dm_sim::{CostModel, Sim, SimBuilder, Tearing};
 use dm_sync::Arc;
@@ -18,16 +18,17 @@ use crate::{Job, Rng, Seat, Stress, TestWorld, World};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cards {
-    /// As much as the presets; the seed selects the preset.
+    /// The cards promise as much as those of the presets. The seed selects the preset.
     Preset,
-    /// The least that an index must cope with. The seed draws which dials of `docs/hardware.md` are on their
-    /// weak side, how slow lines and answers are, and how often clients are suspended; seed 0 has all of it.
-    /// Lines stay atomic, because line versions rely on this and require it when a pool is opened.
+    /// The cards promise the least that an index must cope with. The seed selects which settings of
+    /// `docs/hardware.md` are weak, how slow lines and answers are, and how often clients are suspended. With
+    /// seed 0 all of them are weak. Lines stay atomic, because line versions rely on this and require it when
+    /// a pool is opened.
     Weak,
 }
 
 impl Cards {
-    /// Builds a testbed of such cards, with this seed.
+    /// Returns a builder for a testbed of these cards, with this seed.
     pub fn testbed(self, seed: u64) -> SimBuilder {
         let mut model = if seed.is_multiple_of(2) {
             CostModel::cx5_ib()
@@ -68,11 +69,11 @@ impl Cards {
             caps.chip_bytes = 0;
         }
         if turn() {
-            // Many events happen while a node is being transferred.
+            // A node is transferred slowly, so that many events happen meanwhile.
             (model.torn_line_ns, model.tearing) = (200.0, Tearing::Random);
         }
         if turn() {
-            // Answers are late, and not in the order of the requests.
+            // Answers arrive late, and not in the order of the requests.
             (model.wire_ns, model.jitter_ns) = (3_000.0, 6_000.0);
         }
         let stalls = turn();
@@ -84,9 +85,9 @@ impl Cards {
     }
 }
 
-/// One poll of a client out of this many is late,
+/// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
-/// by up to this much: less than a lease, after which a client would be fenced.
+/// The longest delay of a poll. It is shorter than a lease, after which a client would be fenced.
 const LONGEST_STALL: Nanos = Nanos::from_millis(8);
 
 /// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have
@@ -101,7 +102,7 @@ pub struct Testbed {
 const OUTAGE_END: Nanos = Nanos::from_millis(10_000);
 
 impl Testbed {
-    /// Returns that simulation, with or without the outage.
+    /// Returns the simulation with or without the outage.
     #[must_use]
     pub fn new(sim: Sim, outage: bool) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Worlds for tests: clients with seats run jobs.
+//! Worlds for tests, in which clients run jobs.
 
 use core::fmt;
 use core::future::Future;
@@ -12,12 +12,12 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, thread};
 use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
 
-/// The place of a client.
+/// The compute node and the thread of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Seat {
     /// Its compute node.
     pub compute_node: u16,
-    /// Its thread there, which all clients of that seat share.
+    /// Its thread there; all clients with the same seat share it.
     pub thread: u16,
 }
 
@@ -77,7 +77,7 @@ pub trait TestWorld {
     /// Runs `job` on a single client.
     ///
     /// # Panics
-    /// Panics as [`TestWorld::run`] does.
+    /// Panics in the same cases as [`TestWorld::run`].
     fn run_one<J: Job>(&self, job: J) -> J::Out {
         let seat = Seat {
             compute_node: 0,
@@ -88,9 +88,9 @@ pub trait TestWorld {
     }
 }
 
-/// Worlds of one kind. See [`WorldKind`]; other crates implement it for their own worlds.
+/// A kind of worlds that can be built, such as [`WorldKind`]. Other crates implement it for their own worlds.
 pub trait TestWorlds: Copy + fmt::Display {
-    /// One of them.
+    /// A world of this kind.
     type World: TestWorld;
 
     /// Builds a world with these numbers of compute and memory nodes.
@@ -147,7 +147,7 @@ impl World {
     /// Runs `job` on a single client.
     ///
     /// # Panics
-    /// Panics as [`World::run`] does.
+    /// Panics in the same cases as [`World::run`].
     pub fn run_one<J: Job>(&self, job: J) -> J::Out {
         TestWorld::run_one(self, job)
     }
@@ -223,7 +223,7 @@ fn run_sim<J: Job>(sim: &Sim, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
 /// The worlds in which an index must work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorldKind {
-    /// Loopback as it is.
+    /// Loopback with its defaults.
     Loopback,
     /// Loopback with delayed completions, and the lines of READs in any order.
     LoopbackDelays,
@@ -233,7 +233,7 @@ pub enum WorldKind {
     SimCx5,
     /// The simulated testbed of SMART and CHIME, with compute and memory nodes apart.
     SimCx6,
-    /// The same, with a compute and a memory node in each machine.
+    /// The same testbed, with a compute node and a memory node in each machine.
     SimCx6Colocated,
     /// A simulated testbed with weak cards of this number: see [`Cards::Weak`].
     SimWeak(u64),
@@ -251,7 +251,7 @@ impl WorldKind {
         Self::SimWeak(0),
     ];
 
-    /// Host memory of each of its memory nodes, bytes. Mapped, not touched.
+    /// Host memory of each memory node in bytes. It is mapped but not touched.
     pub const MEMORY_BYTES: u64 = 1 << 30;
 
     /// Builds a world with these numbers of compute and memory nodes.
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use dm_verbs::{NodeId, RemotePtr};
 
-    /// Every client adds to one word, and reports its seat.
+    /// A job in which every client adds to one word and reports its seat.
     struct Adds;
 
     impl Job for Adds {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Bytes of a cache line. Memory nodes write memory line by line almost everywhere.
+/// Bytes of a cache line, the unit in which most memory nodes write memory.
 pub const LINE: usize = 64;
 
 const OFFSET_BITS: u32 = 48;
@@ -25,7 +25,7 @@ macro_rules! pointer {
         pub struct $name(u64);
 
         impl $name {
-            /// The pointer that points nowhere: node 0, offset 0 (a reserved page, see [`crate::RESERVED_BYTES`]).
+            /// The null pointer: node 0, offset 0 (a reserved page, see [`crate::RESERVED_BYTES`]).
             pub const NULL: Self = Self(0);
 
             /// Returns the pointer `offset` bytes into `node`'s memory, or `None` if `offset` is 2^48 or
@@ -106,7 +106,7 @@ pub enum Space {
     Chip,
 }
 
-/// The place that a verb goes to: either kind of pointer.
+/// The target of a verb: either kind of pointer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     raw: u64,

@@ -1,5 +1,5 @@
-//! Capabilities: what a world promises. Protocols query them and never assume them. Each item is a line of
-//! the RNIC contract, or a size.
+//! Capabilities of a world. A protocol queries them and never assumes them. Each item is a line of the RNIC
+//! contract, or a size.
 
 use core::fmt;
 
@@ -38,7 +38,7 @@ pub enum AtomicUnit {
     Line,
 }
 
-/// The order of a CAS and a READ behind it in one chain.
+/// The order of a CAS and a READ that follows it in one chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.
@@ -49,7 +49,7 @@ pub enum CasThenRead {
     InOrder,
 }
 
-/// Whether an atomic and a plain WRITE to the same 8 bytes exclude each other. Atomics exclude each other on either side.
+/// Whether an atomic and a plain WRITE to the same 8 bytes exclude each other. Two atomics always exclude each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomicVsWrite {
     /// A WRITE between the atomic's read and its write-back may be lost.
@@ -63,11 +63,11 @@ pub enum AtomicVsWrite {
 pub enum FailedCas {
     /// It writes the old value back.
     WritesBack,
-    /// It leaves memory alone.
+    /// It does not write to memory.
     LeavesAlone,
 }
 
-/// Something that a protocol may need from a world, by name.
+/// The name of something that a protocol may need from a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Capability {
@@ -106,10 +106,10 @@ impl fmt::Display for Capability {
 
 /// The promises of one memory node's connection.
 ///
-/// The default is the weak side of every item, without on-chip memory, masked atomics or inlining.
+/// The default is the weakest promise of every item, without on-chip memory, masked atomics or inlining.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caps {
-    /// Bytes of host memory that verbs reach.
+    /// Bytes of host memory that verbs can access.
     pub host_bytes: u64,
     /// Bytes of on-chip memory; 0 if there is none.
     pub chip_bytes: u64,
@@ -166,7 +166,7 @@ impl Caps {
         }
     }
 
-    /// Refuses `protocol` by name if one of `needs` is missing.
+    /// Refuses `protocol` if one of `needs` is missing; the error names both.
     ///
     /// # Errors
     /// Returns [`Refused`], which names the first missing capability.
@@ -177,8 +177,8 @@ impl Caps {
         }
     }
 
-    /// Returns the same capabilities with `c` added on the user's word. A world prints what was assumed in
-    /// this way.
+    /// Returns the same capabilities with `c` added, because the user asserts it. A world prints such
+    /// assumptions.
     #[must_use]
     pub fn assume(mut self, c: Capability) -> Self {
         match c {
@@ -188,7 +188,7 @@ impl Caps {
             Capability::AtomicVsWriteSerialised => self.atomic_vs_write = AtomicVsWrite::Serialised,
             Capability::HostBeforeChip => self.host_before_chip = true,
             Capability::WriteLinesIncreasing => self.write_lines = LineOrder::Increasing,
-            // Assuming a memory or a loader does not create it.
+            // On-chip memory and direct loading cannot be assumed: an assumption does not create them.
             Capability::ChipMemory | Capability::DirectLoad => {}
         }
         self
@@ -198,7 +198,7 @@ impl Caps {
 /// The error that a protocol cannot run in this world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// The protocol that was asked for.
+    /// The protocol that was requested.
     pub protocol: &'static str,
     /// The missing capability.
     pub missing: Capability,

@@ -26,7 +26,7 @@ pub enum Gated {}
 /// # }
 /// ```
 ///
-/// If no later request depends on the CAS's success (because the CAS itself is the release, say), use
+/// If no later request depends on the CAS's success (for example, because the CAS itself is the release), use
 /// [`Chain::free_cas`]. All requests must go to the chain's node.
 #[must_use = "a chain does nothing until it is posted or awaited"]
 #[derive(Debug)]
@@ -74,13 +74,13 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
-    // Always: the kind of request is then known at compile time, and only its own branch is left.
+    // Always inline: the kind of request is then known at compile time, so only its own branch remains.
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.tally.add(&op);
         let fence = core::mem::take(&mut self.fence);
-        // A copy of the slot, so that the chain itself need not be in memory.
+        // Passes a copy of the slot, so that the compiler need not keep the chain itself in memory.
         self.v.push(&self.slot.same(), Wqe { op, fence });
     }
 
@@ -205,7 +205,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
 impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
     #[inline]
     fn drop(&mut self) {
-        // The chain was never rung: the world forgets it, and nothing was sent.
+        // The doorbell was never rung, so nothing was sent, and the world discards the chain.
         self.v.close(self.slot.same());
     }
 }

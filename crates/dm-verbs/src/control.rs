@@ -15,7 +15,7 @@ pub const RESERVED_BYTES: u64 = 4096;
 /// ```
 /// use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Membership, Nanos};
 ///
-/// /// Joins the cluster, or renews the lease, and tells how long it lasts.
+/// /// Joins the cluster, or renews the lease, and returns how long the lease lasts.
 /// async fn join<C: Control>(control: &C) -> Result<Nanos, ControlError> {
 ///     match control.call(ControlRequest::Join).await? {
 ///         ControlReply::Joined(Membership { lease, .. }) => Ok(lease),
@@ -47,8 +47,8 @@ pub enum ControlRequest {
         /// The client to fence.
         client: ClientId,
     },
-    /// Puts this client into a group, as the clients of one compute node are. A client belongs to one group
-    /// at a time.
+    /// Puts this client into a group. The clients of one compute node form a group. A client belongs to one
+    /// group at a time.
     Enlist {
         /// The group's number.
         member: u16,
@@ -66,8 +66,8 @@ pub enum ControlRequest {
 pub struct Membership {
     /// Grows each time the same client id is given out again.
     pub epoch: u32,
-    /// The time that the lease lasts without renewal. A waiter compares it with the time that passed on its
-    /// own clock; clocks of different machines are never compared.
+    /// The time for which the lease lasts without renewal. A waiter compares it with the time that has passed
+    /// on its own clock; the clocks of different machines are never compared.
     pub lease: Nanos,
 }
 
@@ -98,16 +98,16 @@ pub enum ControlReply {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The memory node does not exist, or there is none at all.
+    /// The memory node does not exist, or the cluster has no memory node.
     NoSuchNode {
-        /// The node that was asked for.
+        /// The requested node.
         node: NodeId,
     },
     /// The memory node has no room for the chunk.
     OutOfMemory {
         /// The memory node.
         node: NodeId,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes left.
         left: u64,
@@ -121,7 +121,7 @@ pub enum ControlError {
     Fenced,
     /// There is no such client.
     NoSuchClient {
-        /// The client that was asked for.
+        /// The requested client.
         client: ClientId,
     },
 }
@@ -145,8 +145,8 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
-/// The control plane as a client sees it. A call is an RPC to a weak core: rare, and slow compared with
-/// verbs.
+/// The control plane as a client sees it. A call is an RPC to a weak core. Calls are rare, and slow compared
+/// with verbs.
 ///
 /// ```
 /// use dm_verbs::{Control, NodeId, RemotePtr};
@@ -174,7 +174,7 @@ pub trait Control {
     ) -> Poll<Result<ControlReply, ControlError>>;
 
     /// Sends `request` at the first poll. If the future is dropped while the request is in flight, the
-    /// request may still be carried out. A chunk is then lost until its pool is created anew.
+    /// request may still be carried out. A chunk is then lost until its pool is created again.
     fn call(&self, request: ControlRequest) -> ControlCall<'_, Self>
     where
         Self: Sized,

@@ -1,5 +1,5 @@
-//! The environment of a client: time, randomness, CPU, pauses, and steps on state that a compute node's
-//! threads share.
+//! The environment of a client: time, randomness, CPU time, pauses, and access to the state that the threads
+//! of a compute node share.
 
 use core::fmt;
 use core::future::Future;
@@ -54,8 +54,8 @@ impl fmt::Display for ClientId {
 pub enum LocalStep {
     /// The client is about to enter a section (a queue, a table, a cache).
     Section,
-    /// Another thread has woken the client and handed something over. The cost of the hand-off between cores
-    /// is charged here.
+    /// Another thread has woken the client and handed something over. This step is charged the cost of the
+    /// hand-off between cores.
     HandOff,
 }
 
@@ -110,8 +110,8 @@ pub trait Env: Attempts {
     /// Returns this client's meter.
     fn meter(&self) -> &Meter;
 
-    /// Gives way until something that this client has read may have changed. A retry loop must wait by
-    /// nothing else.
+    /// Lets other clients run until something that this client has read may have changed. A retry loop must
+    /// not wait in any other way.
     fn pause(&self) -> Pause<'_, Self>
     where
         Self: Sized,
@@ -148,8 +148,8 @@ pub trait Env: Attempts {
     fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
-    /// Implements [`Env::charge`] for a world; `until` is `None` at the first poll, and then the time at which the
-    /// work will be done.
+    /// Implements [`Env::charge`] for a world. `until` is `None` at the first poll, and afterwards the time at which
+    /// the work will be done.
     fn poll_charge(&self, _work: Nanos, _until: &mut Option<Nanos>, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }

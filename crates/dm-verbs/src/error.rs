@@ -18,11 +18,11 @@ pub enum Effect {
     Done,
 }
 
-/// A chain failed. Requests before `index` had their effect, `index` has `effect`, and later ones have
-/// `rest`.
+/// A chain failed. The requests before number `index` had their effect, request `index` has the effect
+/// `effect`, and the later requests have the effect `rest`.
 ///
-/// When a queue pair fails, all chains that the client has in flight to that memory node fail together. If
-/// one request is never carried out, then no request behind it on its queue pair is.
+/// When a queue pair fails, all chains that the client has in flight to that memory node fail together. If a
+/// request is never carried out, then no later request of its queue pair is carried out either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbError {
     /// The reason.
@@ -47,8 +47,8 @@ pub enum VerbErrorKind {
     Unreachable,
     /// The connection was lost while the chain was in flight.
     ConnectionLost,
-    /// The memory node's card refused the request (a wrong key, or memory that is no longer lent). The
-    /// connection is lost as well.
+    /// The memory node's card refused the request (a wrong key, or memory that is no longer part of the
+    /// pool). The connection is lost as well.
     Refused,
     /// The access ends beyond the node's memory.
     OutOfBounds {
@@ -92,8 +92,8 @@ impl VerbError {
             rest: Effect::None,
         }
     }
-    /// Returns this error as the error of an operation that an earlier chain had begun. The operation as a
-    /// whole may have had an effect, even if this chain had none.
+    /// Returns this error as the error of an operation that has already posted an earlier chain. The
+    /// operation as a whole may have had an effect, even if this chain had none.
     #[must_use]
     pub fn after_effect(mut self) -> Self {
         if self.overall() == Effect::None {

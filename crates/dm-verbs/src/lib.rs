@@ -1,10 +1,10 @@
-//! The seam: everything that index code may do to shared remote memory, and to the world around it.
+//! The seam: the traits through which index code accesses remote memory and its environment.
 //!
 //! A *world* (in-process memory, a simulated RNIC, an explorer, libibverbs) implements the small, poll-level
-//! traits [`Transport`], [`Env`] and [`Control`]. Index code uses what is built once on top of them: [`Chain`]s
-//! of requests to one memory node behind one doorbell, [`Ticket`]s that separate posting from waiting,
-//! bounded [`Retry`] loops, typed errors that say whether a failed verb had an [`Effect`], and a [`Meter`]
-//! that counts verbs, bytes, doorbells and round trips the same way in every world.
+//! traits [`Transport`], [`Env`] and [`Control`]. Index code uses the types that this crate builds on these
+//! traits: [`Chain`]s of requests to one memory node behind one doorbell, [`Ticket`]s that separate posting
+//! from waiting, bounded [`Retry`] loops, typed errors that say whether a failed verb had an [`Effect`], and
+//! a [`Meter`] that counts verbs, bytes, doorbells and round trips the same way in every world.
 //!
 //! ```text
 //!  index code      v.chain(n).cas(lock, 0, me).read(leaf, 1024).post()      async, generic, statically dispatched
@@ -15,14 +15,13 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** A rung chain progresses whether or not its poster polls again, and its effects are those of its
-//!   requests executed in posting order.
+//! * **I1** A rung chain progresses whether or not its poster polls again, and its requests take effect in
+//!   posting order.
 //! * **I2** Payloads are copied at `push`; a READ's buffer belongs to the transport until its lease is dropped.
 //!   Dropping any future or ticket is safe at any await.
 //! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters
 //!   only READs may follow, and the type of [`Chain`] enforces this ([`Gated`]).
-//! * **I4** An error of a ticket that was dropped is not lost: it fails that client's next
-//!   [`Verbs::operation`].
+//! * **I4** The error of a dropped ticket is not lost: the client's next [`Verbs::operation`] returns it.
 //! * **I5** If a chain failed with [`Effect::Unknown`], its requests may land at any time, or never, until a
 //!   later request of the same client to the same memory node has taken effect. After that, none of them
 //!   lands.
@@ -31,7 +30,7 @@
 //! ```
 //! use dm_verbs::{RemotePtr, Verbs, VerbError};
 //!
-//! /// Adds one to a counter word, two round trips, and tells whether nobody came between.
+//! /// Adds one to a word in two round trips. Returns `false` if another client changed it in between.
 //! async fn add_one<V: Verbs>(v: &V, at: RemotePtr) -> Result<bool, VerbError> {
 //!     let old = v.word(at).await?;
 //!     Ok(v.cas(at, old, old + 1).await? == old)

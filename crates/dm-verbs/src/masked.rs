@@ -34,7 +34,7 @@ impl MaskedCas {
 pub enum MaskedCasError {
     /// A verb failed.
     Verb(VerbError),
-    /// The CAS was emulated, and other bits of the word changed before every attempt.
+    /// The CAS was emulated, and before each attempt another client changed other bits of the word.
     Exhausted(Exhausted),
 }
 
@@ -63,7 +63,7 @@ impl core::error::Error for MaskedCasError {}
 /// ```
 /// use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
 ///
-/// /// Sets the lowest bit, whatever the others are, if it was not set.
+/// /// Sets the lowest bit if it is not set, whatever the other bits are.
 /// async fn take<V: Verbs>(v: &V, at: RemotePtr) -> Result<bool, MaskedCasError> {
 ///     let bit = MaskedCas { compare: 0, compare_mask: 1, swap: 1, swap_mask: 1 };
 ///     let old = masked_cas(v, at, bit, 0, 100).await?;
@@ -81,8 +81,8 @@ pub async fn masked_cas<V: Verbs>(
     if v.caps(at.node()).masked_atomics {
         return Ok(v.chain(at.node()).masked_cas(at, m).post().await?);
     }
-    // If the expected value fails the comparison, a CAS could only store it back unchanged. So read the word
-    // first.
+    // If `guess` fails the comparison, a plain CAS with it could only store the same value again. So this
+    // reads the word first.
     let mut expect = if m.matches(guess) {
         guess
     } else {

@@ -1,4 +1,4 @@
-//! The meter: what a client's operations cost, counted once for all worlds.
+//! The meter: it counts the cost of a client's operations, in the same way in every world.
 
 use core::cell::Cell;
 use core::ops::{Add, AddAssign, Sub};
@@ -70,9 +70,9 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
-    /// Nodes that were replaced by a copy, or by what was left in them.
+    /// Nodes that were replaced by a copy, by their only child, or by nothing.
     renewals,
-    /// Words of those nodes; each took a CAS.
+    /// Words of those nodes; each word took one CAS.
     renewed_words,
     /// Bytes of the copies.
     renewed_bytes,
@@ -84,7 +84,7 @@ counters! {
     went_alone,
     /// READs of a single entry at the place where the compute node expected a key.
     speculations,
-    /// Speculative READs that proved nothing.
+    /// Speculative READs that did not show whether the key is present.
     wrong_speculations,
     /// Verbs posted as housekeeping (announcements, leases, loading); no other counter includes them.
     housekeeping_verbs,
@@ -135,18 +135,19 @@ pub enum Event {
     WentAlone,
     /// A single entry was read at the place where the compute node expected a key.
     Speculated,
-    /// The speculative READ proved nothing.
+    /// The speculative READ did not show whether the key is present.
     Misguessed,
 }
 
 /// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
 ///
-/// The counters that most verbs change are in its first cache line: with a thousand clients, no meter stays
-/// in the L1 cache.
+/// The counters that most verbs change are in its first cache line, because with a thousand clients no meter
+/// stays in the L1 cache.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meter {
-    /// Waits ended so far; a completion counts as a round trip only if none ended since it was posted.
+    /// Waits ended so far; a completion counts as a round trip only if no wait has ended since its chain was
+    /// posted.
     waits: Cell<u32>,
     housekeeping: Cell<bool>,
     cells: Cells,
@@ -206,7 +207,7 @@ impl Meter {
     }
 
     /// Counts a chain of these verbs that is being posted. Returns the number of the wait in which it is posted.
-    // Always: where the chain is built and posted in one place, its counts are constants.
+    // Always inline: if a chain is built and posted in one function, its counts are then constants.
     #[inline(always)]
     pub(crate) fn posted(&self, tally: &Tally) -> u32 {
         let c = &self.cells;
@@ -225,8 +226,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// Cold: otherwise the compiler merges the two ways of counting, and chooses the counter at run time for
-    /// every verb.
+    /// Cold: otherwise the compiler merges the two branches, and chooses the counter at run time for every
+    /// verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {
@@ -248,7 +249,7 @@ impl Meter {
     }
 }
 
-/// The verbs of a chain under construction. Only posted chains are counted.
+/// The counts of a chain under construction. The meter adds them when the chain is posted.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Tally {
     reads: u16,
@@ -264,7 +265,7 @@ impl Tally {
     #[inline(always)]
     pub(crate) fn add(&mut self, op: &crate::Op<'_>) {
         use crate::Op;
-        // The results of a chain are numbered with as many bits.
+        // 16 bits are enough, because the results of a chain are numbered with 16 bits too.
         match op {
             Op::Read { len, .. } => {
                 self.reads += 1;
@@ -284,7 +285,7 @@ impl Tally {
         }
     }
 
-    // Always, here and below: where a verb is posted the tally is a constant, and none is ever stored.
+    // Always inline, here and below: at each call the tally is then a constant, which need not be stored.
     #[inline(always)]
     fn verbs(&self) -> u64 {
         [self.reads, self.writes, self.cas, self.masked_cas, self.faa]

@@ -114,8 +114,9 @@ impl<'e, E: Env> Retry<'e, E> {
         Ok(())
     }
 
-    /// Does the same as [`Retry::again`] for a loop whose attempts change the caller's state. The client is
-    /// not rewound now, and later attempts are rewound to this point.
+    /// Does the same as [`Retry::again`] for a loop whose attempts change the caller's state. An explorer
+    /// does not rewind the client to its state before this attempt, and rewinds later attempts only to this
+    /// point.
     ///
     /// # Errors
     /// Returns [`Exhausted`] when the budget is used up.

@@ -9,7 +9,7 @@ use crate::{
     Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
-/// A connection that passes everything on to another one, but for the answers that its fields alter. It records the
+/// A connection that passes everything on to another one, except for the answers that its fields alter. It records the
 /// requests to the control plane.
 pub struct Altered<E> {
     /// The connection behind it.

@@ -8,13 +8,13 @@ use core::task::{Context, Poll};
 use crate::{Outputs, Slot, VerbError, Verbs};
 
 /// A chain in flight. It has been posted already, so a client can post several chains and then await one
-/// after another. Dropping the ticket makes the post unsignalled: the chain still runs, and an error of it
-/// fails the next [`Verbs::operation`].
+/// after another. Dropping the ticket makes the post unsignalled: the chain still runs, and the client's next
+/// [`Verbs::operation`] returns its error, if there is one.
 ///
 /// ```
 /// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};
 ///
-/// /// Two nodes, on whichever memory nodes, in one round trip: both READs are posted before either is awaited.
+/// /// Reads two nodes in one round trip, on any memory nodes: both READs are posted before either is awaited.
 /// async fn both<V: Verbs>(v: &V, at: [RemotePtr; 2]) -> Result<(V::Lease, V::Lease), VerbError> {
 ///     let one: Ticket<'_, V, (Bytes,)> = v.read(at[0], 1024);
 ///     let other = v.read(at[1], 1024);
@@ -70,12 +70,13 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 
-    // Always: most polls find a request still in flight, or one result, which then stays in a register.
+    // Always inline: most polls find a request still in flight, or a single result, which then stays in a
+    // register.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         assert!(this.open, "a ticket is polled no more once it was ready");
-        // Two separate arms from here on: a result is then moved without the bytes of an absent error.
+        // The two arms stay separate, so that moving a result does not also copy space for an error.
         match core::task::ready!(S::poll(this.v, &this.slot.same(), cx)) {
             Ok(out) => {
                 this.taken();

@@ -1,7 +1,8 @@
-//! Traces: what clients posted, what took effect, and which answers they got, in one form for every world.
+//! Traces: the requests that clients posted, their effects and their results, in one format for every world.
 //!
-//! The explorer writes its counterexamples in this form; [`Traced`] records a client of any other world, the simulator
-//! included. With the feature `serde` a [`Recording`] becomes JSON; `docs/trace.md` describes it field by field.
+//! The explorer writes its counterexamples in this format; [`Traced`] records a client of any other world, the
+//! simulator included. With the feature `serde` a [`Recording`] becomes JSON; `docs/trace.md` describes it field by
+//! field.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -12,7 +13,7 @@ use crate::{
     Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
-/// The version of the form, the first field of every recording.
+/// The version of the format: the first field of every recording.
 pub const SCHEMA: &str = "dmkit-trace-1";
 
 /// A run of several clients.
@@ -34,7 +35,7 @@ pub struct Recording {
     pub unit: String,
     /// Names of the clients: the first is that of client 1.
     pub clients: Vec<String>,
-    /// In the order in which they happened.
+    /// The events, in the order in which they happened.
     pub events: Vec<Event>,
 }
 
@@ -75,7 +76,7 @@ pub struct Event {
     /// The kind of event, for programs.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub what: What,
-    /// The same in words, for people.
+    /// A description of the event for people.
     pub text: String,
 }
 
@@ -98,7 +99,7 @@ impl fmt::Display for Event {
 #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum What {
-    /// It rings the doorbell of a chain.
+    /// The client rings the doorbell of a chain.
     Posts {
         /// The chain's number.
         chain: u32,
@@ -128,7 +129,7 @@ pub enum What {
         /// The error, if it failed.
         error: Option<String>,
     },
-    /// It begins an operation of the model or workload.
+    /// The client begins an operation of the model or workload.
     Begins {
         /// The operation's name.
         operation: String,
@@ -140,17 +141,18 @@ pub enum What {
         /// Its result.
         value: String,
     },
-    /// It enters a section that the model watches.
+    /// The client enters a section that the model checks.
     Enters {
         /// The section's name.
         section: String,
     },
-    /// It leaves a section.
+    /// The client leaves a section.
     Leaves {
         /// The section's name.
         section: String,
     },
-    /// Anything else; `text` says what: it starts, waits, goes on, is cancelled, dies, or loses a chain.
+    /// Any other event, which `text` describes: the client starts, waits, continues, is cancelled, dies, or
+    /// loses a chain.
     Other,
 }
 
@@ -175,7 +177,7 @@ pub struct Request {
     pub name: Option<String>,
     /// The number of bytes.
     pub bytes: u32,
-    /// Whether it starts only after earlier READs and atomics have completed.
+    /// Whether the request starts only after earlier READs and atomics have completed.
     pub fenced: bool,
     /// Compared and swapped word of a CAS (followed by their masks if it is masked); the addend of an FAA.
     pub operands: Vec<u64>,
@@ -243,10 +245,9 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// Records what a client posts and which answers it gets, in any world: it implements [`Verbs`] over another
-/// world.
+/// Records the requests that a client posts and their results. It implements [`Verbs`] over any other world.
 ///
-/// The costs are those of the world beneath, and the counts are the same. To record a program, run it on this
+/// Recording does not change the costs and the counts of the other world. To record a program, run it on this
 /// type instead of on its endpoint; [`Traced::take_events`] returns the events for a [`Recording`].
 ///
 /// ```
@@ -282,7 +283,7 @@ struct Flight {
 }
 
 impl<V: Verbs> Traced<V> {
-    /// Records what `inner`'s client does from now on.
+    /// Starts to record the client of `inner`.
     pub fn new(inner: V) -> Self {
         Self {
             inner,

@@ -1,4 +1,4 @@
-//! The connections that a world implements, and the verbs that its users post.
+//! The trait that a world implements for its connections, and the verbs that index code posts.
 
 use core::ops::DerefMut;
 use core::task::{Context, Poll};
@@ -29,8 +29,8 @@ pub trait Transport: Env + Sized {
     /// unsignalled, and its error is kept for [`Transport::take_deferred`]. If it has completed, the world
     /// recycles it.
     fn close(&self, slot: Slot);
-    /// Polls a chain of which only the first result is wanted, as with most chains. When the chain has
-    /// completed or failed, this closes it, and `slot` is no longer valid.
+    /// Polls a chain of which only the first result is needed. Most chains are of this kind. When the chain
+    /// has completed or failed, this closes it, and `slot` is no longer valid.
     #[inline]
     fn poll_single(
         &self,
@@ -50,11 +50,11 @@ pub trait Transport: Env + Sized {
         self.ring(&slot);
         slot
     }
-    /// Returns the first error of a dropped ticket since the last call.
+    /// Returns the first error of a dropped ticket since the last call of this method.
     fn take_deferred(&self) -> Option<VerbError>;
     /// See [`Verbs::load`].
     /// # Errors
-    /// The same as [`Verbs::load`].
+    /// Returns the same errors as [`Verbs::load`].
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;
 }
 
@@ -113,11 +113,11 @@ pub trait Verbs: Transport {
             Some(e) => Err(e),
         }
     }
-    /// Writes `bytes` to `at` directly, outside of the cost model, while no client uses that memory (bulk
-    /// loading, tests). The meter counts this as housekeeping.
+    /// Writes `bytes` to `at` directly, outside the cost model. No client may use that memory meanwhile. Bulk
+    /// loads and tests need this. The meter counts this as housekeeping.
     ///
     /// # Errors
-    /// Returns `Unsupported(DirectLoad)` if only verbs reach the memory: use WRITEs then.
+    /// Returns `Unsupported(DirectLoad)` if the memory can only be accessed by verbs; use WRITEs then.
     fn load(&self, at: impl Into<Place>, bytes: &[u8]) -> Result<(), VerbError> {
         self.meter().loaded(bytes.len());
         self.load_image(at.into(), bytes)
@@ -131,7 +131,7 @@ impl<T: Transport> Verbs for T {}
 /// ```
 /// use dm_verbs::{Operation, RemotePtr, VerbError, Verbs};
 ///
-/// /// Writes without waiting. What becomes of it shows at the next operation.
+/// /// Writes without waiting. The next operation returns the error of this WRITE, if there is one.
 /// fn publish<V: Verbs>(v: &V, at: RemotePtr, word: u64) -> Result<(), VerbError> {
 ///     let _began: Operation = v.operation()?;
 ///     v.write(at, &word.to_le_bytes()).detach();
@@ -142,7 +142,8 @@ impl<T: Transport> Verbs for T {}
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());
 
-// Always: the kind of request is known at the call, so the compiler removes everything that depends on it.
+// Always inline: each caller passes a constant kind of request, so the compiler keeps only the code for that
+// kind.
 #[inline(always)]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();

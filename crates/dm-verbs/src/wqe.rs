@@ -13,7 +13,7 @@ pub struct Wqe<'a> {
 }
 
 /// A one-sided verb.
-// A plain tag in front puts `at` in one place in every variant: [`Op::at`] is then a load.
+// The explicit representation puts `at` at the same offset in every variant, so [`Op::at`] is a single load.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
@@ -83,17 +83,17 @@ impl Op<'_> {
             _ => 8,
         }
     }
-    /// Returns whether it touches nothing (an empty WRITE).
+    /// Returns whether the verb touches no memory (an empty WRITE).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns whether it returns a value (everything except a WRITE). Results are numbered over these
-    /// requests only.
+    /// Returns whether the verb returns a value (every verb except WRITE does). Only requests that return a
+    /// value have a result number.
     #[inline]
     pub fn has_result(&self) -> bool {
         !matches!(self, Op::Write { .. })
     }
-    /// Returns whether it is an atomic.
+    /// Returns whether the verb is an atomic.
     #[inline]
     pub fn is_atomic(&self) -> bool {
         matches!(self, Op::Cas { .. } | Op::MaskedCas { .. } | Op::Faa { .. })
@@ -107,7 +107,7 @@ impl<'a> From<Op<'a>> for Wqe<'a> {
     }
 }
 
-/// A chain under construction or in flight, numbered by the world. It is not `Copy`: it has one owner, who
+/// A chain under construction or in flight, numbered by the world. It is not `Copy`: it has one owner, which
 /// closes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot {

@@ -1,4 +1,4 @@
-//! The cost of one draw on this machine, in nanoseconds.
+//! Measures the cost of one draw on this machine, in nanoseconds.
 #![expect(clippy::print_stdout, reason = "an example whose output is its purpose")]
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
-//! Keys that look like mail addresses: text of few letters, long shared beginnings, uneven lengths.
+//! Keys that look like mail addresses: they use few letters, have long common prefixes, and differ in length.
 //!
-//! Made, not collected: a given name, a family name, a number where the pair is taken, a domain. The parts are drawn from
-//! lists by the digits of the key's index, so that every index has an address of its own.
+//! The addresses are generated: a given name, a family name, a number if the pair of names is already used, and a
+//! domain. The digits of the key's index select the parts from lists, so that every index has a different address.
 
 /// Bytes of an address, the rest of which are zero.
 pub(crate) const ADDRESS_BYTES: usize = 32;
@@ -29,7 +29,7 @@ const DOMAIN: [&str; 8] = [
 /// Pairs of names.
 const PAIRS: u64 = (GIVEN.len() * FAMILY.len()) as u64;
 
-/// Returns the address of key `index`. Numbers of five digits are the longest that fit: indices below 800
+/// Returns the address of key `index`. Numbers of up to five digits fit, so `index` must be below 800
 /// million.
 ///
 /// # Panics

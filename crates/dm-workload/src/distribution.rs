@@ -1,4 +1,4 @@
-//! The choice of the loaded key on which an operation works.
+//! The choice of the loaded key for an operation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::zipf::Zipf;
 pub enum Distribution {
     /// Every loaded key is equally likely.
     Uniform,
-    /// Zipf's law over ranks, scattered over the loaded keys.
+    /// Zipf's law over ranks, which are scattered over the loaded keys.
     Zipf {
         /// The exponent: 0 is uniform, YCSB's default is 0.99.
         theta: f64,
@@ -100,7 +100,7 @@ impl Chooser {
         })
     }
 
-    /// Returns the loaded key with this rank: only `rank` others are drawn more often.
+    /// Returns the loaded key with this rank: only `rank` other keys are drawn more often.
     pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
         match self {
             Self::Uniform { .. } => rank,
@@ -126,7 +126,7 @@ pub(crate) enum Drawn {
     Age(u64),
 }
 
-/// Maps ranks to loaded keys: the first ones one to one, the colder ones by a hash.
+/// Maps ranks to loaded keys: the first ranks one to one, and the colder ones by a hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fold {
     loaded: u64,
@@ -149,7 +149,7 @@ impl Fold {
         if rank < self.loaded {
             return self.permutation.at(rank);
         }
-        // The upper half of the product is below `loaded`: a division-free reduction.
+        // The upper half of the product is below `loaded`. This needs no division.
         ((u128::from(scramble(rank ^ self.salt)) * u128::from(self.loaded)) >> 64) as u64
     }
 }
@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    /// Few keys with the ranks of many: the hottest key keeps the share that it has among many, and the cold
-    /// ranks spread evenly.
+    /// Checks few keys with the ranks of many: the hottest key has the same share as among many keys, and the
+    /// cold ranks are spread evenly.
     #[test]
     fn folding_keeps_the_share_of_the_hottest_key() {
         let (loaded, ranks, draws) = (1000, 60_000_000, 1_000_000_u32);

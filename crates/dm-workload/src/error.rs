@@ -6,17 +6,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// Neither a preset nor a list of `kind:weight`.
+    /// The mix is neither a preset nor a list of `kind:weight`.
     Mix {
         /// The part that was not understood.
         part: String,
     },
-    /// Neither `uniform` nor `zipf:THETA` nor `latest`, or a THETA that is negative or not a number.
+    /// The distribution is neither `uniform` nor `zipf:THETA` nor `latest`, or THETA is negative or not a
+    /// number.
     Distribution {
         /// The text.
         text: String,
     },
-    /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] less the loader.
+    /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] minus one (for the loader).
     Clients {
         /// The requested number.
         count: u32,

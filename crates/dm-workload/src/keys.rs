@@ -3,10 +3,10 @@
 use crate::addresses::{self, ADDRESS_BYTES, address};
 use crate::permutation::{scramble, unscramble};
 
-/// A numbering of keys: a bijection between indices and 64-bit numbers, hence no collision, no hole, and no
-/// reserved key (0 and `u64::MAX` are somebody's key).
+/// A numbering of keys: a bijection between indices and 64-bit numbers. So there are no collisions, no gaps,
+/// and no reserved keys (0 and `u64::MAX` are ordinary keys).
 ///
-/// Byte forms are ordered as byte strings, that is big-endian.
+/// The bytes of keys are big-endian, so they have the same order as the numbers.
 ///
 /// ```
 /// use dm_workload::KeySpace;
@@ -19,11 +19,11 @@ use crate::permutation::{scramble, unscramble};
 pub struct KeySpace {
     /// `None` means that the key is the index itself.
     salt: Option<u64>,
-    /// Keys of 32 bytes are mail addresses.
+    /// Whether keys of 32 bytes are mail addresses.
     addresses: bool,
 }
 
-/// Longer keys share one of this many first halves, as addresses and names do.
+/// Number of different prefixes of longer keys, which have common prefixes like addresses and names.
 const GROUP_COUNT: u64 = 256;
 
 impl KeySpace {
@@ -36,7 +36,7 @@ impl KeySpace {
         }
     }
 
-    /// Makes keys of which the i-th is the number i, as in published scan experiments, which enumerate integers.
+    /// Makes keys of which the i-th is the number i, as in published scan experiments.
     #[must_use]
     pub fn dense() -> Self {
         Self {
@@ -45,8 +45,9 @@ impl KeySpace {
         }
     }
 
-    /// Keys of 32 bytes that look like mail addresses, made from lists of names and domains: `anna.kim7@post.net`, the
-    /// rest zero. For indices below 800 million; keys of other lengths are dense.
+    /// Makes keys that look like mail addresses if they have 32 bytes: names and domains from lists, such as
+    /// `anna.kim7@post.net`, padded with zeros. This works for indices below 800 million. Keys of other lengths are
+    /// dense.
     #[must_use]
     pub fn addresses() -> Self {
         Self {
@@ -160,7 +161,7 @@ mod tests {
         }
     }
 
-    /// 32-byte keys need more than their first word to be told apart, and are all different.
+    /// Checks that 32-byte keys are all different, but cannot be distinguished by their first word.
     #[test]
     fn long_keys_share_first_halves() {
         let keys = KeySpace::scrambled(5);

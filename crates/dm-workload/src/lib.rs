@@ -1,23 +1,24 @@
 //! Workloads for range indexes: YCSB and free mixes, exact Zipf, uniform and latest, keys, stamped values.
 //!
-//! Only this crate decides the next operation of a client, by a seed: the same [`Plan`] gives every client
-//! the same operations on every index and in every world. No operation allocates.
+//! The next operation of a client depends only on this crate and a seed: with the same [`Plan`], every client
+//! gets the same operations on every index and in every world. No operation allocates memory.
 //!
-//! | type | what it decides |
+//! | type | contents |
 //! |---|---|
 //! | [`Mix`] | the share of each kind of operation: YCSB A–F and LOAD (Cooper et al., SoCC 2010, §4), Sherman's mixes (SIGMOD 2022, §5.1.2), or `get:50,upsert:50` |
 //! | [`Distribution`] | the choice among the loaded keys: `uniform`, `zipf:0.99`, `latest` |
 //! | [`KeySpace`] | the bytes of the i-th key: a bijection, so no two are equal and none is reserved |
 //! | [`Values`] | the bytes of a value, stamped so that a reader can check that it is whole and belongs to its key |
-//! | [`Plan`], [`OpStream`] | all of this together, split among clients |
-//! | [`Trace`] | instead of all of this, recorded operations |
+//! | [`Plan`], [`OpStream`] | all of this together, divided among clients |
+//! | [`Trace`] | recorded operations, instead of all of this |
 //!
 //! # Skew and scale
 //!
-//! The share of the hottest key under Zipf depends on the number of keys: θ = 0.99 gives it 4.24 % of the draws
-//! among 10⁹ keys and 6.50 % among 10⁶, which makes a small run half again as contended as a large one. So ranks
-//! are drawn over a *stated* count ([`Workload::ranks`]) and folded onto the loaded keys: the hottest ranks one to
-//! one onto a permutation of them, the ranks beyond by a salted hash. [`hottest_share`] says what a count means.
+//! The share of the hottest key under Zipf depends on the number of keys: θ = 0.99 gives it 4.24 % of the draws among
+//! 10⁹ keys and 6.50 % among 10⁶, so a small run has 1.5 times as much contention as a large one. Therefore ranks are
+//! drawn over a *given* count ([`Workload::ranks`]), and mapped to the loaded keys: the hottest ranks one to one to a
+//! permutation of the keys, and the other ranks by a salted hash. [`hottest_share`] returns the share of the hottest
+//! key for a count.
 //!
 //! # Invariants
 //! * I1: operations are a function of (workload, client).
@@ -31,7 +32,7 @@
 //!
 //! let plan = Workload::new("a".parse()?, 10_000, 1_000_000)
 //!     .distribution("zipf:0.99".parse()?)
-//!     .ranks(60_000_000) // as contended as the papers' 60 M keys
+//!     .ranks(60_000_000) // as much contention as with the papers' 60 M keys
 //!     .clients(64)
 //!     .seed(7)
 //!     .plan()?;
@@ -45,8 +46,8 @@
 //!
 //! # Limits
 //!
-//! Zipf draws use `f64` powers, which can differ in the last bit between maths libraries: about one draw in 10¹⁴
-//! could then land on a neighbouring rank, and a run would not be the same run on another platform.
+//! Zipf draws use `f64` powers, which can differ in the last bit between maths libraries: about one draw in 10¹⁴ could
+//! then give a neighbouring rank, so a run could differ between platforms.
 
 #![forbid(unsafe_code)]
 

@@ -15,11 +15,11 @@ pub enum OpKind {
     Get,
     /// Writes a key that exists.
     Update,
-    /// Writes a key, existing or not; drawn among the loaded ones.
+    /// Writes a key that may exist or not, drawn among the loaded keys.
     Upsert,
     /// Adds a key that does not exist.
     Insert,
-    /// Removes a key, drawn among the loaded ones; after a while some of these are absent.
+    /// Removes a key, drawn among the loaded keys. After a while, some of these are absent.
     Remove,
     /// Reads a number of keys in order.
     Scan,
@@ -106,7 +106,7 @@ pub(crate) fn kind_names() -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     weights: [u32; OpKind::ALL.len()],
-    /// Upper bounds in 32-bit space, cumulative; a kind is drawn with one comparison each.
+    /// Cumulative upper bounds, scaled to 32 bits. A kind is drawn with one comparison per bound.
     bounds: [u64; OpKind::ALL.len()],
     preset: Option<&'static str>,
 }
@@ -141,7 +141,7 @@ impl Mix {
         f64::from(self.weights[kind.place()]) / sum as f64
     }
 
-    /// Returns whether any operation works on a loaded key.
+    /// Returns whether any operation uses a loaded key.
     #[must_use]
     pub fn needs_loaded_keys(&self) -> bool {
         OpKind::ALL
@@ -236,7 +236,8 @@ mod tests {
             }
             for kind in OpKind::ALL {
                 let (share, seen) = (mix.share(kind), f64::from(counts[kind.place()]) / 20_000.0);
-                // Five standard deviations: one false alarm in some 10^5 runs of all cases.
+                // The limit is five standard deviations, so that all cases together fail by chance in about
+                // one of 10^5 runs.
                 let allowed = 5.0 * (share * (1.0 - share) / 20_000.0).sqrt();
                 prop_assert!((share - seen).abs() <= allowed, "{}: {} instead of {}", kind, seen, share);
             }

@@ -1,7 +1,7 @@
-//! A permutation of `0..count` for any count, computed rather than stored.
+//! A permutation of `0..count` for any count, which is computed and not stored.
 
-/// Multiply-and-shift rounds over the next power of two, walked until they land below the count (at most two
-/// rounds on average).
+/// The permutation is a multiply-and-shift function over the next power of two, which is repeated until its
+/// result is below the count (at most twice on average).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     count: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// Makes a permutation of `0..count`; another one per `salt`. `count` is at least 1.
+    /// Makes a permutation of `0..count`, which depends on `salt`. `count` must be at least 1.
     pub(crate) fn new(count: u64, salt: u64) -> Self {
         let bits = u64::BITS - (count - 1).leading_zeros();
         let mask = if bits == 0 {
@@ -54,7 +54,8 @@ impl Permutation {
     }
 }
 
-/// Applies a bijection of 64-bit words in which every bit depends on every other (SplitMix64's).
+/// Applies a bijection of 64-bit words, in which every bit of the result depends on every bit of the input
+/// (SplitMix64's).
 #[inline]
 pub(crate) fn scramble(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -100,7 +101,8 @@ mod tests {
         }
     }
 
-    /// Hot ranks must not become neighbouring keys, because then a single leaf would be contended.
+    /// Checks that hot ranks are not mapped to neighbouring keys, because they would then contend for a
+    /// single leaf.
     #[test]
     fn neighbours_are_scattered() {
         let permutation = Permutation::new(1_000_000, 1);

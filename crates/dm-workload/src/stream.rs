@@ -9,7 +9,7 @@ use crate::mix::{Mix, OpKind};
 use crate::permutation::scramble;
 use crate::trace::{Dealt, Trace};
 
-/// The number of keys that a scan asks for.
+/// The number of keys that a scan requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLength {
     /// A number from 1 to this, all equally likely (YCSB E with 100).
@@ -24,7 +24,7 @@ impl Default for ScanLength {
     }
 }
 
-/// A description of what clients do, to be checked by [`Workload::plan`].
+/// A description of the operations of clients. [`Workload::plan`] checks it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct Workload {
@@ -39,8 +39,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Makes a workload of `operations` of `mix` in all on `loaded` keys, which have the indices 0, 1 …. It
-    /// has the mix's usual distribution, one client, scans of up to 100 keys, and seed 0.
+    /// Makes a workload of `operations` operations of `mix` on `loaded` keys, which have the indices 0, 1, ….
+    /// It has the mix's usual distribution, one client, scans of up to 100 keys, and seed 0.
     pub fn new(mix: Mix, loaded: u64, operations: u64) -> Self {
         let distribution = mix.usual_distribution();
         let scan_length = ScanLength::default();
@@ -88,7 +88,7 @@ impl Workload {
     /// Checks the description.
     ///
     /// # Errors
-    /// Returns [`WorkloadError`], which names what is out of range.
+    /// Returns [`WorkloadError`], which contains the invalid value.
     pub fn plan(self) -> Result<Plan, WorkloadError> {
         if self.clients == 0 || self.clients >= dm_history::CLIENT_LIMIT {
             return Err(WorkloadError::Clients { count: self.clients });
@@ -124,13 +124,13 @@ pub struct Plan {
     workload: Workload,
     ranks: u64,
     chooser: Chooser,
-    /// The recorded operations, if they are not drawn.
+    /// The recorded operations, if the operations come from a trace.
     trace: Option<Trace>,
 }
 
 impl Plan {
-    /// Makes a plan of `operations` operations of a trace, dealt out to `clients` in turn. When the trace
-    /// ends, it starts again from its beginning. All keys of the trace must be loaded.
+    /// Makes a plan of `operations` operations of a trace, which are given to the `clients` in turn. When the
+    /// trace ends, it starts again from its beginning. All keys of the trace must be loaded.
     ///
     /// # Errors
     /// Returns [`WorkloadError::Clients`].
@@ -189,12 +189,13 @@ impl Plan {
         self.workload.loaded
     }
 
-    /// Returns the loaded keys from the hottest on, by the distribution before anything is inserted.
+    /// Returns the loaded keys in the order of their shares, hottest first, for the distribution before any
+    /// insert.
     pub fn hottest(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
         let (chooser, loaded) = (self.chooser, self.workload.loaded);
         let recorded = self.trace.as_ref().map(Trace::hottest);
         (0..loaded).map(move |rank| match &recorded {
-            // As many as there are loaded keys.
+            // There are as many as loaded keys.
             Some(keys) => keys[rank as usize],
             None => chooser.hottest(rank, loaded),
         })
@@ -232,11 +233,11 @@ pub struct Op {
     pub kind: OpKind,
     /// The index of the key (see [`crate::KeySpace`]); for a scan, of its first key.
     pub key: u64,
-    /// Number of keys that a scan asks for; 0 for other operations.
+    /// Number of keys that a scan requests; 0 for other operations.
     pub scan_len: u32,
 }
 
-/// The operations of one client, in order. No allocation per operation.
+/// The operations of one client, in order. An operation allocates no memory.
 ///
 /// The n-th key that a client inserts has the index `loaded + n · clients + client`, so that no two clients insert
 /// the same key, and a pure load fills `0..operations`.
@@ -262,7 +263,7 @@ pub struct OpStream {
     left: u64,
     inserted: u64,
     rng: Xoshiro256PlusPlus,
-    /// The recorded operations, if they are not drawn.
+    /// The recorded operations, if the operations come from a trace.
     dealt: Option<Dealt>,
 }
 
@@ -273,9 +274,9 @@ impl OpStream {
         self.left
     }
 
-    /// Returns the next operation. `inserted(client)` says how many of its inserts each client has completed:
-    /// [`Distribution::Latest`] prefers the newest keys of all clients. The iterator itself knows only this
-    /// client's inserts, so it is deterministic regardless of the other clients' speed.
+    /// Returns the next operation. `inserted(client)` must return how many inserts a client has completed,
+    /// because [`Distribution::Latest`] prefers the newest keys of all clients. The iterator itself uses only
+    /// this client's inserts, so it is deterministic and does not depend on the speed of other clients.
     pub fn next_seeing(&mut self, inserted: impl Fn(u32) -> u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
         if let Some(dealt) = &mut self.dealt {
@@ -306,11 +307,12 @@ impl OpStream {
             .wrapping_add(u64::from(client))
     }
 
-    /// Ages go round the clients, beginning with this one: its newest insert, the next client's newest, and
-    /// so on. If a client has no key that old, the loaded keys are used, from the last one down.
+    /// Returns the key of this age. Successive ages belong to successive clients, beginning with this one:
+    /// its newest insert, the next client's newest insert, and so on. If a client has no key of this age, a
+    /// loaded key is used; ages then count from the last loaded key down.
     fn key_of_age(&self, age: u64, inserted: impl Fn(u32) -> u64) -> u64 {
         let clients = u64::from(self.clients);
-        // Below the number of clients, which is a u32.
+        // The cast loses nothing: the result is below the number of clients, which is a u32.
         let client = ((u64::from(self.client) + age % clients) % clients) as u32;
         match inserted(client).checked_sub(1 + age / clients) {
             Some(nth) => self.inserted_key(client, nth),
@@ -357,7 +359,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The numbers of draws follow the order of ranks.
+    /// Checks that keys are drawn the more often the hotter their rank is.
     #[test]
     fn hottest_keys_come_first() {
         let c = plan("c", 1000, 200_000, 1, 3);
@@ -373,7 +375,7 @@ mod tests {
             "{tenths:?}"
         );
         assert_eq!(HashSet::<u64>::from_iter(hottest).len(), 1000);
-        // The newest is read most.
+        // The newest key is read most often.
         assert!(plan("d", 1000, 1, 1, 3).hottest().eq((0..1000).rev()));
     }
 

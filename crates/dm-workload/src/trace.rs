@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
-// Shared rows of a plan, std's own: nothing here is modelled.
+// This is std's `Arc`, because no model checker runs this code.
 use std::sync::Arc;
 
 use crate::mix::{Mix, OpKind};
@@ -42,7 +42,7 @@ impl Row {
 /// let trace = Trace::read(rows.as_bytes(), u64::MAX)?;
 /// assert_eq!((trace.keys(), trace.operations()), (2, 3));
 /// assert!((trace.mix().share(OpKind::Get) - 2.0 / 3.0).abs() < 1e-6);
-/// // The second of two clients: rows 1, 3, …, and from the beginning again where the trace ends.
+/// // The second of two clients gets rows 1, 3, …, and begins again when the trace ends.
 /// let plan = Plan::of_trace(trace, 2, 4)?;
 /// let ops: Vec<_> = plan.client(1).map(|op| (op.kind, op.key)).collect();
 /// assert_eq!(ops, [(OpKind::Upsert, 1), (OpKind::Get, 0)]);
@@ -66,7 +66,7 @@ pub struct Trace {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The reader failed.
+    /// Reading failed.
     Io(io::Error),
     /// A row is malformed.
     Row {
@@ -103,7 +103,8 @@ impl From<io::Error> for TraceError {
     }
 }
 
-/// Returns the key and kind of a row. Keys may contain commas and other columns can't, so columns are counted from both ends.
+/// Returns the key and kind of a row. Keys may contain commas and other columns cannot, so columns are counted from
+/// both ends.
 fn parse(text: &str) -> Option<(&str, OpKind)> {
     let (_, rest) = text.split_once(',')?;
     let mut from_the_end = rest.rsplitn(6, ',');
@@ -152,7 +153,7 @@ impl Trace {
             rows.push(Row { kind, key });
         }
         let parts = |&kind: &OpKind| {
-            // In millionths, rounded up, so that no kind that occurs gets 0.
+            // The share in millionths is rounded up, so that every kind that occurs has a share above 0.
             let part = (counts[kind as usize] * 1_000_000).div_ceil(line.max(1));
             (kind, part as u32)
         };
@@ -239,7 +240,7 @@ mod tests {
         for op in (0..4).flat_map(|client| plan.client(client)) {
             dealt[op.key as usize] += 1;
         }
-        // 100 rows: the first 26 keys come once more than the others.
+        // There are 100 rows, so the first 26 keys appear once more than the others.
         assert!(plan.hottest().take(26).all(|key| key < 26));
         let expected: Vec<i32> = (0..37)
             .map(|key| (0..100).filter(|i| i % 37 == key).count() as i32)

@@ -1,15 +1,16 @@
-//! Zipf's law, exactly: the rank-k key is drawn in proportion to k^-θ, for any θ ≥ 0 and any number of keys.
+//! Exact draws from Zipf's law: the key of rank k is drawn in proportion to k^-θ, for any θ ≥ 0 and any
+//! number of keys.
 
 use rand::{Rng, RngCore};
 
 /// Draws ranks from 0 (the hottest).
 ///
-/// Many generators in use approximate (a closed form of Gray et al. that is wrong for the first ranks and above
-/// θ = 0.992, or a table that is cut off). This one draws from a continuous envelope by inversion and rejects the
-/// difference, so that its distribution is exact up to the rounding of `f64`.
+/// Many generators are approximations (a closed form of Gray et al. that is wrong for the first ranks and above θ =
+/// 0.992, or a truncated table). This one draws from a continuous envelope by inversion and rejects the difference, so
+/// its distribution is exact up to the rounding of `f64`.
 ///
-/// The envelope is that of rejection-inversion (Hörmann and Derflinger, TOMACS 1996): area under x^-θ around
-/// each integer, with an early acceptance that spares most draws the second power.
+/// The envelope is that of rejection-inversion (Hörmann and Derflinger, TOMACS 1996): the area under x^-θ
+/// around each integer. Most draws are accepted early, without the second power.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     count: u64,
@@ -19,7 +20,7 @@ pub struct Zipf {
     /// Areas at the two ends.
     low: f64,
     high: f64,
-    /// Draws this close below their rank are accepted at once.
+    /// Draws that are at most this far below their rank are accepted at once.
     sure: f64,
 }
 
@@ -68,8 +69,8 @@ impl Zipf {
         x.powf(-self.theta)
     }
 
-    /// Returns the integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ), also where 1 − θ is next to
-    /// nothing.
+    /// Returns the integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ), with a precise result even
+    /// if 1 − θ is close to zero.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over(self.rest * log) * log
@@ -101,8 +102,8 @@ fn ln1p_over(x: f64) -> f64 {
     }
 }
 
-/// Returns the part of the draws that the hottest of `count` keys gets: the reciprocal of the generalised
-/// harmonic number (its first terms, then the Euler–Maclaurin formula: relative error below 10⁻¹²).
+/// Returns the share of the hottest of `count` keys: the reciprocal of the generalised harmonic number (its
+/// first terms, then the Euler–Maclaurin formula: relative error below 10⁻¹²).
 ///
 /// ```
 /// assert!((dm_workload::hottest_share(1_000_000_000, 0.99) - 0.0424).abs() < 0.00005);
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// The test's statistic itself detects a slightly wrong law.
+    /// Checks that the test's statistic detects a slightly wrong law.
     #[test]
     fn a_theta_that_is_one_hundredth_off_is_noticed() {
         let zipf = Zipf::new(100, 0.98).unwrap();

@@ -1,5 +1,5 @@
-//! One client's operations over in-process memory, for counting its own instructions:
-//! `cargo xtask bench client --package dolphin`.
+//! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask
+//! bench client --package dolphin`.
 //!
 //! ```text
 //! cargo run --release -p dolphin --example dolphin_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]

@@ -1,9 +1,10 @@
 //! Dolphin: adaptive radix inner levels over leaves of many keys on disaggregated memory (MSST 2024).
 //!
-//! A façade: [`Dolphin`] composes a radix tree of separators (`dm-art`, whose entries say where each leaf
-//! begins) and a cache of them (`dm-cache`) over unsorted leaves with line versions (`dm-leaf`), which store
-//! only the part of their keys that differs. It uses hierarchical locks (`dm-lock`) and two-stage allocation
-//! (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//! This crate is a façade. [`Dolphin`] combines a radix tree of separators (`dm-art`; its entries have the
+//! low fence key and the address of each leaf) and a cache of separators (`dm-cache`) with unsorted leaves
+//! with line versions (`dm-leaf`), which store only the part of their keys that differs. It uses hierarchical
+//! locks (`dm-lock`) and two-stage allocation (`dm-alloc`). The operations are those of `dm-index`. The crate
+//! has no byte offsets and no retry policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|

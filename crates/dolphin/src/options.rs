@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
-//! client's choice.
+//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
+//! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, SingleOptions};
@@ -17,52 +17,53 @@ use dm_verbs::Caps;
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
-    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
     pub items: bool,
     /// Bytes of a leaf, a multiple of 64. Layout.
     pub leaf_bytes: usize,
-    /// Leaves store each key as its distance above their low fence key, so a leaf holds two to three times as
-    /// many entries of 8 + 8 bytes. Turned off if values are so large that a leaf would not hold more.
-    /// Layout: all clients that open a tree must agree.
+    /// Whether leaves store each key as its distance above their low fence key, so that a leaf has room for
+    /// two to three times as many entries of 8 + 8 bytes. This is turned off if values are so large that a
+    /// leaf would not have room for more entries. Layout.
     pub packed_keys: bool,
     /// The sizes of radix nodes. Layout.
     pub types: NodeTypes,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
-    /// Locks of leaves in on-chip memory where there is any, else in host memory. Layout.
+    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory.
+    /// Layout.
     pub on_chip: bool,
     /// Budget of a compute node's cache of separators, bytes.
     pub cache_bytes: u64,
     /// Options for reading and caching separators.
     pub separators: SeparatorOptions,
-    /// Local lock tables in front of the remote ones.
+    /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Updates share their leaf's lock, so that no update waits for another; only changes of slots hold the
-    /// lock alone. Turned off if the world lacks masked atomics, if a value takes more than a line, and for
-    /// items. Layout: all clients that open a tree must agree.
+    /// Whether updates share their leaf's lock, so that no update waits for another; only changes of slots
+    /// hold the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than
+    /// a line, and for items. Layout.
     pub shared_updates: bool,
-    /// Lock CAS and READ in one chain, if the world executes them in order. (The FAA and the READ of a share
-    /// always are in one.)
+    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of
+    /// a share and the READ are always in one chain.)
     pub lock_and_read: bool,
     /// The place at which splits cut.
     pub bias: SplitBias,
-    /// Read delegation and write combining between the clients of this compute node. It is in the paper's
-    /// code but not in its text, and off here.
+    /// Read delegation and write combining between the clients of this compute node. The code of the paper
+    /// has it, but the text does not mention it. It is off by default.
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes. Dolphin's code: 16 MB.
+    /// Size in bytes of the chunks that an allocator requests. Dolphin's code uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. Layout, set when the tree is created.
+    /// of dead nodes. This is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws, each switchable alone. Off by default.
+    /// Published flaws. Each can be switched on alone, and all are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }
@@ -75,7 +76,7 @@ pub const DEFAULT_CACHE_BYTES: u64 = 2_000_000_000;
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
-/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -118,8 +119,8 @@ impl Options {
 }
 
 impl Options {
-    /// Returns the nearest options that a world with these capabilities supports. A tree over such a world
-    /// uses them by itself.
+    /// Returns the nearest options that a world with these capabilities supports. A tree in such a world uses
+    /// them automatically.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;
@@ -127,12 +128,12 @@ impl Options {
     }
 }
 
-/// The kind of leaves' memory; that of radix nodes is 1, and that of their entries 0.
+/// The kind of leaves' memory. The kind of radix nodes is 1, and that of their entries is 0.
 const LEAVES: u8 = 2;
 
 // The options of the parts.
 impl Options {
-    /// Returns where a pool of these options has its locks, and how many.
+    /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {
         LockPlan {
             home: LockHome::chip_if(self.on_chip),
@@ -201,7 +202,7 @@ impl Options {
     pub(crate) fn radix(&self) -> ArtOptions {
         ArtOptions {
             types: self.types,
-            // The separators' answers are cached instead of the nodes that lead to them.
+            // Separators are cached, so the nodes that lead to them need no cache.
             cache_bytes: 0,
             attempts: self.attempts,
             depth_slack: 0,

@@ -15,7 +15,7 @@ use crate::Options;
 /// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator, running
 /// operations.
 ///
-/// [`Handle`] has the calls that every index has, [`DolphinParts`] the others.
+/// [`Handle`] has the methods that every index has, and [`DolphinParts`] has the others.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -47,7 +47,7 @@ pub struct DolphinParts<K: KeyBytes> {
 
 /// The kind of index in a pool's superblock.
 const KIND: &[u8; 4] = b"dlph";
-/// Maximum number of memory nodes: a radix node's slot can name this many.
+/// Maximum number of memory nodes: a slot of a radix node can distinguish this many.
 const MEMORY_NODES_MAX: u16 = 256;
 /// Bytes of an entry's value: a leaf's address.
 const ADDRESS: usize = 8;

@@ -1,5 +1,5 @@
-//! One client's operations over in-process memory, for counting its own instructions:
-//! `cargo xtask bench client --package sherman`.
+//! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask
+//! bench client --package sherman`.
 //!
 //! ```text
 //! cargo run --release -p sherman --example sherman_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]

@@ -1,4 +1,4 @@
-//! The leaf layouts of the paper and of the systems it compares itself with.
+//! The leaf layouts of the paper, and of the systems with which the paper compares Sherman.
 
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 
@@ -9,7 +9,7 @@ use crate::NodeSize;
 /// ```
 /// use sherman::{Key8, Options, Sherman};
 ///
-/// // What a pool says of itself differs by the leaves' layout, so that nobody takes one for another.
+/// // The descriptor of a pool depends on the leaves' layout, so pools of different layouts are not confused.
 /// let (two_level, checksummed) = (
 ///     Sherman::<Key8>::descriptor(&Options::new(8)),
 ///     Sherman::<Key8, dm_layout::Checksummed<Key8>>::descriptor(&Options::new(8)),
@@ -22,7 +22,7 @@ pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
     /// Makes the layout for nodes of this size and values of `value_bytes`.
     ///
     /// # Errors
-    /// Returns an error for sizes that make no node.
+    /// Returns an error if there is no node of these sizes.
     fn of(node: NodeSize, value_bytes: usize) -> Result<Self, GeometryError>;
 }
 

@@ -1,8 +1,8 @@
 //! Sherman: a write-optimised B+ tree on disaggregated memory (Wang et al., SIGMOD 2022).
 //!
-//! A façade: [`Sherman`] composes B-link inner levels (`dm-blink`) over nodes (`dm-leaf`) with hierarchical on-chip
-//! locks (`dm-lock`), a level-1 index cache (`dm-cache`) and two-stage allocation (`dm-alloc`); the operations are
-//! `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//! This crate is a façade. [`Sherman`] combines B-link inner levels (`dm-blink`) over nodes (`dm-leaf`) with
+//! hierarchical on-chip locks (`dm-lock`), a level-1 index cache (`dm-cache`) and two-stage allocation (`dm-alloc`).
+//! The operations are those of `dm-index`. The crate has no byte offsets and no retry policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
-//! client's choice.
+//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
+//! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::Common;
@@ -29,7 +29,7 @@ use dm_lock::{Local, LockOptions, LockPlace, ReleaseBy};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeSize {
-    /// This many bytes, a multiple of 64. Sherman's paper: 1024.
+    /// This many bytes, a multiple of 64. The paper uses 1024.
     Bytes(usize),
     /// Room for this many entries.
     Span(usize),
@@ -40,42 +40,44 @@ pub enum NodeSize {
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
-    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
     pub items: bool,
     /// Size of nodes. Layout.
     pub node: NodeSize,
-    /// Inner nodes name their children in 6 bytes instead of 4, for pools of more than
-    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64
-    /// GiB](dm_index::NEAR_CHILD_REACH) on one (memory beyond that is not used otherwise). Nodes whose size
-    /// is not a multiple of 1 KiB, and trees of items, always use 6 bytes. Layout.
+    /// Whether inner nodes store the address of a child in 6 bytes instead of 4. This is for pools of more
+    /// than [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64
+    /// GiB](dm_index::NEAR_CHILD_REACH) on one memory node; without it, memory beyond that is not used. Nodes
+    /// whose size is not a multiple of 1 KiB, and trees of items, always use 6 bytes. Layout.
     pub far_children: bool,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
-    /// Locks in on-chip memory where there is any (`+on-chip`), else in host memory. Layout.
+    /// Whether locks are in on-chip memory if there is any (`+on-chip`); otherwise they are in host memory.
+    /// Layout.
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
-    /// The unlock travels with the write-back (`+combine`).
+    /// Whether the unlock is in the chain of the write-back (`+combine`).
     pub combine: bool,
-    /// Local lock tables in front of the remote ones (`+hierarchical`).
+    /// Whether there are local lock tables in front of the remote ones (`+hierarchical`).
     pub hierarchical: bool,
-    /// Consecutive handovers of a lock between threads of a compute node; 0 for none. Sherman: 4.
+    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none. The
+    /// paper uses 4.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, if the world executes them in order.
+    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Locks are released by FAA instead of WRITE (FG).
+    /// Whether locks are released by FAA instead of WRITE (FG).
     pub release_by_faa: bool,
     /// The place at which splits cut.
     pub bias: SplitBias,
-    /// Read delegation and write combining between the clients of this compute node (SMART §4.2; not in Sherman's
-    /// paper, and off).
+    /// Read delegation and write combining between the clients of this compute node (SMART §4.2). This is not in
+    /// Sherman's paper, and is off by default.
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes. Sherman: 8 MiB.
+    /// Size in bytes of the chunks that an allocator requests. The paper uses 8 MiB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. Layout, set when the tree is created.
+    /// of dead nodes. This is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -95,7 +97,7 @@ pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
-/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -143,10 +145,10 @@ const _: () = assert!(
 
 // The options of the parts.
 impl Options {
-    /// Returns the size of nodes in bytes, if all nodes lie where an address of [`dm_index::NEAR_CHILD_BYTES`] can point.
+    /// Returns the size of nodes in bytes, if addresses of [`dm_index::NEAR_CHILD_BYTES`] can point to all nodes.
     pub(crate) fn near(&self) -> Option<usize> {
         match self.node {
-            // Blocks of items have all sizes, so nodes between them may have any address.
+            // Blocks of items have various sizes, so nodes between them may have any address.
             NodeSize::Bytes(bytes) if !self.far_children && !self.items => {
                 (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
             }
@@ -163,7 +165,7 @@ impl Options {
         lanes16
     }
 
-    /// Returns where a pool of these options has its locks, and how many.
+    /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {
         LockPlan {
             home: LockHome::chip_if(self.on_chip),

@@ -1,6 +1,7 @@
 //! Published flaws and broken twins, which the feature `study` switches on.
 
-/// Published flaws, each switchable alone, by their names in `docs/models.md`. Off by default.
+/// Published flaws, with their names in `docs/models.md`. Each can be switched on alone, and all are off by
+/// default.
 ///
 /// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,20 +12,21 @@ pub struct Flaws {
     pub no_read_window: bool,
     /// T-S3: a lock is handed over before the write-back has completed.
     pub handover_before_write_back: bool,
-    /// T-S4: the parent learns of a split before the old node's WRITE has completed.
+    /// T-S4: the parent is updated after a split before the old node's WRITE has completed.
     pub parent_before_left: bool,
     /// T-S5: losing the race for a root is fatal.
     pub root_race_fatal: bool,
-    /// T-S6: local tickets of this many bits, packed side by side, that carry into each other.
+    /// T-S6: the two fields of a local ticket lock have this many bits in one word, and an overflow of one
+    /// changes the other.
     pub packed_tickets: Option<u32>,
     /// T-S7: the cache reads a recycled slot.
     pub recycled_slot: bool,
-    /// A scan assumes that the leaves named by a cached inner node are all there are, and misses leaves that
-    /// were split off since.
+    /// A scan takes the leaves of a cached inner node for all leaves, and misses leaves that were split off
+    /// since.
     pub scan_trusts_cache: bool,
-    /// Not a published flaw but our own broken twin: a split does not wait for its right node to be written.
+    /// Our own broken twin, not a published flaw: a split does not wait until its right node is written.
     pub right_unawaited: bool,
-    /// Another one of our own: a merge opens the left node before the right one is dead.
+    /// Another broken twin of our own: a merge makes the left node live before the right one is dead.
     pub open_before_burial: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,

@@ -18,8 +18,8 @@ type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 /// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.
 ///
-/// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions). [`Handle`] has the calls that
-/// every index has, [`ShermanParts`] the others.
+/// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions). [`Handle`] has the methods
+/// that every index has, and [`ShermanParts`] has the others.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -92,7 +92,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             Some(bytes) => Slotted::marked_with_node_bytes(bytes, NEAR_CHILD_BYTES)?,
             None => Slotted::of(options.node, CHILD_BYTES)?,
         };
-        // Inner nodes carry a version per line in every variant.
+        // Inner nodes have a version in each line in every variant.
         pool.whole_lines()?;
         let locks = pool.locks(options.locks())?;
         let nodes = options.nodes();

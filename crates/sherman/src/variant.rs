@@ -17,7 +17,7 @@ use crate::{NodeSize, Options};
 pub enum LeafKind {
     /// Unsorted entries under line versions.
     TwoLevel,
-    /// Sorted entries under a checksum, written back whole (FG, and every step before `+two-level`).
+    /// Sorted entries under a checksum, written back as a whole (FG, and every step before `+two-level`).
     Checksummed,
     /// Unsorted entries under versions at both ends, as published: unsound (T-S2a).
     Bookend,
@@ -26,9 +26,10 @@ pub enum LeafKind {
 /// A preset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, lock-and-read, no known flaw.
+    /// All techniques, with lock-and-read, and without known flaws.
     Default,
-    /// The same as the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
+    /// The same as the default, but the lock's CAS is awaited before the READ, so that round trips are as in
+    /// the paper.
     PaperRtt,
     /// The published version, with all of its flaws.
     #[cfg(feature = "study")]
@@ -45,15 +46,15 @@ pub enum Variant {
     Hierarchical,
     /// In addition, two-level versions in unsorted leaves: Sherman as in its paper.
     TwoLevel,
-    /// Sherman as SMART's paper ran it: every technique, nodes of 32 entries, packed across lines under versions at both
-    /// ends as in the published code.
+    /// Sherman as measured in the SMART paper: every technique, and nodes of 32 entries, which are packed across lines
+    /// with versions at both ends as in the published code.
     AsInSmart,
-    /// Sherman as CHIME's paper ran it: nodes of 1.1 KB (61 entries instead of its code's 64, because the
-    /// nodes here have a version at each end), locks in host memory without a local queue, and RDWC, which
-    /// that paper gives to all indexes.
+    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB (61 entries instead of 64 as in its code,
+    /// because the nodes here have a version at each end), locks in host memory without a local queue, and
+    /// RDWC, which that paper uses for all indexes.
     AsInChime,
-    /// Sherman as Dolphin's paper ran it: every technique, nodes of 1 KB, packed across lines under versions at both ends as in
-    /// the published code.
+    /// Sherman as measured in the Dolphin paper: every technique, and nodes of 1 KB, which are packed across lines with
+    /// versions at both ends as in the published code.
     AsInDolphin,
 }
 
@@ -220,7 +221,7 @@ mod tests {
         assert!("+onchip".parse::<Variant>().is_err());
     }
 
-    /// A competitor in another system's paper has the sizes that it had there.
+    /// Checks that the presets for other papers have the sizes that those papers used.
     #[test]
     fn as_in_smart_has_that_papers_nodes() {
         let options = Variant::AsInSmart.apply(Options::new(8));

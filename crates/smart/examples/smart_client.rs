@@ -1,4 +1,5 @@
-//! One client's operations over in-process memory, for counting its own instructions: `cargo xtask bench client --package smart`.
+//! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask bench client
+//! --package smart`.
 //!
 //! ```text
 //! cargo run --release -p smart --example smart_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]

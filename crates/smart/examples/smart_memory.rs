@@ -1,10 +1,11 @@
-//! Bytes per key after inserts: of the prefix cache, of the memory nodes, of a leaf. `cargo xtask memory --index smart`.
+//! Measures the bytes per key after inserts, in the prefix cache and on the memory nodes, and the bytes of a leaf.
+//! `cargo xtask memory --index smart`.
 //!
 //! ```text
 //! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
+//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -23,8 +24,8 @@ const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
 /// A leaf of 8 + 8 bytes.
 const LEAF: usize = 64;
-/// The allowed difference between the account and the allocator's count, in bytes: handles are on the stack here, and
-/// shared parts of the tree have reference counts.
+/// The allowed difference between the cache's count and the allocator's count, in bytes. Handles are on the stack here,
+/// and shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
@@ -35,7 +36,7 @@ struct Measured {
     cache: u64,
     nodes: u64,
     others: u64,
-    /// The account minus the bytes that the allocator got back.
+    /// The cache's count minus the bytes that were freed when it was dropped.
     difference: i64,
 }
 

@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
-//! client's choice.
+//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
+//! choose the other options.
 
 use dm_alloc::ReclaimOptions;
 use dm_art::ArtOptions;
@@ -17,34 +17,36 @@ use dm_verbs::Nanos;
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
-    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
     pub items: bool,
     /// Sizes of inner nodes. Layout.
     pub types: NodeTypes,
     /// Budget of the cache of inner nodes of a compute node, bytes.
     pub cache_bytes: u64,
-    /// Local queues in front of the leaves' locks (SMART's E-HOCL).
+    /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
     pub hierarchical: bool,
-    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, if the world executes them in order.
+    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Read delegation and write combining between the clients of this compute node (§4.2). On, as in the paper.
+    /// Read delegation and write combining between the clients of this compute node (§4.2). They are on by default, as
+    /// in the paper.
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes. SMART: 16 MB.
+    /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so
-    /// that memory can be reused; 0 means that memory is never reused. Layout, set when the pool is created.
+    /// that memory can be reused; 0 means that memory is never reused. This is fixed when the pool is
+    /// created.
     pub members: u16,
     /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,
     /// If memory is reused: the minimum time for which cached nodes are valid.
     pub turn: Nanos,
-    /// Key bytes by which a leaf's link depth exceeds the necessary value. A split at most that far below
-    /// takes one verb less, but proving that a key is absent takes a second READ if its slot leads to another
-    /// key's leaf.
+    /// Key bytes by which a leaf's link depth exceeds the necessary value. If a leaf moves at most that many
+    /// bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes
+    /// a second READ if its slot leads to another key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
@@ -57,7 +59,7 @@ pub struct Options {
 pub const DEFAULT_CACHE_BYTES: u64 = 600_000_000;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = dm_art::DEFAULT_ATTEMPTS;
@@ -104,7 +106,7 @@ impl Options {
             chunk_bytes: self.chunk_bytes,
             reach: u64::MAX,
             reclaim: ReclaimOptions {
-                // Its cache is used without proof.
+                // The cached addresses are used without a check.
                 remembers: true,
                 ..self.reclaim
             },

@@ -3,7 +3,7 @@
 use dm_art::ArtFlaws;
 use dm_art::SingleFlaws;
 
-/// Published flaws, each switchable alone. Off by default.
+/// Published flaws. Each can be switched on alone, and all are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
     /// Flaws of the inner levels: T-M1, T-M3 to T-M7.

@@ -12,7 +12,7 @@ use crate::Options;
 
 /// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, running operations.
 ///
-/// [`Handle`] has the calls that every index has, [`SmartParts`] the others.
+/// [`Handle`] has the methods that every index has, and [`SmartParts`] has the others.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -41,7 +41,7 @@ pub struct SmartParts<K: KeyBytes> {
 
 /// The kind of index in a pool's superblock.
 const KIND: &[u8; 4] = b"smrt";
-/// Maximum number of memory nodes: a slot can name this many.
+/// Maximum number of memory nodes: a slot can distinguish this many.
 const MEMORY_NODES_MAX: u16 = 256;
 
 impl<K: KeyBytes> Parts for SmartParts<K> {

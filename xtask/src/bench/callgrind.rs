@@ -1,9 +1,9 @@
-//! Reads what callgrind writes: instructions by function and source file, and who called whom.
+//! Reads callgrind's output: instructions by function and source file, and the calls between functions.
 //!
-//! The format is the one of Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
+//! The format is described in Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
 //! file (the latter two while inlined code runs), `fn=` the function, a line of numbers is a position and a cost,
-//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. A name is written once and
-//! then replaced by a number in brackets; a position may be relative to the line before.
+//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. A name is written once
+//! and then replaced by a number in brackets; a position may be relative to the line before.
 
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

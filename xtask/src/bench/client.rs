@@ -233,7 +233,7 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         measured.operations,
         measured.polls_per_op()
     )];
-    // Two runs also differ in trifles, such as printing a longer number; these get no line.
+    // Two runs also differ in small costs, such as printing a longer number; these get no line.
     let counts = |count: f64| each(count).abs() >= 0.05;
     for (group, sum) in groups(parts).into_iter().filter(|(_, sum)| counts(*sum)) {
         lines.push(format!("  {:<34}{:>10.1}", group, each(sum)));

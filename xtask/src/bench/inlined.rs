@@ -1,8 +1,8 @@
 //! Finds the file of this workspace to which an instruction belongs, even if it was inlined into other code.
 //!
-//! The innermost frame of our own code counts. For example, a load in `core::sync::atomic` that is inlined into a region's read,
-//! which is inlined into a client's get, is the region's work. The compiler writes these frames beside the line tables, and
-//! addr2line of binutils reads them.
+//! An instruction belongs to the innermost frame of our own code. For example, a load in `core::sync::atomic` that is
+//! inlined into a region's read, which is inlined into a client's get, is the region's work. The compiler writes these
+//! frames beside the line tables, and addr2line of binutils reads them.
 
 use super::split::own_path;
 use crate::Result;

@@ -6,7 +6,7 @@
 //!    name mentions first.
 //! 3. A foreign function that was called and not inlined (`memcpy`, a hash) counts for its callers, in proportion to the cost
 //!    of their calls, if necessary through several foreign functions.
-//! 4. Allocation is counted apart, because an operation should not allocate in its steady state.
+//! 4. Allocation is counted separately, because an operation should not allocate in its steady state.
 
 use super::callgrind::{Profile, Site};
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64>
             }
         }
     }
-    // Instructions that are still among foreign functions, as in cycles of calls.
+    // Instructions may remain in foreign functions, for example in cycles of calls.
     if !foreign.is_empty() {
         *parts.entry(Part::Rest).or_default() += foreign.values().sum::<f64>();
     }

@@ -27,7 +27,7 @@ pub(crate) struct Mutant {
 /// A function whose body can be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// The `const` of a `const fn`, which can't read which mutant is on.
+    /// The `const` of a `const fn`, which can't read which mutant is active.
     pub(crate) constant: Option<Range<usize>>,
     /// Its name.
     pub(crate) name: String,

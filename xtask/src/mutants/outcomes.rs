@@ -72,7 +72,7 @@ pub(crate) struct Tally {
 }
 
 impl Outcomes {
-    /// Starts without outcomes, or goes on from the files of those crates.
+    /// Starts without outcomes, or continues from the files of those crates.
     pub(crate) fn open<'a>(
         root: &Path,
         packages: impl Iterator<Item = &'a str>,
@@ -111,7 +111,7 @@ impl Outcomes {
             "killed" => Outcome::Killed(by.to_owned()),
             "hung" => Outcome::Hung(by.to_owned()),
             "survived" => Outcome::Survived,
-            // The run that wrote this line ended in the middle of it.
+            // The run that wrote this line was interrupted, so the line is incomplete.
             _ => return,
         };
         let record = Record {
@@ -272,7 +272,7 @@ mod tests {
             ["dm-lock: 1 mutants were not run through every stage"]
         );
 
-        // The next run goes on from these outcomes.
+        // The next run continues from these outcomes.
         let mut all = Outcomes::open(&root, [name].into_iter(), true).unwrap();
         assert!(
             all.is_settled(name, "a") && all.killed_by_own(subject, "a") && !all.killed_by_own(subject, "b")

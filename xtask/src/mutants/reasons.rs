@@ -9,14 +9,14 @@ use std::{collections::BTreeMap, fs, path::Path};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Reasons {
-    /// Mutants that behave as the code does.
+    /// Mutants that behave like the original code.
     equivalent: BTreeMap<String, String>,
-    /// Mutants with the same results at another cost.
+    /// Mutants with the same results but a different cost.
     cost: BTreeMap<String, String>,
 }
 
 impl Reasons {
-    /// Reads the crate's file. A missing file has no reasons.
+    /// Reads the crate's file. If the file is missing, there are no reasons.
     pub(crate) fn read(root: &Path, package: &str) -> Result<Self> {
         let path = root.join("xtask/mutants").join(format!("{package}.toml"));
         if !path.exists() {

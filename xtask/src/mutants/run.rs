@@ -201,7 +201,7 @@ impl Program {
             .args(self.skip.iter().flat_map(|part| ["--skip", part]))
             .current_dir(&self.dir)
             .env(switch::VARIABLE, id.to_string())
-            // A failure need not be shrunk or stored.
+            // Shrinking or storing a failure would only take time.
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
             .env("RUST_BACKTRACE", "0")

@@ -5,7 +5,7 @@
 pub(crate) struct Subject {
     /// The crate's name.
     pub(crate) name: &'static str,
-    /// The tests that its mutants go through, in this order.
+    /// The stages of tests that its mutants go through, in this order.
     pub(crate) stages: &'static [Stage],
 }
 
@@ -84,7 +84,8 @@ const fn facade(package: &'static str, filter: &'static [&'static str]) -> Stage
     }
 }
 
-// The first states of all models of a kind take seconds; the whole models take up to a minute for each mutant.
+// Searching only the first states of all models of a kind takes seconds; whole models take up to a minute for
+// each mutant.
 const LOCKS: Stage = models("models: locks", &["locks_begin", "crashes_begin"]);
 const SHARING: Stage = models("models: sharing", &["sharing_begins"]);
 const NODES: Stage = models("models: nodes", &["nodes_begin"]);

@@ -1,6 +1,6 @@
 //! Debian's 6.1 kernel, which is downloaded once and unpacked, but never installed.
 //!
-//! This kernel has soft-RoCE (the `-cloud` flavour has not), and runs it in the context of the program that posts. Later
+//! This kernel has soft-RoCE (unlike the `-cloud` flavour), and runs it in the context of the program that posts. Later
 //! kernels use a work queue, which does not run while a program polls.
 
 use super::output;
@@ -31,7 +31,7 @@ pub(super) struct Kernel {
 
 /// Returns the kernel in `cache`, and downloads it if it is not there.
 pub(super) fn fetch(cache: &Path) -> Result<Kernel> {
-    // Change this name whenever more of the package is needed than older versions unpacked.
+    // Change this name when more files of the package are needed, because an older directory lacks them.
     let dir = cache.join("kernel-with-network");
     if !dir.is_dir() {
         download(cache, &dir)?;

@@ -1,7 +1,8 @@
-//! `cargo xtask rxe --two`: two machines as two hosts, memory nodes on one and clients on the other.
+//! `cargo xtask rxe --two`: runs two machines as two hosts, with memory nodes on one and clients on the
+//! other.
 //!
-//! Each machine has a shell on its serial port. This program types the commands of both, so that a node dies exactly when a
-//! client has said that it is ready.
+//! Each machine has a shell on its serial port. This program types the commands of both, so it can kill a node exactly
+//! when a client reports that it is ready.
 
 use super::{ACTIVE, image, kernel::Kernel, loading, programs::Program, vm};
 use crate::Result;
@@ -117,7 +118,7 @@ impl Host {
         Ok(line)
     }
 
-    /// Waits until a line contains `words`. Fails if the command ends before.
+    /// Waits until a line contains `words`. Fails if the command ends first.
     fn wait_for(&self, words: &str) -> Result<()> {
         loop {
             let line = self.line()?;
@@ -176,7 +177,7 @@ impl Play {
         self.start_node(1)
     }
 
-    /// Stops the memory nodes as an operator does, and waits until they report that they have stopped.
+    /// Stops the memory nodes with a signal, and waits until they report that they have stopped.
     fn stop_nodes(&mut self) -> Result<()> {
         for number in 0..NODES.len() {
             self.nodes.run(&format!(

@@ -42,7 +42,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, at, line) in tree.lines(".md").chain(comments) {
         let leads = |target: &str| resolve(path, target).is_some_and(|file| tree.exists(&file));
-        // In Rust files, rustdoc checks links.
+        // Links in Rust files are checked by rustdoc.
         let links = line.split("](").skip(1).filter(|_| path.ends_with(".md"));
         let links = links.filter_map(|rest| rest.split([')', '#']).next());
         let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./*<>:".contains(c)));

@@ -1,4 +1,5 @@
-//! Rule `floors`. The picture is the only list: a line begins with a floor's number, or continues the crates of the last floor.
+//! Rule `floors`. The picture in docs/ARCHITECTURE.md is the only list of floors. A line begins with a floor's number,
+//! or continues the crates of the last floor.
 
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Rule `names`: one name, one meaning.
+//! Rule `names`: no two crates use one name for different public types.
 
 use super::{
     Finding, finding,

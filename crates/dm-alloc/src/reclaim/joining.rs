@@ -1,4 +1,5 @@
-//! Joining: a compute node takes a slot, and its clients enlist as part of it, so that they are fenced with it.
+//! Joining: a compute node takes a slot, and its clients enlist in its group, so that they are fenced
+//! together.
 
 use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
@@ -23,18 +24,18 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
             }
         });
         if let Some((slot, word)) = self.posted {
-            // The CAS names this member, so it does nothing if the first CAS failed. It follows the first CAS on
-            // the same queue pair.
+            // This CAS expects the word of this member, so it does nothing if the first CAS failed. It follows the
+            // first CAS on the same queue pair.
             self.v.cas(self.reclaim.area.slot(slot), word.0, 0).detach();
         }
     }
 }
 
 impl Reclaim {
-    /// Records that other members treat this compute node as gone, or are about to.
+    /// Records that the other members have removed this compute node, or are about to remove it.
     pub(super) fn lost(&self, mine: SlotWord) {
         self.membership.with(|m| {
-            // Another client may have noticed this before, and joined anew.
+            // Another client may have noticed this earlier, and joined again.
             if m.is(mine) {
                 m.standing = Standing::Outside;
                 self.epochs.revoke();
@@ -82,7 +83,7 @@ impl Reclaim {
                 .looks(&image)
                 .any(|(_, look)| !look.word.is_free() && look.word.number() == number)
             {
-                // Numbers wrap, and an earlier member with this number is still there.
+                // Member numbers wrap, and an earlier member with this number still has a slot.
                 drop(image);
                 number = v.faa(self.area.next_number(), 1).await? as u16;
                 retry.again(self.place(), Why::Changing).await?;
@@ -98,9 +99,8 @@ impl Reclaim {
                 retry.again(self.place(), Why::Raced).await?;
                 continue;
             }
-            //= docs/protocol/reclaim.md R5
-            // Blocks that were freed before the slot was taken were unlinked before anything that is read from
-            // here on.
+            // = docs/protocol/reclaim.md R5 Blocks that were freed before the slot was taken had already been
+            // unlinked, so no later READ finds a link to them.
             let epoch = v.word(self.area.epoch()).await?;
             v.local(LocalStep::Section).await;
             joining.posted = None;
@@ -126,13 +126,13 @@ impl Reclaim {
             .await
         {
             Ok(_) => {}
-            // This control plane has no groups: nobody can be fenced, and a silent member keeps memory from being
-            // freed for good.
+            // This control plane has no groups, so no member can be fenced. A silent member then prevents all reuse of
+            // memory.
             Err(ControlError::NoSuchNode { .. }) => self.membership.with(|m| m.fences_nobody = true),
             Err(e) => return Err(e.into()),
         }
-        // The member that expels marks the slot before it fences: either this READ sees the mark, or the fence
-        // includes this client.
+        // A member that removes this one marks the slot before it fences. So either this READ sees the mark,
+        // or the fence includes this client.
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Proofs that a client's earlier requests have landed: WRITEs to blocks that were given up, and all requests of
+//! Ensures that a client's earlier requests have landed: its WRITEs to blocks that it gave back, and all requests of
 //! operations that ended in an error.
 
 use dm_sync::Mutex;
@@ -25,18 +25,19 @@ impl Drop for Landing<'_> {
 }
 
 impl Allocator {
-    /// Waits until this client's WRITEs to blocks that were given up have landed, by READs behind them.
+    /// Waits until this client's WRITEs to blocks that it gave back have landed, by posting READs behind
+    /// them.
     pub(super) async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
-            // Only the present orphans: one that is added later may have a WRITE behind the READ.
+            // Takes only the orphans that exist now. The WRITE to a later one may be posted behind the READ.
             let orphans = pool.with(|p| p.take_orphans(v.client()));
             if orphans.is_empty() {
                 continue;
             }
             let mut landing = Landing { pool, orphans };
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
-            // WRITE→READ of one queue pair is in order.
+            // A READ completes only after the earlier WRITEs of its queue pair have landed.
             v.word(at).await?;
             v.local(LocalStep::Section).await;
             let landed = core::mem::take(&mut landing.orphans);
@@ -47,8 +48,9 @@ impl Allocator {
 }
 
 impl Allocator {
-    /// Returns a seat for a client of this connection; `None` if nothing is reclaimed. It may be the seat of an
-    /// earlier client with that client's [forgotten](dm_sync::epoch::Running::forget) operations.
+    /// Returns a seat for a client of this connection; `None` if nothing is reclaimed. It may be the seat of
+    /// an earlier client, and may contain that client's [forgotten](dm_sync::epoch::Running::forget)
+    /// operations.
     pub fn seat<V: Verbs>(&self, v: &V) -> Option<Seat> {
         let reclaim = self.reclaim.as_ref()?;
         let left = reclaim.abandoned_of(v.client());
@@ -84,7 +86,7 @@ impl Reclaim {
         !seat.is_running() && (seat.has_forgotten() || left())
     }
 
-    /// Ends the client's forgotten operations if everything that they posted has landed.
+    /// Ends the client's forgotten operations if all requests that they posted have landed.
     pub(super) async fn end_forgotten<V: Verbs>(&self, v: &V, memory_nodes: u16, seat: &Seat) {
         if !self.all_landed(v, memory_nodes).await {
             return;
@@ -96,7 +98,7 @@ impl Reclaim {
         }
     }
 
-    /// Returns whether READs prove that everything this client posted before has landed.
+    /// Posts READs, and returns whether they prove that all earlier requests of this client have landed.
     async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
         for node in 0..memory_nodes {
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);

@@ -10,18 +10,19 @@ pub struct ReclaimOptions {
     /// Time between two announcements, at most an eighth of a lease. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
-    /// Number of a client's operations after which it checks whether its compute node is still a member, even if
-    /// no round is due.
+    /// Number of operations after which a client checks whether its compute node is still a member, even if no round is
+    /// due.
     pub operations: u32,
-    /// Number of parts of a lease; 0 counts as 1. A member is silent, and is fenced, after this number of looks in
-    /// a row that found its slot unchanged; each look comes at least such a part after the one before. With
-    /// `u32::MAX` nobody is fenced, and a silent member keeps memory from being freed.
+    /// Number of parts of a lease; 0 counts as 1. A member counts as silent, and is fenced, after this number of
+    /// consecutive looks that found its slot unchanged. Between two looks lies at least one such part. With `u32::MAX`
+    /// no member is fenced, and a silent member prevents memory from being freed.
     pub looks: u32,
-    /// Retry limit of looks at a slot, and of waits for another client's join; exceeding it is a typed error.
+    /// Retry limit for reading a slot, and for waiting for another client's join; exceeding it is a typed
+    /// error.
     pub attempts: u32,
-    /// Makes operations go on beginning in the epoch of the last [`Allocator::turn`], so that nothing that was
-    /// read since the turn before is reused. It is meant for compute nodes that remember addresses without asking
-    /// whose they are.
+    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one, so that memory
+    /// that was read since the turn before is not reused. It is meant for compute nodes that remember addresses and do
+    /// not check which node is there now.
     ///
     /// [`Allocator::turn`]: crate::Allocator::turn
     pub remembers: bool,
@@ -51,7 +52,7 @@ impl ReclaimOptions {
 }
 
 impl ReclaimOptions {
-    /// Limits the looks before a typed error to `attempts`.
+    /// Lowers [`ReclaimOptions::attempts`] to `attempts` if it is higher.
     #[must_use]
     pub fn at_most(self, attempts: u32) -> Self {
         Self {
@@ -60,8 +61,8 @@ impl ReclaimOptions {
         }
     }
 
-    /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the verbs and half a lease
-    /// between two operations together stay below a lease.
+    /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the time for the verbs, and a
+    /// pause of half a lease between two operations must together stay below a lease.
     pub(crate) fn period_within(&self, lease: Nanos) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,
@@ -79,7 +80,7 @@ impl ReclaimOptions {
         self.looks < u32::MAX
     }
 
-    /// Returns the part of a look that is compared.
+    /// Returns the part of a look that is compared with other looks.
     pub(crate) fn compared(&self, look: Look) -> Look {
         let bits = match self.flaws().beat_bits {
             0 => u64::BITS,

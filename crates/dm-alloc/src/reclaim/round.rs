@@ -1,7 +1,8 @@
-//! The round: a client closes the list of retired blocks, announces its compute node, and looks at the others.
+//! The round: a client closes the list of retired blocks, announces its compute node, and looks at the other
+//! members.
 //!
-//! One client at a time does a whole round. While it is in its round, however long, the other clients announce
-//! their compute node and look at the others.
+//! One client at a time does a whole round. If the round takes long, the other clients of the compute node
+//! announce it and look at the other members meanwhile.
 
 use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlRequest, Env, LocalStep, Nanos, NodeId, Verbs};
@@ -11,7 +12,7 @@ use crate::limbo::Limbo;
 use crate::members::{Look, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
-/// The slots as a round saw them. The list is on the stack unless a pool has unusually many members.
+/// The slots that a round has read. The list is stored inline unless a pool has unusually many members.
 pub(super) type Looks = smallvec::SmallVec<[(u16, Look); 16]>;
 
 /// One client's part in this compute node's rounds.
@@ -19,7 +20,7 @@ struct Part<'r> {
     reclaim: &'r Reclaim,
     /// The slot's word when this part began.
     mine: SlotWord,
-    /// Time at which the announcement before this one was posted.
+    /// Time at which the previous announcement was posted.
     before: Nanos,
     /// Whether this client does the whole round, not only an announcement.
     whole: bool,
@@ -34,8 +35,8 @@ impl Drop for Part<'_> {
                 m.in_round = false;
             }
             if !self.over {
-                //= docs/protocol/reclaim.md R3a
-                // The part was abandoned, so an announcement is still due.
+                // = docs/protocol/reclaim.md R3a The client abandoned its part, so an announcement is still
+                // due.
                 self.reclaim.announced_at(m, self.before);
             }
         });
@@ -45,17 +46,18 @@ impl Drop for Part<'_> {
 /// The announcement that a client is about to post.
 struct Announcement {
     slot: u16,
-    /// The slot's last known word, and its next one.
+    /// The slot's last known word, and the word to write.
     word: SlotWord,
     next: SlotWord,
-    /// Whether the beat must change too, because the CAS alone may change nothing: the epoch is the same, or
-    /// another CAS may have landed before it, or may yet.
+    /// Whether the beat must change too, because the CAS alone may not change the slot: the epoch may be the
+    /// same, or another client's CAS may land first.
     beat: bool,
 }
 
 impl Allocator {
-    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this client
-    /// only announces and looks, and does so only if that is overdue or `now` is set.
+    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this
+    /// client only announces the compute node and looks at the slots, and does so only if an announcement is
+    /// overdue or `now` is set.
     pub(super) async fn round<V: Verbs + Control>(&self, v: &V, now: bool) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -72,8 +74,8 @@ impl Allocator {
         done
     }
 
-    /// Makes the announcement if nobody has made one for long, and does nothing else: the caller may hold a lock
-    /// meanwhile.
+    /// Announces the compute node if no client has done so for long. It does nothing else, because the caller may hold
+    /// a lock.
     pub(super) async fn announcement<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -110,14 +112,14 @@ impl Allocator {
         self.give_up(v, &reclaim.area).await
     }
 
-    /// Announces this compute node, and removes silent members if the look counts.
+    /// Announces this compute node and looks at the slots. If the look counts, removes silent members.
     async fn announce_and_look<V: Verbs + Control>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         part: &Part<'_>,
     ) -> Result<(), AllocError> {
-        // Before the READ is posted, so that the look sees the slots as they are now or later.
+        // This comes before the READ is posted, so that the READ sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let others = self.announce(v, reclaim, part).await?;
         match asked {
@@ -126,8 +128,8 @@ impl Allocator {
         }
     }
 
-    /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that all
-    /// announcements allow. Returns the other members' slots.
+    /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
+    /// older than every member's announced epoch. Returns the other members' slots.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
@@ -147,8 +149,8 @@ impl Allocator {
         };
         //= docs/protocol/reclaim.md R3
         let area = &reclaim.area;
-        // Posted in the same step in which it is recorded: a client that is delayed here has announced all the
-        // same.
+        // The chain is posted in the same step in which it is recorded. So a client that is delayed here has
+        // already announced its compute node.
         let chain = v.chain(NodeId(0));
         let (cas, image) = if next == word {
             let chain = chain.faa(area.beat(slot), 1);
@@ -171,7 +173,7 @@ impl Allocator {
             .collect();
         let own = match cas {
             Some(found) if found == word.0 => next,
-            // Another client's announcement, or an abandoned one: it is good enough until the next round.
+            // This is another client's announcement, or an abandoned one. It suffices until the next round.
             Some(found) => SlotWord(found),
             None => looks
                 .iter()
@@ -205,7 +207,7 @@ impl Allocator {
 }
 
 impl Reclaim {
-    /// Returns the part that this client must do, if any.
+    /// Returns the part of the round that this client must do, if there is one.
     fn part<E: Env>(&self, env: &E, now: bool) -> Option<Part<'_>> {
         self.membership.with(|m| {
             let due = match m.in_round {
@@ -244,20 +246,22 @@ impl Reclaim {
         self.last_round.store(at.0, Ordering::Relaxed);
     }
 
-    /// Returns the announcement to post now; `None` if this compute node is no longer the member of `mine`.
+    /// Returns the announcement to post now; `None` if this compute node is no longer the member that
+    /// announced `mine`.
     fn next_announcement<E: Env>(&self, env: &E, mine: SlotWord) -> Option<Announcement> {
         self.membership.with(|m| {
             let (slot, word) = match m.standing {
                 Standing::Member { slot, word } if word.number() == mine.number() => (slot, word),
                 _ => return None,
             };
-            // The view is read first: an operation that `oldest` misses begins in this epoch or a later one.
+            // The view is read first, so that an operation that `oldest` does not see begins in this epoch or
+            // a later one.
             let view = self.epochs.epoch();
             let oldest = self.epochs.oldest();
             let oldest = oldest.filter(|_| !self.options.flaws().announces_now);
             let next = word.announcing(oldest.unwrap_or(view).min(view));
             let beat = next == word || !m.posted.is_empty();
-            // Recorded before it is posted, because an abandoned announcement may still land.
+            // The word is recorded before it is posted, because an abandoned announcement may still land.
             if next != word && !m.posted.contains(&next) {
                 m.posted.push(next);
             }
@@ -280,8 +284,8 @@ impl Reclaim {
         });
     }
 
-    /// Returns the number of looks counted so far if the next look may count too, which needs a part of a lease
-    /// since the last one.
+    /// Returns the number of looks counted so far if the next look may count too. It may count if a part of a
+    /// lease has passed since the last counted look.
     pub(super) fn look_counts<E: Env>(&self, env: &E, m: &Membership) -> Option<u64> {
         let part = Nanos(m.lease.0 / u64::from(self.options.parts()));
         let counts = self.options.watches() && !m.fences_nobody && env.elapsed(m.looked, part);
@@ -292,7 +296,7 @@ impl Reclaim {
     /// been counted since [`Reclaim::look_counts`] returned `asked`.
     ///
     /// # Errors
-    /// The first error, after all silent members were tried.
+    /// Returns the first error. All other silent members are still processed.
     pub(super) async fn watch<V: Verbs + Control>(
         &self,
         v: &V,
@@ -303,8 +307,8 @@ impl Reclaim {
         let parts = self.options.parts();
         let silent = self.membership.with(|m| {
             let mut silent = Vec::new();
-            //= docs/protocol/reclaim.md R7
-            // Two looks that were posted side by side are not a part of a lease apart.
+            // = docs/protocol/reclaim.md R7 Two looks that were posted at the same time do not count twice,
+            // because no part of a lease lies between them.
             if m.counted != asked {
                 return silent;
             }

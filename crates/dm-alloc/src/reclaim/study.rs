@@ -7,9 +7,9 @@ use super::ReclaimOptions;
 pub struct ReclaimFlaws {
     /// A retired block is free at once.
     pub no_grace: bool,
-    /// A block is handed out with the incarnation and version of its last node again.
+    /// A reused block is handed out with the incarnation and version of its last node.
     pub same_life: bool,
-    /// The present epoch is announced instead of the epoch of the oldest running operation.
+    /// The current epoch is announced instead of the epoch of the oldest running operation.
     pub announces_now: bool,
     /// A silent member is removed without being fenced.
     pub no_fence: bool,
@@ -17,7 +17,7 @@ pub struct ReclaimFlaws {
     pub unburied: bool,
     /// Number of a beat's low bits that looks compare; 0 means all of them.
     pub beat_bits: u32,
-    /// While one client announces its compute node, no other client may.
+    /// While one client announces its compute node, no other client may do so.
     pub one_announces: bool,
     /// A failed READ counts as proof that all earlier requests have landed.
     pub error_proves: bool,

@@ -1,4 +1,4 @@
-//! Work that a compute node may do without a client of its own.
+//! Operations of a compute node that do not belong to any of its clients.
 
 use dm_sync::epoch::Epochs;
 use dm_verbs::{Control, Verbs};
@@ -6,11 +6,11 @@ use dm_verbs::{Control, Verbs};
 use crate::{AllocError, Allocator};
 
 impl Allocator {
-    /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it is over. It
-    /// is meant for work without a client, such as filling a cache.
+    /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it ends. It is meant
+    /// for work that belongs to no client, such as filling a cache.
     ///
     /// # Errors
-    /// Those of [`Allocator::prepare`] and of `work`.
+    /// Returns the errors of [`Allocator::prepare`] and of `work`.
     pub async fn visit<V: Verbs + Control, T, E: From<AllocError>>(
         &self,
         v: &V,
@@ -35,11 +35,11 @@ impl Allocator {
         done
     }
 
-    /// Does a round like [`Allocator::collect`], without a seat of the caller. Three such rounds on every compute
-    /// node free the blocks that were retired before the first.
+    /// Does a round like [`Allocator::collect`], without a seat of the caller. Three such rounds on every compute node
+    /// free all blocks that were retired before the first round.
     ///
     /// # Errors
-    /// Those of [`Allocator::prepare`].
+    /// Returns the errors of [`Allocator::prepare`].
     pub async fn collect_alone<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(epochs) = self.epochs() else {
             return Ok(());
@@ -52,7 +52,7 @@ impl Allocator {
         collected
     }
 
-    /// Ends the membership if this compute node has no clients, so that nobody waits for it.
+    /// Ends the membership if this compute node has no clients, so that no other member waits for it.
     pub fn leave_if_empty<V: Verbs>(&self, v: &V) {
         if self.epochs().is_some_and(|epochs| epochs.seats() == 0) {
             self.leave(v);

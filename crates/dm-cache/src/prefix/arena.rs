@@ -1,9 +1,9 @@
-//! The memory of packed images: chunks that are filled from the front, and compacted when much of one is
-//! dead.
+//! The memory of packed images: chunks that are filled from the front. A chunk is compacted when a large part
+//! of it is dead.
 //!
-//! An image has a number as long as it lives, and a place that may change: code that holds the number looks
-//! up the place. So blocks of any size lie side by side without slack, and the memory of an evicted image,
-//! anywhere in a chunk, is reused for later images.
+//! An image keeps its number as long as it is cached, but its place may change. Code that holds the number
+//! looks up the place. So blocks of any size are adjacent without unused space, and the memory of an evicted
+//! image can be reused wherever it lies in a chunk.
 
 use dm_sync::atomic::{AtomicU8, Ordering};
 
@@ -57,8 +57,8 @@ pub(super) struct Arena {
     chunks: Vec<Chunk>,
     /// The place of each image.
     places: Vec<u32>,
-    /// For each image, whether it was used since eviction last passed it ([`USED`]), and its age above that
-    /// bit.
+    /// For each image, whether it was used since eviction last visited it ([`USED`]), and above this bit its
+    /// age.
     used: Vec<AtomicU8>,
     /// The first number without an image.
     free: u32,
@@ -120,7 +120,7 @@ impl Arena {
         self.chunks.len()
     }
 
-    /// Returns an image's bytes, and everything behind it.
+    /// Returns an image's bytes, followed by the rest of its chunk.
     #[inline]
     pub(super) fn get(&self, image: u32) -> Option<&[u8]> {
         let place = *self.places.get(image as usize)?;
@@ -210,8 +210,8 @@ impl Arena {
         Some(self.free)
     }
 
-    /// Stores a packed image, in the place of the previous one if it fits. Returns `false` if there is no
-    /// room within `limit` bytes in all.
+    /// Stores a packed image, in the place of its previous version if it fits there. Returns `false` if the
+    /// arena would exceed `limit` bytes.
     pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
         let old = self.get(image).map(packed::bytes_of);
         if old == Some(bytes.len()) {
@@ -225,7 +225,7 @@ impl Arena {
         };
         self.chunks[chunk].bytes[at..at + bytes.len()].copy_from_slice(bytes);
         match old {
-            // Taking room may have moved it.
+            // Taking room may have moved the image.
             Some(old) => {
                 let (chunk, _) = split(self.places[image as usize]);
                 self.chunks[chunk].dead += old as u32;
@@ -259,8 +259,8 @@ impl Arena {
         let fits = |c: &Chunk| c.filled as usize + size <= c.len();
         if !self.chunks.get(self.current).is_some_and(fits) {
             let roomiest = (0..self.chunks.len()).max_by_key(|&c| self.chunks[c].room());
-            // Compaction moves a whole chunk, so it must free enough; the less other room there is, the less
-            // must be freed.
+            // Compaction moves a whole chunk, so it must free enough memory to be worth it. If there is
+            // little other room, it is worth it earlier.
             let [well_worth, worth] = [12, 16].map(|part| {
                 roomiest.filter(|&c| {
                     let (room, len) = (self.chunks[c].room(), self.chunks[c].len());

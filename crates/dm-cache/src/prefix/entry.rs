@@ -1,4 +1,4 @@
-//! One image in unpacked form, for changes for which its packed form has no room.
+//! An image in unpacked form, for changes that cannot be made in its packed form.
 
 use dm_layout::{NodeTypes, PARTIAL_MAX, SlotWord};
 use dm_sync::fingerprint_of;
@@ -98,8 +98,8 @@ impl Entry {
         }
     }
 
-    /// Makes it a child of an entry with this branch: it no longer stores the part of the prefix that the
-    /// parent has.
+    /// Makes this a child of an entry with this branch. It then no longer stores the part of the prefix that
+    /// the parent stores.
     pub(super) fn moved_below(&mut self, parent: u32, branch: u8) {
         self.parent = parent;
         let len = usize::from(self.branch.saturating_sub(branch + 1));
@@ -125,15 +125,15 @@ impl Entry {
         }
     }
 
-    /// Stores all slots as they are now. Returns the cached children that no longer belong here: a slot with
-    /// an image keeps it only if its word is still that image's. A word that differs names another node, even
-    /// at the same address, if the memory is now a node of another type.
+    /// Stores all slots as they are now. Returns the cached children that are no longer children of this
+    /// node. A slot keeps its image only if its word is unchanged. A different word leads to another node,
+    /// which may be at the same address if the memory is reused for a node of another type.
     pub(super) fn refill(&mut self, words: impl Iterator<Item = SlotWord>) -> Vec<u32> {
         let new: Vec<SlotWord> = if self.direct {
             words.filter(|w| !w.is_empty()).collect()
         } else {
-            // A READ may have seen a slot that was filled after an earlier one that is still empty: only the
-            // slots before it count.
+            // A READ may have seen a slot that was filled after an earlier slot, but the earlier slot still
+            // empty. So only the slots before the first empty one count.
             words.take_while(|w| !w.is_empty()).collect()
         };
         let old: Vec<(SlotWord, u32)> = self.slots().filter(|(_, kid)| *kid != NONE).collect();

@@ -1,4 +1,4 @@
-//! Eviction, chunk after chunk, of images that were not used since eviction last passed them.
+//! Eviction. It visits chunk after chunk, and evicts the images that were not used since its last visit.
 
 use super::arena::NONE;
 use super::packed::View;
@@ -8,8 +8,8 @@ use super::tree::Tree;
 const CHUNKS_MAX: u32 = 12;
 
 impl Tree {
-    /// Runs `put` until it succeeds, or until a bounded number of evictions has not made room for it. The
-    /// images in `kept` stay.
+    /// Runs `put` until it succeeds, or until a bounded number of evictions has not made enough room. The
+    /// images in `kept` are not evicted.
     pub(super) fn with_room(&mut self, kept: &[u32], mut put: impl FnMut(&mut Self) -> bool) -> bool {
         for _ in 0..CHUNKS_MAX {
             if put(self) {
@@ -20,7 +20,7 @@ impl Tree {
         put(self)
     }
 
-    /// Evicts the images of the next chunk that have none below them and were not used for a round.
+    /// Evicts the images of the next chunk that have no cached child and were not used since the last visit.
     fn sweep(&mut self, kept: &[u32]) {
         let chunks = self.arena.chunks();
         if chunks == 0 {

@@ -1,12 +1,12 @@
 //! The radix-indexed prefix cache (SMART, TOS 2024 §4.3): a compute node's partial copy of a remote radix tree.
 //!
 //! The copy is indexed by itself: an image of a node is linked in the slot of its parent's image that points
-//! to it. So a key's prefix is stored once, and a lookup walks from image to image without any other index.
+//! to it. So a key's prefix is stored once, and a lookup goes from image to image without any other index.
 //! The cached images are always connected to the root; eviction starts at the bottom.
 //!
-//! Everything in an image was true when the node was read, and much of it stays true (a node's prefix, branch
-//! and identity, and the key byte of a slot that had one). Whether a slot still has the content of the image
-//! must be verified by the user of the cache: by the leaf itself, or by a CAS.
+//! Everything in an image was true when the node was read. A node's prefix, branch and identity, and the key
+//! byte of a filled slot, never change. The rest of a slot may change, so the user of the cache must check
+//! it, by the leaf itself or by a CAS.
 
 mod arena;
 mod entry;
@@ -34,8 +34,8 @@ pub struct PrefixImage<I> {
     pub words: I,
 }
 
-/// The place where the image of a node was found. If it is still there, a client that learns something about the node
-/// need not walk to it again.
+/// The place where the image of a node was found. If it is still there, a client can update the image without searching
+/// for it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
@@ -110,7 +110,7 @@ pub struct PrefixHit {
 /// let hit: PrefixHit = cache.lookup(b"banana").expect("the root is cached");
 /// assert_eq!((hit.children, hit.find), (2, Find::Child(98, leaf(b'b'))));
 ///
-/// // What an operation has read, that may have begun before a turn, is that much older.
+/// // If an operation may have begun before a turn, the nodes that it has read count as older by this turn.
 /// let operation: Since<'_> = cache.since(cache.turns());
 /// assert_eq!(operation.learn(b"cherry", hit.at, hit.seen, 99, leaf(b'c')), Some(3));
 /// assert_eq!(cache.leaf(b"cherry").unwrap().0, at(99));
@@ -122,7 +122,8 @@ pub struct PrefixCache {
     turns: AtomicU64,
 }
 
-/// A [`PrefixCache`] for an operation that began some turns ago: its findings may be that old.
+/// A [`PrefixCache`] for an operation that began some turns ago. The nodes that it has read may be as old as
+/// the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Since<'c> {
     cache: &'c PrefixCache,
@@ -143,9 +144,9 @@ impl Since<'_> {
             .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
     }
 
-    /// Does the same as [`PrefixCache::learn`], with the place at which the node's image was found, if there
-    /// was one. Returns how many slots of the node have a child now according to its image, or `None` if it has
-    /// no image.
+    /// Does the same as [`PrefixCache::learn`]. `seen` is the place where the node's image was found, if
+    /// there was one. Returns how many slots of the image now have a child, or `None` if the node has no
+    /// image.
     #[inline]
     pub fn learn(
         &self,
@@ -191,7 +192,7 @@ impl PrefixCache {
     }
 
     /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and the position
-    /// of the key byte by which this node's slots differ. Most lookups need no more of a [`PrefixHit`].
+    /// of the key byte by which this node's slots differ. Most lookups need no other part of a [`PrefixHit`].
     /// Returns `None` if the node points to anything else.
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
@@ -203,13 +204,14 @@ impl PrefixCache {
         self.since(self.turns()).admit(key, image)
     }
 
-    /// Stores the content of a slot of the node at `at`, on `key`'s path, as a CAS returned it.
+    /// Stores `word`, which a CAS has returned, as the content of a slot of the node at `at`, on `key`'s
+    /// path.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
         self.since(self.turns()).learn(key, at, Seen::NOT, index, word);
     }
 
-    /// Records that slot `index` of the node at `at`, on `key`'s path, now points to a new node, as `word`
-    /// says. Images below the slot stay if the new node leads to their nodes.
+    /// Records that slot `index` of the node at `at`, on `key`'s path, now has the content `word`, which
+    /// points to a new node. Images below the slot are kept if the new node leads to their nodes.
     pub fn replace(
         &self,
         key: &[u8],
@@ -224,17 +226,17 @@ impl PrefixCache {
     /// Returns how often [`PrefixCache::turn`] was called.
     #[inline]
     pub fn turns(&self) -> u64 {
-        // Relaxed: an operation that reads an old number counts as begun earlier, which is safe.
+        // Relaxed: if an operation reads an old number, it counts as having begun earlier, which is safe.
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Makes a turn. After the next but one, the present images are no longer valid, because it is not known
-    /// whether the node at an address is still the one that was read.
+    /// Makes a turn. After two turns an image is no longer valid, because its addresses may by then lead to
+    /// other nodes.
     pub fn turn(&self) {
         self.grow_older(1);
     }
 
-    /// Makes two turns: the present images are no longer valid.
+    /// Makes two turns, so that all images become invalid.
     pub fn expire(&self) {
         self.grow_older(2);
     }
@@ -242,13 +244,13 @@ impl PrefixCache {
     fn grow_older(&self, turns: u8) {
         self.tree.with_write(|tree| {
             tree.arena.grow_older(turns);
-            // Relaxed: the section orders it for every thread that looks into the cache.
+            // Relaxed: the section's lock orders this for every thread that reads the cache.
             self.turns.fetch_add(u64::from(turns), Ordering::Relaxed);
         });
     }
 
-    /// Returns the cache for an operation that began when there had been `turns` turns: its findings may be
-    /// that old.
+    /// Returns the cache for an operation that began after `turns` turns. The nodes that it has read may be
+    /// as old as that.
     pub fn since(&self, turns: u64) -> Since<'_> {
         Since { cache: self, turns }
     }

@@ -4,9 +4,9 @@
 //!   at 6 │ branch 1 │ type and flags 1 │ number 4 │ parent 4 │ slots, spare, prefix, removed 4 │ (incarnation 4)
 //!   prefix bytes │ key byte of each slot 1 │ code of each slot 5 │ to a multiple of 4
 //! ```
-//! A slot's code is a leaf's address, a node's address and type, "removed", or the number of the child's own
-//! image, which contains address and type itself. If a slot's word is none of these (a far address, a leaf of
-//! another size), all slots of the image are *wide*: the word and the child's number, 12 bytes.
+//! A slot's code is one of: a leaf's address; a node's address and type; "removed"; the number of the child's
+//! image, which contains the address and the type. If a slot's word is none of these (a far address, a leaf
+//! of another size), all slots of the image are *wide*: the word and the child's number, 12 bytes.
 
 use dm_layout::{LINE_BYTES, SlotWord};
 
@@ -126,8 +126,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Returns the image that is linked in the slot at `place`, or the leaf to which it points; neither for
-    /// anything else.
+    /// Returns the image that is linked in the slot at `place`, or the leaf to which the slot points.
     #[inline]
     pub(super) fn below(self, place: usize) -> Below {
         let Some(code) = self.code(place) else {
@@ -174,13 +173,14 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 /// Returns the position of `partial` among eight bytes.
 #[inline]
 fn among(eight: [u8; 8], partial: u8) -> Option<usize> {
-    // The lowest byte that becomes zero is an equal one.
+    // The lowest byte that becomes zero is equal to `partial`.
     let differs = u64::from_le_bytes(eight) ^ (ONES * u64::from(partial));
     let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
     (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
 }
 
-/// Returns the position of `partial` among the key bytes of an image's slots, or where it would be.
+/// Returns the position of `partial` among the key bytes of an image's slots, or the position where it would
+/// be inserted.
 #[inline]
 fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
     if direct {
@@ -188,7 +188,7 @@ fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
         if bytes.get(usize::from(partial)) == Some(&partial) {
             return Ok(usize::from(partial));
         }
-        // If some are absent: start near the position that a uniform distribution would give.
+        // Some are absent. The search starts near the position that a uniform distribution would give.
         let from = (usize::from(partial) * bytes.len() / 256).saturating_sub(4);
         let near = bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
         return match near.and_then(|eight| among(*eight, partial)) {
@@ -432,8 +432,8 @@ impl Edit<'_> {
         }
     }
 
-    /// Stores `word`, without an image, in the slot at `place`. Returns `false` if that needs another form.
-    /// `had` says whether the slot had a child.
+    /// Stores `word`, without an image, in the slot at `place`. Returns `false` if the image must be packed
+    /// in another form for this. `had` tells whether the slot had a child.
     pub(super) fn set(&mut self, place: usize, word: SlotWord, had: bool, leaf_lines: u8) -> bool {
         let view = self.view();
         if view.is_wide() {
@@ -447,8 +447,8 @@ impl Edit<'_> {
             self.write_code(place, code);
         }
         match (had, word.has_child()) {
-            // All 256 children of a direct node may be removed; one then still counts as present, until the
-            // node is read again.
+            // If all 256 children of a direct node are removed, one still counts as present until the node is
+            // read again.
             (true, false) => self.0[19] = self.0[19].saturating_add(1),
             (false, true) => self.0[19] = self.0[19].saturating_sub(1),
             _ => {}
@@ -456,8 +456,8 @@ impl Edit<'_> {
         true
     }
 
-    /// Inserts a slot with a child at `place`. Returns `false` if there is no room, or if another form is
-    /// needed.
+    /// Inserts a slot with a child at `place`. Returns `false` if there is no room, or if the image must be
+    /// packed in another form.
     pub(super) fn insert(&mut self, place: usize, word: SlotWord, leaf_lines: u8) -> bool {
         let view = self.view();
         let (len, spare) = (view.len(), self.0[17]);
@@ -554,7 +554,7 @@ mod tests {
         entry
     }
 
-    /// Near and far words of every kind survive packing, narrow or wide.
+    /// Near and far words of every kind are unchanged after packing and unpacking, narrow or wide.
     #[test]
     fn packing_loses_nothing() {
         let leaf = |p, line, lines| SlotWord::leaf(p, at(200, line), lines).unwrap();
@@ -638,7 +638,7 @@ mod tests {
         );
     }
 
-    /// A full direct node has as many slots as a byte has values.
+    /// A full direct node has 256 slots, one for each value of a byte.
     #[test]
     fn all_key_bytes_fit() {
         let words: Vec<SlotWord> = (0..=255)

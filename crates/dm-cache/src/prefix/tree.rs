@@ -19,11 +19,11 @@ pub(super) struct Tree {
     pub(super) hand: usize,
     /// The lines per leaf for which slots have short codes: the first leaf's. 0 before there is one.
     leaf_lines: u8,
-    /// A buffer for an image on its way into the arena, kept for its memory up to [`PACKED_MAX`] bytes.
+    /// A buffer in which images are packed. It is kept for reuse if it has at most [`PACKED_MAX`] bytes.
     packed: Vec<u8>,
 }
 
-/// The bytes that a cache keeps for packing: enough for most images.
+/// Maximum size of the buffer that a cache keeps for packing. Most images fit into it.
 const PACKED_MAX: usize = 512;
 /// Caches smaller than this keep no buffer.
 const PACKED_FROM: u64 = 64 << 10;
@@ -182,7 +182,7 @@ impl Tree {
         }
     }
 
-    /// Walks down `key`'s path as long as `on` accepts the present image and the next one.
+    /// Walks down `key`'s path as long as `on` accepts the current image and the next one.
     #[inline]
     fn walk(&self, key: &[u8], mut on: impl FnMut(View<'_>, u32) -> bool) -> Option<Way<'_>> {
         let mut way = Way {
@@ -243,7 +243,7 @@ impl Tree {
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
         let way = self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?;
-        // Only the root can still be too old here.
+        // Only the root's image can be too old here.
         self.young(way.image)?;
         self.arena.touch(way.image);
         Some(PrefixHit {
@@ -278,7 +278,7 @@ impl Tree {
         Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
     }
 
-    /// Returns whether an image contains exactly what was read of its node.
+    /// Returns whether an image equals its node, as the node was read now.
     fn says(&self, view: View<'_>, read: &PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         if view.branch() != read.header.branch() || view.incarnation() != read.incarnation {
             return false;
@@ -344,7 +344,7 @@ impl Tree {
         kept: u32,
     ) -> Option<u32> {
         let known = self.image_at(key, image.at);
-        // A client that searches for an absent key reads the same nodes again and again, so this must not
+        // A client that searches for absent keys reads the same nodes again and again, so this must not
         // allocate.
         if let Some((known, view)) = known.and_then(|known| Some((known, self.view(known)?)))
             && self.says(view, &image)
@@ -354,7 +354,7 @@ impl Tree {
             return Some(known);
         }
         let entry = known.and_then(|known| Some((known, self.unpack(types, self.view(known)?))));
-        // The image is of another life, or damaged: a node's branch never changes.
+        // A node's branch never changes, so the image is of another incarnation, or damaged.
         let other =
             |entry: &Entry| entry.branch != image.header.branch() || entry.incarnation != image.incarnation;
         let Some((known, mut entry)) = entry.filter(|(_, entry)| !other(entry)) else {
@@ -366,8 +366,8 @@ impl Tree {
             return Some(new);
         };
         let orphans = entry.refill(image.words);
-        // Orphans are on no path any more, so they could be evicted, but not before they are unlinked.
-        // Children that stay must not be evicted either, because the entry names them.
+        // The orphans must not be evicted before they are unlinked, although they are on no path any more.
+        // The remaining children must not be evicted either, because the entry contains their numbers.
         let mut stay = vec![known, kept];
         stay.extend_from_slice(&orphans);
         stay.extend(entry.slots().map(|(_, kid)| kid).filter(|kid| *kid != NONE));
@@ -445,7 +445,7 @@ impl Tree {
         }
     }
 
-    /// Unlinks the image from slot `place` of `parent`, which still points to the node.
+    /// Unlinks the image from slot `place` of `parent`. The slot still points to the node.
     fn take_off(&mut self, parent: u32, place: usize) {
         let Some(view) = self.view(parent) else { return };
         let byte = view.key_bytes()[place];
@@ -500,12 +500,12 @@ impl Tree {
             self.grow_to(image, age);
             self.learn_slot(image, index, word.thawed());
         }
-        // It may have been cut.
+        // The image may have been removed.
         let view = self.view(image).filter(|view| view.at() == at.raw())?;
         Some(view.children())
     }
 
-    /// Makes an image at least `age` turns old, because it takes in what was known then.
+    /// Makes an image at least `age` turns old, because it now contains information of that age.
     fn grow_to(&mut self, image: u32, age: u8) {
         if self.arena.age(image) < age {
             self.arena.set_age(image, age.min(EXPIRED));
@@ -535,8 +535,8 @@ impl Tree {
             Err(_) => return,
         };
         let done = done || (found.is_err() && self.grow(image, found.unwrap_or_else(|place| place), word));
-        // If the image cannot store this, it is wrong and must go: a client that lost a race for the slot
-        // would lose it again and again.
+        // If the image cannot store the word, it must be removed. Otherwise a client that lost a race for the
+        // slot would use the old word again, and lose again.
         if !done && !self.repack(image, |entry| entry.take(index, word)) {
             self.cut(image);
         }
@@ -556,7 +556,8 @@ impl Tree {
             view.copy_with(spare, &mut copy);
         }
         let done = Edit(&mut copy).insert(place, word, self.leaf_lines)
-            // Without evictions: they could remove images below this one, which the copy names.
+            // This does not evict, because an eviction could remove images below this one, whose numbers are
+            // in the copy.
             && self.arena.put(image, &copy, self.limit());
         self.keep_buffer(copy);
         done
@@ -574,7 +575,7 @@ impl Tree {
             return;
         };
         let byte = word.partial();
-        // Unlinked from the slot, so that learning does not affect it.
+        // The old image is unlinked first, so that `learn` does not remove it.
         let old = self.kid(types, parent, byte);
         if let Some(Ok(place)) = self.view(parent).filter(|_| old != NONE).map(|v| v.place(byte)) {
             self.take_off(parent, place);
@@ -591,15 +592,16 @@ impl Tree {
         self.cut_loose(old);
     }
 
-    /// Links under `new` what it shares with the image `old` that it replaces: `old` itself, or its children.
+    /// Links the image `old`, or its children, under the image `new` that replaces it, as far as the new node
+    /// leads to them.
     fn inherit(&mut self, types: &NodeTypes, old: u32, new: u32) {
         let (Some(before), Some(after)) = (self.view(old), self.view(new)) else {
             return;
         };
         let branch = after.branch();
         let slots = after.key_bytes().iter().enumerate();
-        // The slot must be that very node's: if the same memory is now a node of another type, the slot does
-        // not belong to the image.
+        // The slot must point to the same node: if the memory is now a node of another type, the image is not
+        // linked there.
         let byte_of = |node: View<'_>| {
             let mut words = slots
                 .clone()
@@ -623,7 +625,7 @@ impl Tree {
             {
                 self.take_off(old, place);
             }
-            // An image that is linked there already must not be lost.
+            // An image that is already linked there must be unlinked first, so that it is not lost.
             let other = self.kid(types, new, byte);
             self.hang_into(new, byte, kid);
             if other != kid {
@@ -640,7 +642,8 @@ impl Tree {
         }
     }
 
-    /// Unlinks `kid`, which still names another parent, from the slot in which it was linked, and removes it.
+    /// Unlinks `kid`, whose parent field still has another image, from the slot in which it was linked, and
+    /// removes it.
     fn cut_below(&mut self, parent: u32, byte: u8, kid: u32) {
         if let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) {
             self.take_off(parent, place);

@@ -13,19 +13,19 @@ const FAR_BITS: u32 = 40;
 
 /// The addresses of leaves, by number.
 ///
-/// An address takes four bytes while all lie within a GiB of their memory nodes, and six from the first one
-/// on that does not, for addresses below 64 TiB. Leaves that are not at a multiple of 64 bytes, or that are
-/// on memory nodes from number 256 on, cannot be stored.
+/// Each address takes four bytes as long as all offsets lie within one GiB. When the first one does not, all
+/// addresses are converted to six bytes each, which suffices for offsets below 64 TiB. Leaves that are not at
+/// a multiple of 64 bytes, or that are on memory nodes from number 256 on, cannot be stored.
 #[derive(Debug, Hash)]
 pub(super) enum Places {
-    /// 8 bits of memory node, 24 of units from `base` on.
+    /// 8 bits for the memory node, and 24 bits for the units from `base` on.
     Near {
         /// The base of the addresses, in units.
         base: u64,
         /// One for each leaf.
         of: Vec<u32>,
     },
-    /// 8 bits of memory node, 40 of units: little-endian.
+    /// 8 bits for the memory node, and 40 bits for the units, little-endian.
     Far(Vec<[u8; 6]>),
 }
 
@@ -57,7 +57,7 @@ impl Places {
         }
     }
 
-    /// Returns whether the leaf can be stored in the present form.
+    /// Returns whether the leaf can be stored in the current form.
     pub(super) fn takes(&self, leaf: RemotePtr) -> bool {
         parts(leaf).is_some_and(|parts| match self {
             Self::Near { base, .. } => near(*base, parts).is_some(),

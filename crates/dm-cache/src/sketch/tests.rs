@@ -15,7 +15,7 @@ fn mixed(n: u64) -> u64 {
         .wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Enters leaves of sorted keys in runs of 32, and checks that every key gets its leaf or one to the left.
+/// Adds leaves of sorted keys in runs of 32, and checks that every key gets its leaf or one to the left.
 /// Returns the mean distance.
 fn steps(keys: &[u64], budget: u64) -> f64 {
     let mut keys = keys.to_vec();
@@ -61,7 +61,7 @@ fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
     let keys: Vec<_> = (0..50_000).map(mixed).collect();
     for share in [2.0, 4.0, 8.0] {
         let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
-        // The entries are as evenly thinned as possible, with up to a quarter of the room free.
+        // The best case is perfectly even thinning. In the worst case, up to a quarter of the room is free.
         let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
         assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
     }

@@ -1,5 +1,5 @@
-//! T-R2 as published: values go through one buffer per lock, and the check whether a client may store its value there
-//! happens one section earlier.
+//! T-R2 as published: values are passed in one buffer per lock, and the check whether a client may store its value
+//! there is made one section earlier.
 
 use super::{Entering, Held, Shard};
 use crate::waiters::NONE;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ledger::Facts;
 
-/// A device whose queue pairs are numbers. It records which are open, and which were shut.
+/// A device whose queue pairs are numbers. It records which ones are open, and which ones were shut.
 #[derive(Default)]
 struct Device {
     state: Mutex<(u32, Vec<u32>)>,
@@ -226,7 +226,7 @@ proptest! {
                 Some(Message::Answer(answer)) => {
                     prop_assert!(greeted && end.is_none());
                     if let Answer::Chunk { offset } = answer {
-                        // The chunk is behind every other one, and within the memory.
+                        // The chunk lies behind all earlier ones, and within the memory.
                         prop_assert!(offset == chunks_end && offset < 1 << 20);
                         chunks_end = desk.ledger.with(|l| l.census(Instant::now())).used;
                     }

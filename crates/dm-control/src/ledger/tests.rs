@@ -5,7 +5,7 @@ use dm_sync::Mutex;
 use super::*;
 use crate::CHUNK_UNIT;
 
-/// Ports that are numbers. It records which were shut, and refuses to shut some.
+/// Ports that are numbers. This records which ports were shut, and refuses to shut some.
 #[derive(Clone, Default)]
 struct Shut(Arc<Mutex<Vec<u32>>>, Option<u32>);
 
@@ -102,7 +102,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
     assert_eq!(l.answer(d, judge, fence(id)), Answer::Done);
     assert_eq!(ports.0.with(|shut| shut.clone()), [10]);
     assert_eq!(l.answer(c, id, Request::Chunk { bytes: 1 }), Answer::Fenced);
-    // Reconnecting does not help; the next holder of the id is another client.
+    // The client stays fenced after it reconnects. The next holder of the id is another client.
     l.disconnect(c);
     let c = l.connect(30);
     let attach = |epoch| Request::Attach {
@@ -167,7 +167,8 @@ fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
     assert_eq!(l.answer(c, 0, attach(5, 3, 100)), Answer::Done, "asked again");
     assert_eq!(l.answer(d, 0, attach(5, 1, 101)), Answer::NotYours);
     assert_eq!(l.answer(d, 0, attach(5, 4, 100)), Answer::NotYours);
-    // The same client uses another connection before the first one's end was noticed: the first one is shut.
+    // The same client uses another connection before the end of the first one was noticed. The first one is
+    // shut.
     ports.0.with(|shut| assert!(shut.is_empty()));
     assert_eq!(l.answer(d, 0, attach(5, 3, 100)), Answer::Done);
     ports.0.with(|shut| assert_eq!(*shut, [1]));

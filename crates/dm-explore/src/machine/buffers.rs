@@ -1,5 +1,5 @@
-//! The buffers that READs fill. They are not part of a state, because only clients that are polled look at them; a
-//! state has a hash of what was read.
+//! The buffers that READs fill. They are not part of a state, because only clients that are polled use them. A state
+//! has a hash of the bytes that were read.
 
 use std::rc::Rc;
 

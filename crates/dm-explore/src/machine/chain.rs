@@ -1,4 +1,4 @@
-//! Chains of requests, as the queues hold them.
+//! Chains of requests, as they are stored in the queues.
 
 use dm_verbs::{MaskedCas, Op, Place, Space, VerbError};
 
@@ -42,17 +42,18 @@ pub(crate) struct Request {
     pub(crate) new: u64,
     pub(crate) half: bool,
     pub(crate) units: u8,
-    /// The units served, as bits.
+    /// The units that were served, as bits.
     pub(crate) done: u128,
     pub(crate) finished: bool,
-    /// The request was left behind by a failed queue pair and is sure to be carried out, because a later request was.
+    /// Whether the request of a failed queue pair is certain to be carried out, because a later request was carried
+    /// out.
     pub(crate) overtaken: bool,
-    /// A hash of what was read so far, in any order.
+    /// A hash of the bytes read so far, in any order.
     pub(crate) seen: Fp,
 }
 
 impl Request {
-    /// Tells whether a request that a failed queue pair left behind can no longer be lost.
+    /// Returns whether the pending request of a failed queue pair can no longer be lost.
     pub(crate) fn must_land(&self) -> bool {
         !self.finished && (self.half || self.overtaken)
     }
@@ -82,7 +83,8 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) node: u16,
-    /// For a late chain, the number of the queue pair that it was posted to, in the order in which they failed.
+    /// For a late chain: the number of the queue pair to which it was posted. Queue pairs are numbered in the
+    /// order in which they failed.
     pub(crate) pair: u8,
     pub(crate) requests: Vec<Request>,
     pub(crate) data: Vec<u8>,
@@ -90,11 +92,11 @@ pub(crate) struct Chain {
     pub(crate) left: u16,
     pub(crate) rung: bool,
     pub(crate) done: bool,
-    /// The owner has returned the chain: nobody sees its results.
+    /// Whether the owner has returned the chain, so that no client will use its results.
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,
-    /// The error that ends the chain once everything before it is done.
+    /// The error in which the chain will end after all earlier requests.
     pub(crate) error: Option<VerbError>,
     /// A hash of all requests.
     pub(crate) content: Fp,
@@ -161,7 +163,7 @@ impl Chain {
         results.nth(usize::from(i)).map(|(number, _)| number)
     }
 
-    /// Folds the results of the chain into the hash of its observer.
+    /// Folds the results of the chain into the hash of the client that observes them.
     pub(crate) fn fold_results(&self, into: &mut Fp) {
         if let Some(e) = &self.error {
             into.fold2(error_hash(e));
@@ -195,7 +197,7 @@ fn operands(op: &Op<'_>) -> (Kind, MaskedCas) {
 
 /// Returns a hash of everything that an error contains.
 pub(crate) fn error_hash(e: &VerbError) -> Fp {
-    // Errors are rare, and their fields have no order of their own, so their text is hashed.
+    // Errors are rare, so their text is hashed instead of their fields.
     Fp::bytes(format!("{e:?}").as_bytes())
 }
 
@@ -204,7 +206,7 @@ pub(crate) fn needs_word(op: &Op<'_>) -> bool {
     op.is_atomic() || matches!(op, Op::Word { .. })
 }
 
-/// Returns the error that refuses request `index`. The requests before it take effect.
+/// Returns the error with which request `index` is refused. The requests before it take effect.
 pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) -> VerbError {
     VerbError {
         index: index as u16,

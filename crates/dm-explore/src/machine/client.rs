@@ -1,4 +1,5 @@
-//! The machine's record of a client: a hash of all that the client observed, and what it waits for.
+//! The machine's record of a client: a hash of everything that the client has observed, and the events that
+//! it waits for.
 
 use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
 
@@ -51,8 +52,8 @@ pub(crate) struct ClientState {
     /// The number of the client's acts. Together with `seen` it identifies the point that the client has reached.
     pub(crate) acts: u32,
     pub(crate) rng: u32,
-    /// All chains of the client. The other lists name chains by their places in this one, and `free` lists the places
-    /// that are not in use.
+    /// All chains of the client. The other lists refer to chains by their positions in this one. `free` lists the
+    /// positions that are not in use.
     pub(crate) chains: Vec<Shared<Chain>>,
     pub(crate) free: Vec<u16>,
     /// Chains in flight, or done and not yet seen, in the order in which they were rung.
@@ -60,7 +61,8 @@ pub(crate) struct ClientState {
     /// The late chains: requests that may still land, of chains that were in flight when a queue pair failed or the
     /// client crashed. They are in the order in which they were rung.
     pub(crate) late: Vec<u16>,
-    /// The memory nodes, as bits, on which nothing of the client has taken effect since its queue pair failed.
+    /// The memory nodes, as bits, on which no request of the client has taken effect since its queue pair
+    /// failed.
     pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
     /// Chains to which the client has a handle, in the order in which they were opened.
@@ -73,26 +75,26 @@ pub(crate) struct ClientState {
     pub(crate) paused: bool,
     /// Whether something that the client watches has changed.
     pub(crate) ready: bool,
-    /// `asked` counts the questions of time. `timed` tells whether the pause's attempt had asked one, so that time
-    /// alone may end the pause.
+    /// `asked` counts the calls of `Env::elapsed`. `timed` tells whether the attempt before the pause made such a call,
+    /// so that the mere passing of time may end the pause.
     pub(crate) asked: u32,
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,
     pub(crate) granted_pause: bool,
-    /// `looks` counts the looks at state that the compute node shares. `changed` hashes the changes that the client's
-    /// own polls made there and did not undo.
+    /// `looks` counts the accesses to the shared state of the compute node. `changed` is a hash of the changes that the
+    /// client's own polls made there and did not undo.
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// Both values as they were when the last pause outside a retry loop ended, and `changed` as it was when the
-    /// attempt before the present pause began. An attempt that changed something is unlike the next one.
+    /// Both values at the end of the last pause outside a retry loop, and `changed` at the beginning of the attempt
+    /// before the current pause. An attempt that changed something differs from the next one.
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
     pub(crate) pause_base: Fp,
-    /// The number of retry loops that had begun when the present poll did.
+    /// The number of retry loops that had begun before the current poll.
     pub(crate) marks_before: usize,
-    /// The retry loop that the present pause belongs to.
+    /// The retry loop to which the current pause belongs.
     pub(crate) pause_mark: Option<usize>,
-    /// The shared state as it was after the client's last look.
+    /// The shared state after the client's last access.
     pub(crate) looked: Fp,
     pub(crate) watch_local: bool,
     pub(crate) at_local: bool,
@@ -106,13 +108,14 @@ pub(crate) struct ClientState {
     pub(crate) group: Option<u16>,
     /// The number of recorded operations that the client has begun.
     pub(crate) operations: u32,
-    /// The number of the operation that it is in, and whether that operation has taken its first micro-step.
+    /// The number of the client's current operation, and whether that operation has taken its first
+    /// micro-step.
     pub(crate) open_operation: Option<u32>,
     pub(crate) invoked: bool,
     pub(crate) outputs: Vec<u64>,
     pub(crate) output_hash: Fp,
     pub(crate) forgotten: u32,
-    /// The section that the client waits for, and how often others have entered it since.
+    /// The section that the client waits for, and how often other clients have entered it since.
     pub(crate) waits: Option<(&'static str, u32)>,
 }
 
@@ -136,7 +139,7 @@ impl ClientState {
         i
     }
 
-    /// Drops chain `i`, which no list names any more.
+    /// Drops chain `i`, which is in no list any more.
     pub(super) fn drop_chain(&mut self, i: u16) {
         self.chains[usize::from(i)] = Shared::default();
         self.free.push(i);
@@ -147,7 +150,7 @@ impl ClientState {
         u64::from(self.operations) << 1 | u64::from(self.invoked)
     }
 
-    /// Tells whether a waker, a change, or time allows the client to be polled.
+    /// Returns whether a waker, a change, or the passing of time allows the client to be polled.
     pub(crate) fn can_wake(&self) -> bool {
         self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
     }

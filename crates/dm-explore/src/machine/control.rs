@@ -8,7 +8,7 @@ use super::Machine;
 use super::tape::Call;
 use crate::fp::Fp;
 
-/// The duration of a lease. Nothing measures it, because `Env::elapsed` is answered freely.
+/// The duration of a lease. It is never measured, because `Env::elapsed` may return either result.
 const LEASE: Nanos = Nanos::from_millis(10);
 
 impl Machine {
@@ -87,7 +87,7 @@ impl Machine {
                 }
                 Ok(ControlReply::Done)
             }
-            // This is `Leave`, and any later request that needs no answer.
+            // This handles `Leave`, and any future request that needs no reply.
             _ => Ok(ControlReply::Done),
         }
     }

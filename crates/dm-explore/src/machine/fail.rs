@@ -1,7 +1,7 @@
 //! Failing queue pairs: the errors that their clients see, and the requests of their chains that may still land.
 //!
-//! The client sees an error at once, and what the queue pair has left behind lands after the error. This also covers
-//! a request that was carried out just before its error was reported, because nobody can tell the two cases apart.
+//! The client sees an error at once, and the pending requests of the queue pair land after the error. This also covers
+//! a request that was carried out just before its error was reported, because no client can distinguish the two cases.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
@@ -22,8 +22,8 @@ impl Machine {
         .collect()
     }
 
-    /// Fails the queue pair of client `c` to `node`. The error of its first chain reports `told` of its requests as
-    /// carried out.
+    /// Fails the queue pair of client `c` to `node`. According to the error of its first chain, `told` of the chain's
+    /// requests were carried out.
     pub(super) fn fail_pair(&mut self, c: u8, node: u8, told: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -32,14 +32,14 @@ impl Machine {
         for i in self.in_flight(c, node) {
             self.cut(c, i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
         }
-        // A later refusal costs one more failure, so it is offered only while failures are left.
+        // A later refusal counts as another failure, so it is offered only if the model allows more failures.
         if self.faults.2 < self.knobs.failures {
             self.clients[usize::from(c)].down |= 1 << node;
         }
         self.complete(c, node)
     }
 
-    /// Keeps client `c`, whose queue pair to `node` has failed, cut off. Nothing that it has posted since was sent.
+    /// Keeps client `c` cut off after its queue pair to `node` has failed. None of its later requests was sent.
     pub(super) fn refuse(&mut self, c: u8, node: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -55,7 +55,7 @@ impl Machine {
         self.complete(c, node)
     }
 
-    /// Crashes client `c`. Nothing that it does later counts, and nobody sees the results that it awaited.
+    /// Crashes client `c`. Its later actions have no effect, and its pending results are dropped.
     pub(super) fn die(&mut self, c: u8) {
         for node in 0..NODES_MAX as u16 {
             self.leave_behind(c, node);
@@ -68,14 +68,14 @@ impl Machine {
         }
     }
 
-    /// Ends chain `i` of client `c` with an error: nothing more of it takes effect in order. Its first `told` requests
-    /// were carried out.
+    /// Ends chain `i` of client `c` with an error: none of its further requests takes effect in order. Its first `told`
+    /// requests were carried out.
     pub(super) fn cut(&mut self, c: u8, i: u16, kind: VerbErrorKind, told: usize) {
         let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
-        // A refusal that waited for its turn stands, because nothing of that chain was sent.
+        // If the chain was already to be refused, this error is kept, because none of its requests was sent.
         if let Some(r) = chain.requests.get(told)
             && (chain.left > 0 || chain.error.is_none())
         {
@@ -90,15 +90,15 @@ impl Machine {
         chain.left = 0;
     }
 
-    /// Turns the unfinished requests of the chains of client `c` to `node`, as far as the queue pair has sent them,
-    /// into late chains. They may land from now on, independently of the chains.
+    /// Turns the unfinished requests of the chains of client `c` to `node` into late chains, if the queue pair has sent
+    /// them. They may land from now on, independently of the chains.
     fn leave_behind(&mut self, c: u8, node: u16) {
         let chains = self.in_flight(c, node);
         let mut overtaken = false;
         let client = &mut *self.clients[usize::from(c)];
         for &i in chains.iter().rev() {
             for r in client.chains[usize::from(i)].requests.iter_mut().rev() {
-                // The card has the requests that it carried out, and all that were sent before them.
+                // The card has received all requests that were sent before a request that it carried out.
                 r.overtaken = overtaken && !r.finished;
                 overtaken |= r.done != 0 || r.half;
             }
@@ -111,7 +111,7 @@ impl Machine {
             let mut content = chain.content;
             let mut left: Vec<Request> = Vec::new();
             for (number, r) in chain.requests.iter().enumerate().filter(|(_, r)| !r.finished) {
-                // The client no longer receives the answer that a fenced request waits for.
+                // A fenced request waits for earlier results, which no longer arrive.
                 stopped |= r.fence && answer_is_due;
                 answer_is_due |= !matches!(r.kind, super::chain::Kind::Write);
                 if !stopped && !r.kind.is_read() {
@@ -140,10 +140,11 @@ impl Machine {
                 log.moved(c, i, place);
             }
         }
-        // A racy atomic between its two steps holds its word until it is carried out late or a fence cuts it off.
+        // If a racy atomic is between its two steps, it holds its word until its second step is carried out late, or
+        // until a fence ends it.
     }
 
-    /// Serves a unit of the client's `place`-th late chain. The client is not told.
+    /// Serves a unit of the client's `place`-th late chain. The client does not observe this.
     pub(super) fn serve_late(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
         let client = &self.clients[usize::from(c)];
         let i = client.late[usize::from(place)];
@@ -154,7 +155,7 @@ impl Machine {
             client.late.remove(usize::from(place));
             client.drop_chain(i);
         }
-        // All requests that were sent before it have arrived as well.
+        // All requests that were sent before this one have arrived as well.
         let ahead = usize::from(place) + 1;
         let client = &mut *self.clients[usize::from(c)];
         for k in 0..ahead.min(client.late.len()) {
@@ -176,14 +177,14 @@ impl Machine {
         let before = client.late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
-            // Late chains are named by their places, which have moved. No sleeping step may be mistaken for another
-            // one.
+            // Late chains are identified by their positions, which have changed. So no sleeping step may refer to them
+            // any more.
             self.footprint.inner = None;
         }
         Then::Nothing
     }
 
-    /// Notes that a request of client `c` takes effect on `node` through its present queue pair.
+    /// Records that a request of client `c` takes effect on `node` through its current queue pair.
     #[inline]
     pub(super) fn connected(&mut self, c: u8, node: u16) {
         let client = &self.clients[usize::from(c)];
@@ -195,15 +196,15 @@ impl Machine {
         }
     }
 
-    /// Shuts the queue pairs of client `c` to `node` that failed before number `pair`, if the connection guarantees
-    /// this.
+    /// Shuts the queue pairs of client `c` to `node` that failed before number `pair`, if the knobs promise this.
     fn shut(&mut self, c: u8, node: u16, pair: u8) {
         if self.knobs.late == Late::UntilNext {
             self.drop_late(c, |chain| chain.node == node && chain.pair < pair);
         }
     }
 
-    /// Drops the unfinished requests of the late chains of client `c` that `dead` picks. They never land.
+    /// Drops the unfinished requests of those late chains of client `c` for which `dead` returns true. They
+    /// never land.
     pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
         let client = &mut *self.clients[usize::from(c)];
         let mut late = core::mem::take(&mut client.late);

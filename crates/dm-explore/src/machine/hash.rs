@@ -1,4 +1,4 @@
-//! The identity of a state: memory, queues, and for each client a hash of what it observed.
+//! The fingerprint of a state: it covers memory, queues, and for each client a hash of what it has observed.
 
 use super::Machine;
 use super::chain::{Chain, error_hash};
@@ -6,7 +6,7 @@ use super::client::ClientState;
 use crate::fp::Fp;
 
 impl Machine {
-    /// Returns the fingerprint of the present state.
+    /// Returns the fingerprint of the current state.
     pub(crate) fn fingerprint(&self) -> Fp {
         let mut all = self.mem.hash;
         for c in 0..self.clients.len() - 1 {
@@ -51,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Returns the hash of everything that decides what client `c` can do.
+    /// Returns the hash of everything that determines what client `c` can do.
     pub(super) fn client_hash(&self, c: usize) -> Fp {
         self.clients[c].hash(|client| self.hash_client(c, client))
     }
@@ -81,7 +81,8 @@ impl Machine {
         if let Some(e) = &client.deferred {
             f.fold2(error_hash(e));
         }
-        // `seen` was rewound, so it does not contain what failed attempts of nested loops did to shared state.
+        // `seen` was rewound, so it does not contain the changes that failed attempts of nested loops made to
+        // shared state.
         self.fold_changes(client, &mut f);
         if let Some((section, overtaken)) = client.waits {
             f.fold2(Fp::bytes(section.as_bytes()));
@@ -96,7 +97,7 @@ impl Machine {
             f.fold2(watch);
         }
         for &i in &client.live {
-            // A step changes only one of all chains, so the others' hashes are remembered.
+            // A step changes only one chain, so the hashes of the other chains are cached.
             f.fold2(client.chains[usize::from(i)].hash(chain_hash));
         }
         if !client.late.is_empty() || client.down != 0 {

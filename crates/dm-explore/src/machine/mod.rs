@@ -1,4 +1,4 @@
-//! The modelled cluster: memory, queues, and the progress of clients. It knows nothing of futures and makes no
+//! The modelled cluster: memory, queues, and the progress of clients. It contains no futures and makes no
 //! choices.
 
 mod buffers;
@@ -51,8 +51,8 @@ impl Then {
     }
 }
 
-/// The shared state of a compute node: the order of the sections that ran on it, or the model's own fingerprint of
-/// it.
+/// The shared state of a compute node: the order of the sections that ran on it, or the fingerprint that the model
+/// computes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) chain: Fp,
@@ -74,7 +74,8 @@ pub(crate) struct Machine {
     pub(crate) nodes: Shared<Vec<NodeState>>,
     /// Whether the model has a fingerprint of what compute nodes share.
     pub(crate) own_fingerprints: bool,
-    /// Whether the state leaves out what compute nodes share. This is wrong, and serves a test of the explorer itself.
+    /// Whether the fingerprint omits the shared state of compute nodes. This is wrong, and is used to test the explorer
+    /// itself.
     pub(crate) blind: bool,
     /// Words of racy atomics that are between their two steps.
     held: Shared<Vec<u32>>,
@@ -100,21 +101,22 @@ pub(crate) struct Machine {
     polled: Option<u8>,
     history: Fp,
     completed: Fp,
-    /// Ghost variables in the order of their first write. A variable that is not here is 0.
+    /// Ghost variables in the order of their first write. A variable that is not in this list is 0.
     pub(crate) ghosts: Shared<Vec<(&'static str, u64)>>,
     pub(crate) failure: Option<Failure>,
-    /// Setup is running: everything posted is carried out at once.
+    /// Whether setup is running, so that every posted request is carried out at once.
     pub(crate) immediate: bool,
-    /// Futures are being dropped between executions: none of their calls counts.
+    /// Whether futures are being dropped between executions, so that their calls are ignored.
     pub(crate) dead: bool,
-    /// For each point that a client has reached, a hash of what it did next.
+    /// For each point that a client has reached, a hash of its next actions.
     pub(crate) determinism: Option<FpMap<Fp>>,
     pub(crate) log: Option<Log>,
     /// Records the outcome of the step that is being taken.
     recording: Option<moves::Recording>,
     /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
-    /// The clients, as bits, whose futures are at this state. The results of the others' READs need not be kept.
+    /// The clients, as bits, whose futures are at this state. For the other clients, the results of READs need not be
+    /// kept.
     pub(crate) polled_clients: u64,
     /// The effects of opening shared state: the words that differ from the image, and the allocated bytes.
     opened: (Vec<(u32, u64)>, Shared<Vec<u64>>),
@@ -189,18 +191,19 @@ impl Machine {
         ClientId(u16::from(client) + 1)
     }
 
-    /// Makes the effects of setup the start of every execution.
+    /// Makes the memory after setup the start of every execution.
     pub(crate) fn keep(&mut self) {
         self.mem.keep();
         self.kept_allocated.clone_from(&self.allocated);
     }
 
-    /// Keeps the effects that opening shared state had on memory; they belong to the start of every execution.
+    /// Stores the effects that opening shared state had on memory. They are part of the start of every
+    /// execution.
     pub(crate) fn keep_opened(&mut self) {
         self.opened = (self.mem.changes(), self.allocated.clone());
     }
 
-    /// Returns to the start of every execution, with shared state open.
+    /// Returns to the start of an execution, with shared state open.
     pub(crate) fn reset_opened(&mut self) {
         self.reset();
         for &(word, value) in &self.opened.0 {
@@ -209,7 +212,7 @@ impl Machine {
         self.allocated.clone_from(&self.opened.1);
     }
 
-    /// Returns to the start of every execution, before shared state is opened.
+    /// Returns to the start of an execution, before shared state is opened.
     pub(crate) fn reset(&mut self) {
         self.mem.reset();
         self.buffers.clear();
@@ -234,7 +237,7 @@ impl Machine {
         self.dead = false;
     }
 
-    /// Applies one step. The runner does the rest of it.
+    /// Applies one step to the machine. The runner does the rest of the step.
     pub(crate) fn apply(&mut self, step: Step, answers: Answers) -> Then {
         self.step_count += 1;
         (self.answers, self.asked) = (answers, Answers::default());
@@ -289,7 +292,7 @@ impl Machine {
                 Then::Poll(c)
             }
             StepKind::Cancel => {
-                // The calls of the client's guards from here on are caused by the cancellation.
+                // From here on, the calls of the client come from its destructors.
                 client.seen.fold(9);
                 self.faults.1 += 1;
                 self.footprint.fault = true;
@@ -313,7 +316,8 @@ impl Machine {
         }
     }
 
-    /// Prepares a poll (or drop) of client `c`, which will ask anew for all that it waits for.
+    /// Prepares a poll (or drop) of client `c`, in which the client registers again for everything that it
+    /// waits for.
     pub(crate) fn enter(&mut self, c: u8) {
         self.polled = Some(c);
         self.sections = local_sections();
@@ -328,7 +332,7 @@ impl Machine {
         }
     }
 
-    /// Concludes the poll. `woken` are the clients whose wakers were called.
+    /// Ends the poll. `woken` are the clients whose wakers were called.
     pub(crate) fn leave(&mut self, c: u8, end: Option<Status>, woken: u64) {
         self.note_sections();
         self.polled = None;
@@ -358,7 +362,7 @@ impl Machine {
         }
     }
 
-    /// Tells whether client `c` waits for a crash before it begins.
+    /// Returns whether client `c` may begin only after a crash.
     pub(crate) fn is_in_reserve(&self, c: u8) -> bool {
         let survivor = self.survivors.get(usize::from(c)).is_some_and(|s| *s);
         survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
@@ -369,7 +373,7 @@ impl Machine {
         self.faults.2 > 0
     }
 
-    /// Recycles the chains that no client will ask about any more.
+    /// Recycles the chains whose results no client will use any more.
     fn sweep(&mut self, c: u8) {
         let client = &mut *self.clients[usize::from(c)];
         let mut live = core::mem::take(&mut client.live);
@@ -387,8 +391,8 @@ impl Machine {
         client.live = live;
     }
 
-    /// Notes whether the client has been in sections on shared state since the last call. What it saw there depends
-    /// on what was done to that state before, by whom, and in which order.
+    /// Records whether the client has been in sections on shared state since the last call. What it saw there depends
+    /// on which clients had changed that state before, and in which order.
     #[inline]
     pub(crate) fn note_sections(&mut self) {
         let Some(c) = self.polled else { return };
@@ -404,7 +408,7 @@ impl Machine {
         self.saw_sections(c);
     }
 
-    /// Notes that client `c` was in sections.
+    /// Records that client `c` was in sections.
     fn saw_sections(&mut self, c: u8) {
         self.invoked(c);
         self.note_look();
@@ -428,7 +432,7 @@ impl Machine {
         }
     }
 
-    /// Sets the fingerprint of what a compute node shares.
+    /// Sets the fingerprint of the shared state of a compute node.
     pub(crate) fn set_node_fingerprint(&mut self, node: u16, by: u8, fingerprint: u64) {
         let now = Fp::at(u64::from(node), fingerprint);
         let before = core::mem::replace(&mut self.nodes[usize::from(node)].chain, now);
@@ -438,7 +442,7 @@ impl Machine {
             client.changed.xor(before);
             client.changed.xor(now);
         }
-        // A loop that began in this poll after all of its sections began after the change.
+        // A retry loop that began in this poll, after all of the poll's sections, began after the change.
         let (looks, changed) = (client.looks, client.changed);
         for mark in client.marks.iter_mut().skip(client.marks_before) {
             if mark.looks == looks {
@@ -468,7 +472,7 @@ impl Machine {
         self.note_told(woke);
     }
 
-    /// Notes that client `c` does something that others may see. `what` names it.
+    /// Records an action of client `c` that others may see. `what` identifies the action.
     pub(crate) fn act(&mut self, c: u8, what: u64) {
         let client = &mut self.clients[usize::from(c)];
         client.acts += 1;
@@ -483,7 +487,7 @@ impl Machine {
         }
     }
 
-    /// Answers a free question.
+    /// Chooses the result of a call of `Env::elapsed`.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
         self.spoil();
         self.note(tape::Call::Answer);
@@ -496,7 +500,7 @@ impl Machine {
         self.asked.push(yes);
         let client = &mut self.clients[usize::from(c)];
         client.seen.fold(if yes { 4 } else { 3 });
-        // Whatever the answer is, the next one may differ, so a question can end a pause (see `timed`).
+        // The next call may have another result, so such a call allows a pause to end (see `timed`).
         client.asked += 1;
         if let Some(log) = &mut self.log {
             let is = if yes { "is" } else { "is not yet" };
@@ -515,8 +519,8 @@ impl Machine {
         self.clock
     }
 
-    /// Notes that client `c` found that its time was over. It may be in time when it tries again, even if nothing
-    /// else changes.
+    /// Records that client `c` found that its time was over. The next attempt may be in time even if nothing else
+    /// changes.
     pub(crate) fn note_late(&mut self, c: u8) {
         self.note(tape::Call::Late);
         self.clients[usize::from(c)].asked += 1;
@@ -532,7 +536,7 @@ impl Machine {
         self.clock += nanos;
     }
 
-    /// Returns the questions of the last step with their answers.
+    /// Returns the results of the calls of `Env::elapsed` in the last step.
     pub(crate) fn asked(&self) -> Answers {
         self.asked
     }
@@ -551,7 +555,7 @@ impl Machine {
         clients.fold(0, |all, (d, _)| all | 1 << d)
     }
 
-    /// Tells whether client `c` will look at the results of its READs.
+    /// Returns whether client `c` will use the results of its READs.
     pub(crate) fn is_present(&self, c: u8) -> bool {
         self.polled_clients >> c & 1 == 1
     }

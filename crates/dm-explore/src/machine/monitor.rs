@@ -10,7 +10,8 @@ use crate::fp::Fp;
 use crate::verdict::Failure;
 
 impl Machine {
-    /// Begins an operation. It counts as invoked from its first micro-step on, the latest moment that is true.
+    /// Begins an operation. It counts as invoked from its first micro-step on, which is the latest correct
+    /// moment.
     pub(crate) fn begin_operation(&mut self, c: u8, operation: Fp) {
         self.note_sections();
         self.note(Call::Begin(operation));
@@ -45,7 +46,7 @@ impl Machine {
 
     pub(super) fn operation_is_invoked(&mut self, c: u8, number: u32) {
         self.operations[usize::from(c)][number as usize].invoked = Some(self.step_count);
-        // Only the set of operations that had returned by now matters later.
+        // For the verdict, only the set of operations that have already returned matters.
         let mut before = Fp::at(u64::from(c) | 1 << 40, u64::from(number));
         before.fold2(self.completed);
         self.history.xor(before);
@@ -95,7 +96,7 @@ impl Machine {
         self.failure.get_or_insert(failure);
     }
 
-    /// Returns a hash of everything in the history that a verdict depends on.
+    /// Returns a hash of everything in the history on which a verdict depends.
     pub(crate) fn history_hash(&self) -> Fp {
         self.history
     }
@@ -128,7 +129,8 @@ impl Machine {
         }
     }
 
-    /// Lets `c` enter a section that admits at most `limit` clients. A ghost variable counts them.
+    /// Lets `c` enter a section in which at most `limit` clients may be. A ghost variable counts the clients
+    /// inside.
     pub(crate) fn monitor_enter(&mut self, c: u8, name: &'static str, limit: u32) {
         self.note_sections();
         self.note(Call::Enter(name, limit));
@@ -155,8 +157,8 @@ impl Machine {
         }
     }
 
-    /// Notes that `c` waits for a section. Without a bound on overtaking it notes nothing, and makes no further
-    /// states.
+    /// Records that `c` waits for a section. If the model has no bound on overtaking, this records nothing,
+    /// so that it creates no further states.
     pub(crate) fn wait_for(&mut self, c: u8, name: &'static str) {
         self.note_sections();
         self.note(Call::Wait(name));
@@ -167,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// Notes that `by` enters a section. It waits no longer, and it overtakes all others that wait.
+    /// Records that `by` enters a section. It no longer waits, and it overtakes all other clients that wait.
     fn overtake(&mut self, by: u8, name: &'static str) {
         let Some(&(_, limit)) = self.bypass.iter().find(|b| b.0 == name) else {
             return;
@@ -195,7 +197,7 @@ impl Machine {
         }
     }
 
-    /// Returns a client that can do nothing by itself and has nothing in flight, so that it waits for another one.
+    /// Returns a client that can take no step and has no request in flight, so that it waits for another client.
     pub(crate) fn waiter(&self) -> Option<u8> {
         (0..self.setup_client()).find(|&c| {
             let client = &self.clients[usize::from(c)];
@@ -232,7 +234,7 @@ impl Machine {
         client.output_hash.fold(value);
     }
 
-    /// Makes the number of calls of `forget` alone identify the point that the client has reached.
+    /// From here on, identifies the point that the client has reached by the number of calls of `forget`.
     pub(crate) fn forget(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Forget);

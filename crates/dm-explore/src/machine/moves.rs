@@ -1,10 +1,10 @@
 //! Known moves: the outcomes of steps that a client has taken before in the same state.
 //!
 //! The clients of a model have far fewer states than the model itself, because every state of one client occurs
-//! together with many states of the others. The outcome of a step for its own client depends on the client's state,
-//! on what the step reads in remote memory, and, if the client looks, on what its compute node shares. So the outcome
-//! is recorded the first time. Later the recorded state replaces the client's state, and only the effects on
-//! everything else are carried out again. Steps whose outcome depends on more than that are not recorded.
+//! together with many states of the others. The outcome of a step for its own client depends on the client's state, on
+//! the remote memory that the step reads, and, if the client accesses it, on the shared state of its compute node. So
+//! the outcome is recorded the first time. Later, the recorded state replaces the client's state, and only the effects
+//! on everything else are carried out again. Steps whose outcome depends on more than that are not recorded.
 
 use super::Machine;
 use super::chain::Kind;
@@ -12,7 +12,7 @@ use super::client::Client;
 use crate::fp::{Fp, FpMap};
 use crate::step::{Answers, Footprint, Step, StepKind};
 
-/// An effect of a step on something other than its client, remote memory, and the state that a compute node shares.
+/// An effect of a step on something other than its client, remote memory, and the shared state of a compute node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
     /// The client began its operation of this number.
@@ -29,8 +29,8 @@ pub(super) enum Effect {
     Wake(u64),
 }
 
-/// All that decides the outcome of a step for its client: a hash of the client's state and the step, and the range of
-/// memory that the step reads.
+/// Everything on which the outcome of a step for its client depends: a hash of the client's state and the step, and the
+/// range of memory that the step reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
     state: Fp,
@@ -43,9 +43,9 @@ pub(super) struct Recording {
     effects: Vec<Effect>,
     /// A hash of the state that the client's compute node shared before the step.
     node: Fp,
-    /// Whether the client looked at that state.
+    /// Whether the client accessed that state.
     looked: bool,
-    /// Whether the step told clients that wait for a change of that state.
+    /// Whether the step notified clients that wait for a change of that state.
     told: bool,
     /// Whether the outcome depends on more than the step's input.
     spoiled: bool,
@@ -57,24 +57,25 @@ pub(crate) struct Move {
     client: Client,
     footprint: Footprint,
     effects: Box<[Effect]>,
-    /// A hash of the state that the client's compute node shares afterwards, and whether the step tells clients that
-    /// wait for a change of it. It is `None` if the client did not look.
+    /// A hash of the shared state of the client's compute node afterwards, and whether the step notifies clients that
+    /// wait for a change of it. It is `None` if the client did not access that state.
     node: Option<(Fp, bool)>,
 }
 
 /// All known moves.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// The moves by their inputs. `None` stands for a client that looked at what its compute node shares; a second
+    /// The moves by their inputs. `None` means that the client accessed the shared state of its compute node; a second
     /// look-up then includes that state.
     places: FpMap<Option<usize>>,
     moves: Vec<Move>,
-    /// The states that moves lead to. Moves that lead to equal states share one.
+    /// The states to which moves lead. Moves that lead to equal states share one copy.
     clients: FpMap<Client>,
 }
 
-/// The number of client states that are kept at first, and the number of a model's states for each further one. A
-/// client's state takes 1 to 2 KB: some 50 MB in each thread at first, and then a quarter of what visited states take.
+/// The number of client states that are stored in any case, and the number of a model's states for which one more is
+/// stored. A client's state takes 1 to 2 KB. So they take about 50 MB in each thread at first, and later a quarter of
+/// the memory for visited states.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
@@ -102,7 +103,7 @@ impl Moves {
         self.places.len()
     }
 
-    /// Keeps the move that `machine` has recorded, unless its outcome depends on more than `input`.
+    /// Stores the move that `machine` has recorded, unless its outcome depends on more than `input`.
     pub(crate) fn keep(&mut self, input: Fp, machine: &mut Machine, c: u8) {
         let Some(recording) = machine.recording.take() else {
             return;
@@ -138,16 +139,16 @@ fn with_node(mut input: Fp, node: Fp) -> Fp {
 }
 
 impl Machine {
-    /// Returns the input of `step`, which its client offers. Returns `None` if the outcome may depend on more.
+    /// Returns the input of `step`, or `None` if the outcome may depend on more.
     pub(super) fn input(&self, step: Step) -> Option<Input> {
         let c = usize::from(step.client);
         let client = &self.clients[c];
-        // The requests that a failed queue pair left behind depend on words that other clients hold, and overtaking
-        // depends on all clients.
+        // The pending requests of a failed queue pair depend on words that other clients hold, and overtaking depends
+        // on all clients.
         if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
             return None;
         }
-        // A waiting client's hash leaves out the bytes that it has read, because memory determines them.
+        // A waiting client's hash omits the bytes that it has read, because memory determines them.
         if client.paused && !client.ready {
             return None;
         }
@@ -173,8 +174,8 @@ impl Machine {
         Some(Input { state, reads })
     }
 
-    /// Returns a hash of all that decides the outcome of `step` for its client, except what its compute node shares.
-    /// Returns `None` if the outcome may depend on more.
+    /// Returns a hash of everything on which the outcome of `step` for its client depends, except the shared state of
+    /// its compute node. Returns `None` if the outcome may depend on more.
     pub(crate) fn input_hash(&self, step: Step) -> Option<Fp> {
         let Input { mut state, reads } = self.input_of(step)?;
         if reads.0 < reads.1 {
@@ -183,12 +184,12 @@ impl Machine {
         Some(state)
     }
 
-    /// Returns what the compute node of client `c` shares.
+    /// Returns the shared state of the compute node of client `c`, as a hash.
     pub(crate) fn shared_with(&self, c: u8) -> Fp {
         self.nodes[usize::from(self.clients[usize::from(c)].node)].chain
     }
 
-    /// Records the outcome of the next step, which is one of client `c`.
+    /// Starts to record the outcome of the next step, which is a step of client `c`.
     pub(crate) fn record(&mut self, c: u8) {
         self.recording = Some(Recording {
             effects: Vec::new(),
@@ -199,7 +200,7 @@ impl Machine {
         });
     }
 
-    /// Notes that the outcome of the step depends on more than its input.
+    /// Records that the outcome of the step depends on more than its input.
     #[inline]
     pub(super) fn spoil(&mut self) {
         if let Some(recording) = &mut self.recording {
@@ -207,14 +208,15 @@ impl Machine {
         }
     }
 
-    /// Notes that the step's client looked at what its compute node shares.
+    /// Records that the step's client accessed the shared state of its compute node.
     pub(super) fn note_look(&mut self) {
         if let Some(recording) = &mut self.recording {
             recording.looked = true;
         }
     }
 
-    /// Notes that clients that wait for a change of what the compute node shares were told, and whether this woke one.
+    /// Records that clients that wait for a change of the compute node's shared state were notified, and whether this
+    /// woke one of them.
     pub(super) fn note_told(&mut self, woke: bool) {
         if let Some(recording) = &mut self.recording {
             recording.told = true;

@@ -1,4 +1,4 @@
-//! The possible steps of a state: the order rules of one queue pair.
+//! The possible steps of a state, by the rules of order of a queue pair.
 
 use core::cell::RefCell;
 
@@ -11,7 +11,7 @@ use super::moves::Input;
 use crate::knobs::Late;
 use crate::step::{Step, StepKind};
 
-/// The kinds of unfinished requests that are ahead in one queue pair.
+/// The kinds of unfinished requests that precede a request in its queue pair.
 #[derive(Clone, Copy, Default)]
 struct Ahead {
     write_host: bool,
@@ -35,25 +35,25 @@ struct Served {
     free: u32,
 }
 
-/// The word of a step that waits for no word.
+/// Stands for the word of a step that need not wait for a word.
 const ANY: u32 = u32::MAX;
 
-/// A step that a client offers while nobody holds a word of memory.
+/// A step that a client offers, apart from the words of memory that other clients hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) step: Step,
-    /// The word that nobody may hold, or `ANY`.
+    /// The word that no client may hold, or `ANY`.
     free: u32,
     /// The input of the step, if its outcome can be known (see `moves`). It is computed when the step is taken.
     pub(super) input: Option<Option<Input>>,
 }
 
-/// The steps that a client's state offers, for the allowance of faults that is given with them.
+/// The steps that a client's state offers, if the given faults are still allowed.
 #[derive(Debug, Default)]
 pub(crate) struct Offers(RefCell<Option<(u8, Vec<Offer>)>>);
 
 impl Machine {
-    /// Lists all possible steps, in an order that only the state decides.
+    /// Lists all possible steps, in an order that depends only on the state.
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {
         into.clear();
         let faults = self.allowed_faults();
@@ -65,7 +65,8 @@ impl Machine {
         }
     }
 
-    /// Passes the steps that client `c` offers to `f`. A step changes one client, so the others' steps are remembered.
+    /// Passes the steps that client `c` offers to `f`. A step changes only one client, so the steps of the other
+    /// clients are cached.
     fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&mut [Offer]) -> R) -> R {
         let mut known = self.clients[usize::from(c)].derived().0.borrow_mut();
         match &mut *known {
@@ -91,7 +92,7 @@ impl Machine {
             | u8::from(crashes > 0) << 3
     }
 
-    /// Returns the steps that client `c` offers while nobody holds a word.
+    /// Returns the steps that client `c` offers, apart from the words that other clients hold.
     fn offers_of(&self, c: u8) -> Vec<Offer> {
         let client = &self.clients[usize::from(c)];
         let mut offers = Vec::with_capacity(4);
@@ -144,7 +145,7 @@ impl Machine {
                 add(StepKind::Crash);
             }
         }
-        // The requests that a client posted last may be lost even after its end.
+        // A client's last requests may be lost even after the client has ended.
         let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
         if lives && self.faults.2 < self.knobs.failures {
             self.offer_failures(c, &mut add);
@@ -176,7 +177,8 @@ impl Machine {
         }
     }
 
-    /// Returns, for each memory node, the first failed queue pair of which something is sure to land.
+    /// Returns, for each memory node, the first failed queue pair that has a request which is certain to
+    /// land.
     fn due(&self, client: &ClientState) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {
@@ -202,7 +204,7 @@ impl Machine {
         for (place, &i) in chains.iter().enumerate() {
             let chain = &client.chains[usize::from(i)];
             let (due, pair) = (due[usize::from(chain.node)], chain.pair);
-            // Pair 0 is the present one, which comes last.
+            // Pair 0 is the current one, which comes last.
             if chain.left == 0 || due < pair || pair == 0 && due != u8::MAX {
                 continue;
             }

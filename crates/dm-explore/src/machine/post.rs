@@ -1,4 +1,4 @@
-//! Posting, waiting and pausing: the requests that a client makes of the machine while it is polled.
+//! Posting, waiting and pausing: the calls that a client makes to the machine while it is polled.
 
 use dm_verbs::{Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Carries everything out in order, during setup.
+    /// Carries out all requests in order, during setup.
     fn run_now(&mut self, c: u8) {
         loop {
             let client = &self.clients[usize::from(c)];
@@ -189,7 +189,7 @@ impl Machine {
         e
     }
 
-    /// Fences client `c` at the request of the control plane. Nothing of it takes effect from here on.
+    /// Fences client `c` at the request of the control plane. None of its requests takes effect from here on.
     pub(super) fn fence(&mut self, c: u8) {
         let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
         for i in unfinished {
@@ -207,7 +207,7 @@ impl Machine {
         self.drop_late(c, |_| true);
         let client = &mut self.clients[usize::from(c)];
         client.fenced = true;
-        // The client learns of the fence at any later time.
+        // The client may notice the fence at any later time.
         client.woken |= client.status == Status::Running;
         self.sweep(c);
     }
@@ -260,7 +260,7 @@ impl Machine {
     }
 
     fn begin_pause(&mut self, c: u8) {
-        // Whether the pause may end at once depends on all that the attempt has read.
+        // Whether the pause may end at once depends on everything that the attempt has read.
         self.spoil();
         let client = &mut *self.clients[usize::from(c)];
         if !client.rewound {
@@ -273,7 +273,7 @@ impl Machine {
             client.watch_local = client.looks > client.looks_before;
         }
         client.granted_pause = false;
-        // Without fingerprints any look may have been a change, so the next attempt may differ.
+        // Without fingerprints, any access may have changed the shared state, so the next attempt may differ.
         let moved = client.watch_local && !self.own_fingerprints && !self.blind;
         let stale = client.watch_local && client.looked != self.nodes[usize::from(client.node)].chain;
         let stale = stale || moved || client.changed != client.pause_base;
@@ -327,7 +327,7 @@ impl Machine {
         let Some(&m) = client.marks.get(mark as usize) else {
             return;
         };
-        // The failed attempt's inner loops are gone with it.
+        // The inner loops of the failed attempt have ended with it.
         client.marks.truncate(mark as usize + 1);
         client.marks_before = client.marks_before.min(client.marks.len());
         client.seen = m.seen;

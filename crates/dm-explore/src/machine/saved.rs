@@ -1,12 +1,12 @@
-//! Saved states of the machine, to which a search can return. Futures can't be copied. But if tapes replace the
-//! clients (see `tape`), the machine is the whole state.
+//! Saved states of the machine, to which a search can return. Futures cannot be copied. But if tapes replace
+//! the clients (see `tape`), the machine alone is the whole state.
 
 use super::client::{Client, Times};
 use super::shared::Shared;
 use super::{Machine, NodeState};
 use crate::fp::Fp;
 
-/// Everything that changes during an execution, except memory, which undoes its own changes.
+/// Everything that changes during an execution, except memory, which can undo its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     memory: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Saved {
 }
 
 impl Machine {
-    /// Saves the present state in `saved`, and reuses its memory.
+    /// Saves the current state in `saved`, and reuses the allocations there.
     pub(crate) fn save(&self, saved: &mut Saved) {
         saved.memory = self.mem.moment();
         saved.clients.clone_from(&self.clients);
@@ -39,7 +39,7 @@ impl Machine {
         (saved.history, saved.completed) = (self.history, self.completed);
     }
 
-    /// Returns to `saved`, a state that the present execution went through.
+    /// Returns to `saved`, an earlier state of the current execution.
     pub(crate) fn restore(&mut self, saved: &Saved) {
         self.mem.go_back(saved.memory);
         self.clients.clone_from(&saved.clients);

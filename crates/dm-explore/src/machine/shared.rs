@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::fp::Fp;
 
-/// A value that is copied only when one of several owners changes it. Saving a state and returning to it therefore
-/// cost one reference count for each value, and a step copies only what it changes. `D` is derived from the value on
-/// demand; a change resets it to its default.
+/// A value that is copied only when one of several owners changes it. Therefore, saving a state and returning to it
+/// only change one reference count for each value, and a step copies only the values that it changes. `D` is derived
+/// from the value on demand; a change resets it to its default.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<T, D = ()>(Rc<Inner<T, D>>);
 
@@ -16,7 +16,7 @@ pub(crate) struct Shared<T, D = ()>(Rc<Inner<T, D>>);
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Inner<T, D> {
-    /// A hash of the value, if it was asked for since the last change.
+    /// A hash of the value, if it was computed since the last change.
     hash: Cell<Option<Fp>>,
     derived: D,
     value: T,
@@ -85,8 +85,8 @@ impl<T, D> Shared<T, D> {
         &self.0.derived
     }
 
-    /// Returns `hash` of the value, which must depend on nothing that changes apart from the value. It is computed
-    /// only once for each value. The caller must always pass the same function.
+    /// Returns `hash` of the value, which must depend only on the value. It is computed only once for each value. The
+    /// caller must always pass the same function.
     #[inline]
     pub(super) fn hash(&self, hash: impl FnOnce(&T) -> Fp) -> Fp {
         if let Some(known) = self.0.hash.get() {

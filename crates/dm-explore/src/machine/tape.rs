@@ -1,8 +1,8 @@
 //! Tapes: the calls to the machine that a client made in one poll. They can be repeated without the client.
 //!
-//! A client is a function of what it observed, so at a point that it has reached before (`Machine::standing`) it does
-//! what it did then. Without tapes, searches that begin an execution anew for each path would spend most of their
-//! time polling futures through known behaviour.
+//! A client's behaviour is a function of what it has observed. So at a point that it has reached before
+//! (`Machine::standing`), it does the same as before. Without tapes, a search, which begins a new execution for each
+//! path, would spend most of its time on polling futures through known behaviour.
 
 use dm_verbs::{ControlRequest, NodeId, Op, Wqe};
 
@@ -12,8 +12,8 @@ use crate::fp::Fp;
 use crate::step::{Answers, Step, StepKind};
 use crate::verdict::Failure;
 
-/// One call to the machine. A chain is named by its place among the client's open chains, because its number depends
-/// on the path.
+/// One call to the machine. A chain is identified by its position among the client's open chains, because its number
+/// depends on the path.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     /// The client was in sections on shared state.
@@ -60,7 +60,7 @@ pub(crate) struct Request {
 pub(crate) struct Tape {
     pub(crate) calls: Vec<Call>,
     data: Vec<u8>,
-    /// Whether the client's behaviour depended on what its compute node shares.
+    /// Whether the client's behaviour depended on the shared state of its compute node.
     pub(crate) looked: bool,
     pub(crate) end: Option<Status>,
     pub(crate) panic: Option<String>,
@@ -115,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// Records a call that names chain `i`, if a tape is being recorded.
+    /// Records a call that concerns chain `i`, if a tape is being recorded.
     #[inline]
     pub(super) fn note_chain(&mut self, c: u8, i: u16, call: impl FnOnce(u16) -> Call) {
         if let Some(tape) = &mut self.tape {
@@ -134,8 +134,8 @@ impl Machine {
         }
     }
 
-    /// Returns the point that the client of `step` has reached when it is about to be polled. Its next behaviour
-    /// depends only on this and, if it looks, on what its compute node shares.
+    /// Returns the point that the client of `step` has reached before the poll. Its next behaviour depends only on this
+    /// and, if the client accesses it, on the shared state of its compute node.
     pub(crate) fn standing(&self, step: Step, answers: Answers) -> Fp {
         let client = &self.clients[usize::from(step.client)];
         let mut f = self.client_hash(usize::from(step.client));
@@ -151,7 +151,7 @@ impl Machine {
         };
         let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
         f.fold(kind | granted << 4);
-        // The number of answers does not matter: one that is not given is a no.
+        // The number of answers does not matter, because an answer that is not given counts as "no".
         f.fold(answers.bits);
         f.fold(self.clock);
         if let Some(reply) = &client.reply {
@@ -160,7 +160,7 @@ impl Machine {
         f
     }
 
-    /// Returns the point of a client that looks at what its compute node shares.
+    /// Returns the point of a client that accesses the shared state of its compute node.
     pub(crate) fn standing_with_node(&self, mut standing: Fp, client: u8) -> Fp {
         let node = self.clients[usize::from(client)].node;
         standing.fold2(self.nodes[usize::from(node)].chain);

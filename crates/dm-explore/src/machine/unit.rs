@@ -23,8 +23,8 @@ impl Machine {
         }
     }
 
-    /// Serves unit `unit` of a request of client `c`, and tells whether this finishes chain `i`. `which` names the
-    /// request among steps: whether it is late, the chain's place, and the request's number.
+    /// Serves unit `unit` of a request of client `c`, and returns whether this finishes chain `i`. `which` identifies
+    /// the request in steps: whether it is late, the chain's position, and the request's number.
     pub(super) fn serve(&mut self, c: u8, i: u16, which: (bool, u8, u8), unit: u8) -> bool {
         let request = which.2;
         let client = &self.clients[usize::from(c)];
@@ -48,7 +48,7 @@ impl Machine {
         let mut changed = false;
         match r.kind {
             Kind::Read if self.immediate => {
-                // This is the setup: nobody observes it, and all units are served at once.
+                // This happens during setup, which no client observes. All units are served at once.
                 if let Some(buffer) = buffer {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
@@ -94,8 +94,8 @@ impl Machine {
                 self.footprint.writes = true;
                 if let Some(touched) = step_atomic(r, &self.knobs, &mut self.mem, &mut self.held) {
                     changed = touched;
-                    // This is what the atomic saw and not what it left, because an attempt that changed the word is
-                    // unlike the next one.
+                    // The value that the atomic found is used, not the value that it wrote, because an attempt that
+                    // changed the word differs from the next one.
                     let content = Fp::bytes(&r.old.to_le_bytes()).a;
                     chain.seen.push(Seen { from, to, content });
                     r.done |= 1;
@@ -113,7 +113,7 @@ impl Machine {
         ended
     }
 
-    /// Changes memory as this unit does, and leaves the client alone.
+    /// Changes memory as this unit does, without changing the client.
     pub(super) fn change_memory(&mut self, c: u8, place: u8, request: u8, unit: u8) {
         let client = &self.clients[usize::from(c)];
         let chain = &client.chains[usize::from(client.live[usize::from(place)])];
@@ -149,8 +149,8 @@ impl Machine {
         }
     }
 
-    /// Completes chains in order: the first chains of the queue pair that are carried out are done. If the client
-    /// waits for one of them, it is polled at once, because the earliest response is the strongest demand.
+    /// Completes chains in order: the first chains of the queue pair that are carried out are done. If the client waits
+    /// for one of them, it is polled at once, because the earliest response is the strictest requirement.
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
         let mut closed = false;
@@ -175,7 +175,7 @@ impl Machine {
         if polls { Then::Poll(c) } else { Then::Nothing }
     }
 
-    /// Tells whether something of `watch` has changed since it was read.
+    /// Returns whether some memory in `watch` has changed since it was read.
     pub(super) fn has_changed(&self, watch: &[Seen]) -> bool {
         watch
             .iter()

@@ -13,8 +13,8 @@ fn at(offset: u64) -> RemotePtr {
 
 type Ends = Arc<Mutex<BTreeSet<(u64, u64)>>>;
 
-/// Returns a model with two clients of one compute node. What each writes at the end depends on the order of all
-/// earlier sections.
+/// Returns a model with two clients of one compute node. The value that each client writes at the end depends on the
+/// order of all earlier sections.
 fn sections(ends: &Ends) -> Model<Mutex<u64>> {
     let ends = Arc::clone(ends);
     let client = |to: u64| {
@@ -65,7 +65,7 @@ fn states_that_only_a_ghost_tells_apart_are_two() {
         let (now, end) = (Arc::clone(&seen), Arc::clone(&seen));
         let client = |me: u64| {
             move |c: Client<(), NoSpec>| async move {
-                // Both write the same value, so memory does not tell the states apart.
+                // Both clients write the same value, so the states do not differ in memory.
                 c.verbs().write(at(64), &[1; 8]).await.unwrap();
                 c.ghost("last", me);
             }
@@ -131,12 +131,13 @@ fn a_lying_rewind_is_caught_where_nothing_is_cached_and_only_there() {
         let found = lying().run(search).expect_counterexample();
         assert_eq!(found.failure, Failure::NotDeterministic { client: 0 }, "{found}");
     }
-    // The wrong merge prunes the evidence. This is why a pass of a cached search assumes honest loops.
+    // The wrong merge removes the failing run. Therefore a pass of a cached search assumes that loops make no
+    // false claims.
     lying().run(Search::exhaustive()).expect_pass();
 }
 
-/// A counterexample that only the first execution shows, because a client keeps something outside the world, is not
-/// reported as a failure of the protocol.
+/// Checks that a failing run is not reported as a failure of the protocol if only the first execution fails, because a
+/// client keeps state outside the world.
 #[test]
 fn a_failure_that_does_not_repeat_is_reported_as_such() {
     let polled = Arc::new(std::sync::OnceLock::new());
@@ -179,7 +180,7 @@ fn an_honest_loop_is_finite_and_deterministic() {
 
 #[test]
 fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
-    // A stale note makes one attempt fail, and that attempt removes the note. No other client does anything.
+    // A stale note makes one attempt fail, and that attempt removes the note. No other client acts.
     let model = |told: bool| {
         let model = Model::new("stale note").shared(|_| Mutex::new(true));
         let model = if told {

@@ -7,15 +7,15 @@ use crate::fp::FpSet;
 use crate::step::Answers;
 use crate::trace::Choice;
 
-/// A state, named by the choice that led to it from its parent.
+/// A state, given by its parent and the choice that led to it.
 struct Node {
     parent: u32,
     depth: u32,
     choice: Choice,
 }
 
-/// Explores level by level, with a cache and without sleep sets, and leaves out runs of `below` steps and more. It
-/// does not show that every state reaches an end.
+/// Explores level by level, with a cache and without sleep sets, and omits runs of `below` steps or more. It does not
+/// show that every state reaches an end.
 pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
     let root = Choice {
         index: 0,

@@ -28,12 +28,13 @@ struct Part {
     unmet: Vec<(u32, Fp)>,
     ends: FpSet,
     depth: u32,
-    /// Steps taken, steps saved, executions, and remembered outcomes.
+    /// The numbers of steps taken, steps saved, executions, and stored outcomes.
     counts: [u64; 4],
 }
 
-/// Explores all states, and tells whether several threads did. With `cache`, fingerprints tell states apart, and each
-/// state is explored once, or again when its sleep set shrinks (Godefroid's state-space caching with sleep sets).
+/// Explores all states, and returns whether several threads took part. With `cache`, states are distinguished by
+/// fingerprints, and each state is explored once, or again when its sleep set shrinks (Godefroid's state-space caching
+/// with sleep sets).
 pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, sleep: bool) -> (End, bool) {
     let threads = if cache { walk.search.threads_used() } else { 1 };
     let table = if threads > 1 {

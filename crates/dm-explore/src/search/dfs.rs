@@ -1,25 +1,25 @@
-//! Depth-first search: to backtrack, it begins the execution anew and replays the choices up to the branch.
+//! Depth-first search. To backtrack, it begins a new execution and replays the choices up to the branch.
 //!
 //! # Several threads
 //! Each thread has its own execution and path; the visited states are shared. An idle thread gets steps that another
-//! thread has not taken yet, of the state nearest to the start, with the path to that state. A step sleeps only if
-//! some thread takes it, or has taken it, from a state on the path. It does not matter which thread does so, or when:
-//! every step that a state does not put to sleep is claimed by exactly one visit, under the lock of that state. So
-//! all threads together reach the states that one thread reaches.
+//! thread has not taken yet, from the state nearest to the start, with the path to that state. A step sleeps only if
+//! some thread takes it, or has taken it, from a state on the path. It does not matter which thread does this, or when.
+//! Every step that does not sleep in a state is claimed by exactly one visit, under the lock of that state. So all
+//! threads together reach the same states as a single thread.
 //!
 //! # Liveness
 //! A search with a cache also shows that every state reaches an end without further faults. A state is marked when it
 //! is an end, or when a step of progress leads from it to a marked state. The states on the path that lead to it by
-//! progress are then marked too, so that nearly all of them are marked at the first descent. Steps that did not
-//! settle the question when they were taken are kept, and examined again when the search is over.
+//! progress are then marked too, so that nearly all of them are marked during the first descent. Steps that led to an
+//! unmarked state are stored, and examined again when the search is over.
 //!
-//! A sleeping step is not taken, but the state that it leads to is known. The fingerprint of a state is a sum of
-//! parts, and a step that commutes with all that was done since it was taken changes the same parts by the same
-//! amounts. So its earlier change, added to the state where it sleeps, is the fingerprint of the state that it would
-//! lead to. Steps of one client within one request commute as well, but they change the same part, so their target is
-//! not known. If all steps sleep and none of their targets is known, one step is taken to find out. Missing knowledge
-//! only leaves marks out. The states that are unmarked in the end are decided by the whole [`Graph`], which the same
-//! search without sleep sets records.
+//! A sleeping step is not taken, but the state to which it leads can be computed. The fingerprint of a state is a sum
+//! of parts. A step that commutes with all steps since it was taken changes the same parts by the same amounts. So the
+//! change that it made then, added to the fingerprint of the state where it sleeps, gives the fingerprint of the state
+//! to which it would lead. Steps of one client within one request commute as well, but they change the same part, so
+//! their target is not known. If all steps sleep and none of their targets is known, one step is taken to find its
+//! target. A target that is not known can only prevent a mark. For the states that remain unmarked, the whole [`Graph`]
+//! is recorded by the same search without sleep sets.
 
 use super::graph::Graph;
 use super::live::Living;
@@ -54,7 +54,8 @@ struct Frame {
     living: bool,
     /// Steps that are never taken from this state.
     left_out: u128,
-    /// Steps that need not be taken here, because another path covers them or because they were taken already.
+    /// Steps that need not be taken here, because another path covers them, or because they have already been
+    /// taken.
     sleep: u128,
     /// Steps still to be taken.
     todo: u128,
@@ -89,14 +90,14 @@ pub(super) struct Dfs<'w, 'p> {
     pub(super) pool: Option<&'w Pool<Job>>,
     /// Steps of progress between states that were not marked when the steps were taken.
     pub(super) open: Vec<(u32, u32)>,
-    /// Steps of progress that were not taken and that lead to states not visited by then.
+    /// Steps of progress that were not taken, and that lead to states which were not visited at that time.
     pub(super) unmet: Vec<(u32, Fp)>,
-    /// The whole graph, if it is asked for.
+    /// The whole graph, if it must be recorded.
     graph: Option<Graph>,
     frames: Vec<Frame>,
     /// Whether the execution is at the last frame's state.
     in_step: bool,
-    /// Whether a look ahead has led the execution away from there.
+    /// Whether the execution has left that state to look ahead.
     strayed: bool,
     /// States on the path that will be needed again, and how many of the buffers are in use.
     saved: Vec<Saved>,
@@ -215,7 +216,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         if let Some(end) = self.step() {
             return Some(end);
         }
-        // The step led to nothing new, or the search looked ahead, so the execution must return.
+        // The step did not lead to a new state, or the search has looked ahead, so the execution must return.
         self.in_step = !core::mem::take(&mut self.strayed) && self.frames.len() > depth;
         None
     }
@@ -273,8 +274,9 @@ impl<'w, 'p> Dfs<'w, 'p> {
             state,
             ..Frame::default()
         };
-        // The steps are offered before the look-up, so that the look-up finds its entry in the CPU's cache. A state
-        // that was visited before does not need its steps, but waiting for memory costs more than computing them.
+        // The possible steps are computed before the look-up, so that the prefetched entry is in the CPU's cache by
+        // then. They are not needed if the state was visited before, but waiting for memory would cost more than
+        // computing them.
         let offered = self.walk.offer();
         if self.cache {
             // Most revisited states were explored with no step asleep.
@@ -290,7 +292,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         };
         let offered = &self.walk.offered;
         let all = match offered.len() {
-            // The masks are too narrow for this state. The search reports that, and leaves no steps out.
+            // The masks are too narrow for this state. The search ends with a limit, so that no step is
+            // silently omitted.
             too_many if too_many > OFFERED_MAX => return Some(End::Cut(Cut::Width)),
             OFFERED_MAX => u128::MAX,
             n => (1 << n) - 1,
@@ -385,7 +388,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Marks the last frame's state, and all states that led to it by progress.
+    /// Marks the last frame's state, and all states on the path that lead to it by progress.
     fn mark_path(&mut self) {
         for i in (0..self.frames.len()).rev() {
             let frame = &mut self.frames[i];
@@ -409,8 +412,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arena.truncate(frame.first);
     }
 
-    /// Examines the targets of the left-out steps of this state, which is behind the last frame's, if the steps taken
-    /// did not settle that the state reaches an end.
+    /// Examines the targets of the omitted steps of this state, which is behind the last frame's, unless the steps
+    /// taken have already shown that the state reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {
@@ -427,15 +430,15 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Tells whether a step of progress is still to be taken from there.
+    /// Returns whether a step of progress from this state has not been taken yet.
     fn awake(&self, frame: &Frame) -> bool {
         let steps = self.arena[frame.first..].iter().enumerate();
         let mut awake = steps.filter(|(i, _)| frame.todo >> i & 1 == 1);
         awake.any(|(_, o)| o.step.is_progress())
     }
 
-    /// Takes one of the sleeping steps whose target is not known, if no step of progress is to be taken from the
-    /// present state.
+    /// Takes one of the sleeping steps whose target is not known, if no step of progress remains to be taken from the
+    /// current state.
     fn look(&mut self, frame: &Frame) {
         if self.table.is_living(frame.number) {
             return;
@@ -456,8 +459,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Notes that a step of progress leads from a state, which is behind the last frame's, to another. Tells whether
-    /// this settles that it reaches an end.
+    /// Records that a step of progress leads from a state, which is behind the last frame's, to another one. Returns
+    /// whether this shows that it reaches an end.
     fn leads(&mut self, from: u32, to: Fp) -> bool {
         match self.table.get(to) {
             None => self.unmet.push((from, to)),
@@ -474,8 +477,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         false
     }
 
-    /// Returns the sleeping steps among those from `first` on: steps that slept, or were taken, one state earlier,
-    /// and that commute with the step taken since.
+    /// Returns the sleeping steps among those from `first` on. These are the steps that slept, or were taken, in the
+    /// previous state, and that commute with the last step.
     fn asleep(&mut self, first: usize, by: &Footprint) -> u128 {
         let Some(frame) = self.frames.last() else { return 0 };
         let (mut sleeping, mut asleep) = (frame.sleep, 0);
@@ -507,7 +510,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
 
     // ---- work of others ---------------------------------------------------------------------------------------------
 
-    /// Gives away half of the remaining work at the state nearest to the start.
+    /// Gives other threads half of the remaining steps of the state nearest to the start.
     fn give(&mut self, pool: &Pool<Job>) {
         let Some(at) = self.frames.iter().position(|f| f.todo != 0) else {
             return;
@@ -534,7 +537,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         if let Some(frame) = frames.last_mut() {
             frame.todo = given;
-            // All answers of the last step taken were tried, so its footprint is complete.
+            // All sequences of answers for the last step were tried, so its footprint is complete.
             if self.frames[at].more.is_none() {
                 frame.sleep |= frame.at.map_or(0, |at| 1 << at);
             }

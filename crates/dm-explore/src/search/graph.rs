@@ -197,9 +197,9 @@ impl Graph {
         None
     }
 
-    /// Returns a closed set, sorted: it is reached from `from`, progress never leaves it, and each of its states is
-    /// reached from every other. The first complete component has no way out, because no other component is complete
-    /// yet.
+    /// Returns a closed set, sorted. It is reached from `from`, progress never leaves it, and each of its states is
+    /// reached from every other one. The first complete component is closed, because no other component is complete
+    /// before it.
     fn closed_set(&self, from: u32) -> Vec<u32> {
         let mut closed = Vec::new();
         self.components(from..from + 1, |_, set| {
@@ -211,14 +211,14 @@ impl Graph {
     }
 
     /// Finds the strongly connected components of progress that are reached from these states, each after all
-    /// components that it leads to (Tarjan). Ends when `found` says so.
+    /// components to which it leads (Tarjan). Ends when `found` returns true.
     fn components(&self, from: core::ops::Range<u32>, mut found: impl FnMut(&Self, &[u32]) -> bool) {
         const NEW: u32 = u32::MAX;
         const COMPLETE: u32 = u32::MAX - 1;
         let mut number = vec![NEW; self.states as usize];
         let mut low = vec![0; self.states as usize];
         let (mut stack, mut next) = (Vec::new(), 0);
-        // The states on the present path, each with its next edge to examine.
+        // The states on the current path, each with its next edge to examine.
         let mut way: Vec<(u32, u32)> = Vec::new();
         for root in from {
             if number[root as usize] == NEW {
@@ -260,7 +260,7 @@ impl Graph {
     }
 
     /// Returns a cycle within a closed set, from `entry` back to it. Every client that acts in the set acts in the
-    /// cycle, so that nobody mistakes it for a run that merely gave some client no turn.
+    /// cycle too, so that the cycle is not merely a schedule in which some client gets no turn.
     fn round(&self, set: &[u32], entry: u32) -> Option<Vec<Edge>> {
         let of = |s: u32, clients: u32| self.progress(s).find(|e| e.client() & clients != 0);
         let all = set.iter().flat_map(|&s| self.progress(s));
@@ -297,8 +297,8 @@ mod tests {
     #[test]
     fn a_run_is_caught_where_only_faults_lead_out() {
         use StepKind::{Crash, Wake};
-        // State 1 ends or goes to 3. States 3 and 4 lead to each other, by one client each, and 5 leads to itself. A
-        // crash leads out.
+        // From state 1 the run ends or goes to state 3. States 3 and 4 lead to each other, by one client each, and
+        // state 5 leads to itself. Only a crash leads out of these.
         let edges = [
             (0, 1, 0, Wake),
             (1, 2, 0, Wake),
@@ -315,7 +315,7 @@ mod tests {
             (vec![0, 2, 3, 4], Some(2), 2)
         );
         assert_eq!(caught.states, Some(2));
-        // The way out is now progress.
+        // Now the step that leads out is progress.
         let mut edges = edges;
         edges[6].3 = Wake;
         assert_eq!(graph(5, &[2], &edges).caught(), None);

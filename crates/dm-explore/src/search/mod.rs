@@ -51,7 +51,7 @@ impl Search {
     /// Default limit of the steps of one run.
     pub const DEFAULT_DEPTH: u32 = 20_000;
 
-    /// Default number of states that one thread finds before others join in.
+    /// Default number of states that one thread finds before other threads join.
     pub const DEFAULT_ALONE: u64 = 10_000;
 
     const fn of(method: Method) -> Self {
@@ -67,30 +67,31 @@ impl Search {
         }
     }
 
-    /// Searches all states depth-first, with a cache of visited states and with sleep sets. This is the search to
-    /// trust. A counterexample is then shortened breadth-first.
+    /// Searches all states depth-first, with a cache of visited states and with sleep sets. Use this search by default.
+    /// A counterexample is then shortened breadth-first.
     pub const fn exhaustive() -> Self {
         Self::of(Method::Dfs {
             cache: true,
             sleep: true,
         })
     }
-    /// Searches as `exhaustive` does, but without sleep sets. For cross-checks.
+    /// Searches like `exhaustive`, but without sleep sets. This is for cross-checks.
     pub const fn cached() -> Self {
         Self::of(Method::Dfs {
             cache: true,
             sleep: false,
         })
     }
-    /// Searches with sleep sets but without a cache. For cross-checks; it detects clients that are not deterministic.
+    /// Searches with sleep sets but without a cache. This is for cross-checks, and detects clients that are not
+    /// deterministic.
     pub const fn sleeping() -> Self {
         Self::of(Method::Dfs {
             cache: false,
             sleep: true,
         })
     }
-    /// Searches every interleaving one by one. For cross-checks of tiny models; it detects clients that are not
-    /// deterministic.
+    /// Searches every interleaving one by one. This is for cross-checks of tiny models, and detects clients
+    /// that are not deterministic.
     pub const fn naive() -> Self {
         Self::of(Method::Dfs {
             cache: false,
@@ -110,7 +111,7 @@ impl Search {
         })
     }
     /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). It
-    /// finds bugs of that depth much sooner than uniform choice does.
+    /// finds bugs of that depth much sooner than uniform choice.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
         Self::of(Method::Random {
             seed,
@@ -139,10 +140,10 @@ impl Search {
         self.depth = n;
         self
     }
-    /// Sets the number of threads; 0, the default, means one for each core. The threads share the work of a
-    /// depth-first search with a cache, unless it ends soon. Neither their number nor their speeds change the
-    /// verdict, the counterexample, or the number of states and ends. The number of steps and executions and the
-    /// longest run may differ.
+    /// Sets the number of threads; 0, the default, means one for each core. The threads share the work of a depth-first
+    /// search with a cache, if it takes long enough. Neither their number nor their speeds change the verdict, the
+    /// counterexample, or the number of states and ends. The number of steps and executions and the longest run may
+    /// differ.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -164,8 +165,8 @@ impl Search {
         self
     }
 
-    /// Sets the number of states that one thread finds before others join in. Short searches do not repay the cost of
-    /// more threads.
+    /// Sets the number of states that one thread finds before other threads join. For short searches, more threads are
+    /// not worth their cost.
     pub const fn alone(mut self, states: u64) -> Self {
         self.alone = states;
         self
@@ -188,7 +189,7 @@ impl Search {
 /// The reason why a trace does not replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadReplay {
-    /// At this step (from 0), fewer steps are possible than the trace asks for.
+    /// At this position (from 0), the trace selects a step that does not exist.
     NoSuchStep(usize),
     /// The run ended without failing.
     NothingFails,
@@ -257,7 +258,7 @@ pub(crate) struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// Returns the limit that is reached, if any. It looks at the clock only now and then.
+    /// Returns the limit that is reached, if there is one. It reads the clock only from time to time.
     pub(crate) fn cut(&mut self, depth: usize) -> Option<Cut> {
         self.depth = self.depth.max(depth as u32);
         self.ticks += 1;
@@ -273,8 +274,8 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// Reports, now and then, the number of states that this thread has found, and gets the number of the other
-    /// threads.
+    /// From time to time, reports the number of states that this thread has found, and gets the number of the
+    /// other threads.
     fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
         const SELDOM: u64 = 256;
         let new = self.states - self.told;
@@ -284,8 +285,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Offers the steps of the present state and tells whether it is an end. An end that breaks the model is an
-    /// error.
+    /// Lists the possible steps of the current state, and returns whether it is an end. An end that breaks
+    /// the model is an error.
     pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
@@ -421,7 +422,7 @@ pub(crate) fn run(source: &dyn Source, rules: &Rules, search: &Search) -> Verdic
             walk.runner.spare_clients(false);
             let ((steps, lines), replayed) = tell(&mut walk.runner, &found.trace);
             let clients = rules.clients.clone();
-            // The search has repeated what clients did before. Now each of them was polled.
+            // The search has repeated earlier actions of clients. In this run, every client was polled.
             let kind = |failure: &Failure| core::mem::discriminant(failure);
             if !hidden && replayed.as_ref().map(kind) != Some(kind(&found.failure)) {
                 let why = found.failure.tell(&clients);
@@ -496,7 +497,7 @@ fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
 
 type Told = (Vec<crate::trace::TraceStep>, Vec<(u32, String)>);
 
-/// Runs `trace` and describes every step in words. Returns the failure in which the run ends, too.
+/// Runs `trace` and describes every step in words. Also returns the failure in which the run ends.
 fn tell(runner: &mut Runner<'_>, trace: &Trace) -> (Told, Option<Failure>) {
     {
         let mut m = runner.machine.borrow_mut();
@@ -532,9 +533,9 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> (Told, Option<Failure>) {
     ((steps, named), failure)
 }
 
-/// Runs `trace` and returns its failure, if any. A cycle fails if it leads back to the state where it begins and all
-/// of its steps are progress. No client's progress has changed then, so none has ended, and none will while the cycle
-/// goes on.
+/// Runs `trace` and returns its failure, if any. A cycle fails if it leads back to the state where it begins and all of
+/// its steps are progress. Then no client has made progress, so none has ended, and none will end while the cycle
+/// repeats.
 fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, BadReplay> {
     runner.reset();
     let mut offered = Vec::new();

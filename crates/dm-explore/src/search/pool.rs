@@ -7,8 +7,8 @@ use dm_sync::thread::{Thread, current, park};
 /// A pool of work for idle threads.
 pub(super) struct Pool<J> {
     inner: Mutex<Inner<J>>,
-    /// The number of threads that wait for work that no thread has given yet. This is a hint: it wraps below zero if
-    /// more work was given.
+    /// The number of threads that wait for work, minus the pieces of work that were given. This is a hint, and may be
+    /// negative (it wraps) if more work was given than is needed.
     hungry: AtomicUsize,
     /// Set when all threads must stop.
     stop: AtomicBool,
@@ -24,7 +24,7 @@ struct Inner<J> {
 }
 
 impl<J> Pool<J> {
-    /// Creates a pool for this many threads. All of them count as working, or as about to ask for work.
+    /// Creates a pool for this many threads. All of them count as working until they wait for work.
     pub(super) fn new(threads: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -74,7 +74,8 @@ impl<J> Pool<J> {
                 if inner.busy == 0 {
                     return Some(None);
                 }
-                // A thread may have woken spuriously; its old entry goes, so that it is listed only once.
+                // A thread may have woken spuriously. Its old entry is removed, so that it is listed only
+                // once.
                 let me = current();
                 inner.waiting.retain(|other| other.id() != me.id());
                 inner.waiting.push(me);
@@ -93,7 +94,8 @@ impl<J> Pool<J> {
 
     /// Stops all threads.
     pub(super) fn stop(&self) {
-        // Relaxed: a waiting thread checks the flag under the lock; a working one may go on for a while.
+        // Relaxed: a waiting thread checks the flag under the lock, and a working thread may continue for a
+        // while.
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.inner.with(|inner| core::mem::take(&mut inner.waiting)) {
             thread.unpark();
@@ -113,8 +115,8 @@ impl<J> Pool<J> {
     }
 }
 
-/// A guard that stops all threads when one of them ends: it has found something, no work is left, or it panicked.
-/// After a panic, no thread may wait for it for ever.
+/// A guard that stops all threads when one of them ends, because it has found a failure, because no work is left, or
+/// because it panicked. Without it, other threads would wait for a panicked thread for ever.
 pub(super) struct StopAll<'a, J>(pub(super) &'a Pool<J>);
 
 impl<J> Drop for StopAll<'_, J> {
@@ -131,7 +133,7 @@ mod tests {
     fn all_work_is_done_once_and_then_all_end() {
         let pool = Pool::new(4);
         let done = Mutex::new(Vec::new());
-        // Each piece of work of size n gives n − 1 pieces away and is then done.
+        // Each piece of work of size n gives away n − 1 pieces, and is then done.
         let work = || {
             let _stop = StopAll(&pool);
             while let Some((size, name)) = pool.take() {

@@ -44,8 +44,8 @@ struct Pct {
     pauses: u32,
 }
 
-/// A client gives way once in this many pauses of a run. If it gave way at every pause, the others would run to their
-/// ends before any second attempt.
+/// A client gets the lowest priority once in this many pauses of a run. If this happened at every pause, the other
+/// clients would run to their ends before any second attempt.
 const PAUSES: u32 = 16;
 
 impl Pct {
@@ -63,8 +63,8 @@ impl Pct {
         }
     }
 
-    /// Counts a pause, and now and then gives the client the lowest priority. Otherwise a client that waits for
-    /// another one would run alone, up to the limit of depth.
+    /// Counts a pause, and from time to time gives the client the lowest priority. Otherwise a client that
+    /// waits for another one would run alone, up to the limit of depth.
     fn paused(&mut self, client: u8) {
         self.pauses += 1;
         if self.pauses.is_multiple_of(PAUSES) {
@@ -112,7 +112,7 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
                 Some(pct) => pct.choose(&mut rng, &walk.offered, path.len() as u32),
                 None => rng.below(walk.offered.len()),
             };
-            // Sixty random answers; a step uses as many as it asks for.
+            // These are sixty random answers; a step uses as many as it needs.
             let answers = Answers {
                 bits: rng.next() & ((1 << Answers::MAX) - 1),
                 count: Answers::MAX,

@@ -52,7 +52,7 @@ impl Room {
         if bytes >= HUGE_PAGE
             && let Ok(map) = MmapOptions::new().len(bytes).map_anon()
         {
-            // This is only advice: a system without huge pages uses small ones.
+            // This is only a hint to the kernel: a system without huge pages uses small ones.
             #[cfg(target_os = "linux")]
             let _ = map.advise(memmap2::Advice::HugePage);
             return Self::Huge(map);

@@ -1,4 +1,5 @@
-//! The table of visited states. Fingerprints tell the states apart, and all threads of a search share the table.
+//! The table of visited states. States are distinguished by their fingerprints, and all threads of a search share the
+//! table.
 
 use dm_sync::{CachePadded, Mutex, prefetch};
 
@@ -6,7 +7,7 @@ use super::live::{Living, Marks, spread};
 use super::room::{Entry, Room};
 use crate::fp::Fp;
 
-/// States whose fingerprints begin alike.
+/// States whose fingerprints begin with the same bits.
 #[derive(Default)]
 struct Shard {
     entries: Room,
@@ -15,7 +16,7 @@ struct Shard {
     living: Marks,
 }
 
-/// The facts known about a visited state.
+/// The stored facts about a visited state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Met {
     pub(super) number: u32,
@@ -27,7 +28,7 @@ pub(super) struct Met {
 
 pub(super) struct Table {
     shards: Vec<CachePadded<Mutex<Shard>>>,
-    /// The number of bits of a state's number that name its shard.
+    /// The number of bits of a state's number that select its shard.
     bits: u32,
 }
 
@@ -82,9 +83,9 @@ impl Table {
         })
     }
 
-    /// Records that `state` was reached with the steps of `sleep` asleep. From now on only those steps sleep that
-    /// slept each time. Returns the earlier facts about the state, or the new number of a state that was not visited
-    /// before. Returns `None` when no numbers are left.
+    /// Records that `state` was reached with the steps of `sleep` asleep. From now on, only steps that slept each time
+    /// sleep. Returns the earlier facts about the state, or its new number if it was not visited before. Returns `None`
+    /// when no numbers are left.
     pub(super) fn reach(&self, state: Fp, sleep: u64) -> Option<Result<Met, u32>> {
         self.with(state.b, |shard| {
             shard.make_room();
@@ -118,7 +119,8 @@ impl Table {
         counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Marks every state from which these steps lead to a marked one. Tells whether all states are marked then.
+    /// Marks every state from which these steps lead to a marked one. Returns whether all states are marked
+    /// afterwards.
     pub(super) fn spread(&self, steps: Vec<(u32, u32)>) -> bool {
         spread(&mut &*self, steps);
         let (states, living) = self.count();
@@ -139,7 +141,7 @@ impl Living for &Table {
 }
 
 impl Shard {
-    /// Returns the slot where `state` is or would be.
+    /// Returns the slot of `state`, or the slot where it would be inserted.
     #[inline]
     fn slot(&self, state: Fp) -> Option<usize> {
         let entries = &*self.entries;

@@ -14,8 +14,8 @@ use super::scatter::{above, gather, scatter};
 
 /// A client of a [`crate::HashTable`]: a coroutine with its own connections.
 ///
-/// Gets and writes are efficient. A hash table keeps no order, so every scan reads the whole table, and a bulk load
-/// inserts one key after another. Both exist so that programs for any index also run on a table.
+/// Gets and writes are efficient. A hash table has no order, so every scan reads the whole table, and a bulk load
+/// inserts one key after another. Both exist so that programs that are generic over indexes also run on a table.
 #[derive(Debug)]
 pub struct TableClient<'h, V: Verbs + Control, K: KeyBytes> {
     v: &'h V,
@@ -36,11 +36,11 @@ impl<'h, V: Verbs + Control, K: KeyBytes> TableClient<'h, V, K> {
         }
     }
 
-    /// Calls `each` for all entries, in no order. It is not a snapshot: each entry is read at some moment, none is
-    /// returned twice, and an entry that is present throughout is returned.
+    /// Calls `each` for all entries, in no order. This is not a snapshot: entries are read at different moments. No
+    /// entry is returned twice, and an entry that is present throughout is returned.
     ///
     /// # Errors
-    /// The same errors as a scan.
+    /// Returns the same errors as a scan.
     pub async fn for_each(&self, mut each: impl FnMut(K, &[u8])) -> Result<(), IndexError> {
         let batch = SCAN_BATCH * self.directory.capacity();
         let mut found = Scan::new();
@@ -82,7 +82,7 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         out.reset(self.value_bytes());
-        // The smallest keys so far, at most twice as many as requested.
+        // The smallest keys so far: at most twice as many as requested.
         let mut least: Vec<(K, Vec<u8>)> = Vec::new();
         let keep = |least: &mut Vec<(K, Vec<u8>)>| {
             least.sort_unstable_by_key(|entry| entry.0);
@@ -109,7 +109,7 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
         fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        // The fill factor is only checked: inserts determine how full the leaves become.
+        // The fill level is only checked for validity, because inserts determine how full the leaves become.
         fill.into().checked()?;
         if let Some(located) = self.directory.locate(self.v, &K::MIN).await? {
             return Err(IndexError::NotEmpty {

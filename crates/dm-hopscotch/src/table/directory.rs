@@ -1,5 +1,5 @@
-//! The directory: it maps the first bits of a key to a leaf. Its answers are hints, because leaves know their own
-//! ranges.
+//! The directory: it maps the first bits of a key to a leaf. Its results are hints, because each leaf contains its own
+//! range.
 
 use dm_alloc::Allocator;
 use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, Restructure, Split};
@@ -38,7 +38,8 @@ pub struct Hint {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Creates a directory of leaves of `format`, which `root_word` names, with memory from `alloc`.
+    /// Creates a directory of leaves of `format`, with memory from `alloc`. `root_word` points to the
+    /// directory.
     pub(super) fn new(
         format: Hopscotch<K>,
         alloc: Arc<Allocator>,
@@ -72,13 +73,13 @@ impl<K: KeyBytes> Directory<K> {
         self.format.geometry().span()
     }
 
-    /// Returns the address of the word that names the directory.
+    /// Returns the address of the word that points to the directory.
     pub fn root_word(&self) -> RemotePtr {
         self.root_word
     }
 
-    /// Reads the root word, and the directory if it is deeper than the known one. Returns the root that is known
-    /// then.
+    /// Reads the root word, and the directory if it is deeper than the compute node's copy. Returns the root of the
+    /// copy afterwards.
     pub(super) async fn look<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         let word = v.word(self.root_word).await?;
         let Some(root) = Root::unpack(word) else {
@@ -104,8 +105,8 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Looks up a slot that led to a leaf left of the key. Returns the leaf that the slot should name, or `None` if
-    /// the root word has changed.
+    /// Looks up a slot that led to a leaf left of the key. Returns the leaf to which the slot should point, or `None`
+    /// if the root word has changed.
     async fn look_up<V: Verbs>(
         &self,
         v: &V,
@@ -132,7 +133,7 @@ impl<K: KeyBytes> Directory<K> {
         Ok(Some(seen))
     }
 
-    /// Returns the leaf that a slot's word names.
+    /// Returns the leaf to which a slot's word points.
     pub(super) fn leaf_of(&self, root: Root, number: u64, word: u64) -> Result<RemotePtr, IndexError> {
         leaf_in(word).ok_or(IndexError::Pool {
             at: root.slot(number),
@@ -140,8 +141,8 @@ impl<K: KeyBytes> Directory<K> {
         })
     }
 
-    /// Walks from the leaf at `from`, which a slot names, to the leaf that contains the slot's first key, and makes
-    /// the slot name that leaf. If it already does, a leaf ends inside the slot's range.
+    /// Walks from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key, and makes
+    /// the slot point to that leaf. If the slot already points to it, a leaf ends inside the slot's range.
     async fn settle<V: Verbs>(
         &self,
         v: &V,
@@ -161,8 +162,8 @@ impl<K: KeyBytes> Directory<K> {
             let bytes = v.read(at, self.format.node_bytes() as u32).await?;
             let header = match self.format.accept(&bytes) {
                 Ok(header) => header,
-                // A torn leaf, even one that stays torn, may hold the key. If a leaf further right is corrupt, the
-                // client that goes there for a key reports it.
+                // A torn leaf may contain the key, even if it stays torn. If a leaf further right is corrupt, the error
+                // is reported by a client that needs a key from there.
                 Err(e) if at != from || e.is_torn() => break,
                 Err(_) => {
                     return Err(bad(
@@ -200,7 +201,7 @@ impl<K: KeyBytes> Directory<K> {
         Ok(leaf)
     }
 
-    /// Makes the slots of a split's right leaf name it.
+    /// Makes the slots of a split's right leaf point to it.
     async fn enter<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<(), IndexError> {
         let mut slots = root.slots(&split.separator, split.until.as_ref());
         let (left, right) = (split.left.raw(), split.right.raw());
@@ -222,8 +223,8 @@ impl<K: KeyBytes> Directory<K> {
                 }
             }
         }
-        // These slots name another leaf. It is either further right, because the right leaf has been split since, or
-        // further left, because the split of that leaf is not entered yet.
+        // These slots point to another leaf. It is either further right, because the right leaf has been split since,
+        // or further left, because the split of that leaf is not yet in the directory.
         for (number, found) in others {
             let leaf = self.leaf_of(root, number, found)?;
             self.settle(v, root, number, leaf).await?;
@@ -260,7 +261,7 @@ impl<V: Verbs + Control, K: KeyBytes> Inner<V, K> for Directory<K> {
             {
                 return Ok(Some(self.located(lead, leaf)));
             }
-            // There is no copy, or the root word names a deeper directory.
+            // There is no copy, or the root word points to a deeper directory.
             if self.look(v).await?.is_none() {
                 return Ok(None);
             }

@@ -11,8 +11,8 @@ use super::scatter::lead_of;
 
 /// Size in bytes of one READ or WRITE of slots.
 const PIECE: usize = 16 << 10;
-/// The kind of a directory's memory. It differs from that of nodes, so a directory's block is never reused as a node,
-/// nor a node's as a directory.
+/// The kind of a directory's memory. It differs from the kind of nodes, so the block of a directory is never reused for
+/// a node, and the block of a node is never reused for a directory.
 const KIND: u8 = 2;
 
 /// The right to grow the directory. Only one client of a compute node has it at a time.
@@ -33,7 +33,7 @@ impl<K> Drop for Growing<'_, K> {
     }
 }
 
-/// A directory that no root word names yet. If it is dropped while armed, its memory goes back to the allocator.
+/// A directory to which no root word points yet. If it is dropped while armed, its memory goes back to the allocator.
 struct Unnamed<'d, V: Verbs> {
     v: &'d V,
     alloc: &'d Allocator,
@@ -57,8 +57,8 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Doubles the directory if its slots cannot tell `separator` from the keys left of it, unless it is too large or
-    /// too sparse already. Returns `false` if the current directory stays.
+    /// Doubles the directory if its slots cannot distinguish `separator` from the keys left of it, unless the directory
+    /// is already too large or too sparse. Returns `false` if the current directory stays.
     pub(super) async fn grow<V: Verbs + Control>(
         &self,
         v: &V,
@@ -84,7 +84,8 @@ impl<K: KeyBytes> Directory<K> {
         };
         let block = match self.alloc.take(v, class, None).await {
             Ok(block) => block,
-            // The table works without it: some keys are found one leaf further to the right.
+            // The table works without a larger directory: some keys are then found one leaf further to the
+            // right.
             Err(AllocError::Exhausted { .. } | AllocError::BadSize { .. }) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
@@ -109,7 +110,7 @@ impl<K: KeyBytes> Directory<K> {
         match v.cas(self.root_word, root.pack(), new.pack()).await {
             Ok(found) if found == root.pack() => {}
             Ok(_) => {
-                // Another compute node's directory was named first.
+                // Another compute node was faster.
                 unnamed.armed = true;
                 return Ok(true);
             }

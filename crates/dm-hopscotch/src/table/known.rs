@@ -1,4 +1,4 @@
-//! The directory as a compute node knows it.
+//! A compute node's copy of the directory.
 
 use core::ops::Range;
 
@@ -15,10 +15,11 @@ pub(super) const DEPTH_LIMIT: u8 = 28;
 const SUSPECT: u64 = 1;
 /// The position of a slot's remaining patience, above that bit.
 const PATIENCE_AT: u32 = 1;
-/// The number of times that a slot may lead to a leaf left of the key before it is looked up again, if the last
-/// look-up found it right because a leaf ends inside the slot's range.
+/// A leaf may end inside a slot's range. Such a slot is right, although it leads to a leaf left of the key
+/// for some keys. This is the number of times that this may happen before the slot is looked up again.
 const PATIENCE: u64 = 31;
-/// The number of slots around a leaf in which leaves are counted. Hashes are equally dense everywhere.
+/// The number of slots around a leaf in which leaves are counted. A sample is enough, because hashes are
+/// equally dense everywhere.
 const SAMPLE: u64 = 1024;
 
 /// The root word in unpacked form: the directory's address, and the number of key bits that select a slot.
@@ -134,7 +135,7 @@ impl Known {
         }
     }
 
-    /// Records that the leaf at `at`, to which the slot of these first bits led, is left of the key that was looked
+    /// Records that the leaf at `at`, to which the slot of these first bits led, is left of the key that was searched
     /// for.
     pub(super) fn doubt(&mut self, lead: u64, at: RemotePtr) {
         let Some(root) = self.root else { return };
@@ -154,7 +155,7 @@ impl Known {
         self.set(root, number, leaf.raw());
     }
 
-    /// Sets a slot to the leaf that a look-up found, if a leaf ends inside the slot's range.
+    /// Does the same as [`Known::correct`] for a slot inside whose range a leaf ends.
     pub(super) fn accept(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw() | PATIENCE << PATIENCE_AT);
     }
@@ -303,7 +304,7 @@ mod tests {
         assert!(!of(3, &[1, 1, 1, 2, 2, 2, 3, 3]).is_dense(0));
         assert!(of(3, &[1, 1, 2, 2, 3, 3, 4, 4]).is_dense(0));
         assert!(!of(4, &[1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7]).is_dense(0));
-        // A doubt about a slot does not make it the slot of another leaf.
+        // A slot that must be looked up again still counts as a slot of the same leaf.
         let mut doubted = of(2, &[1, 1, 1, 1]);
         doubted.accept(root(2), 1, leaf(1));
         doubted.accept(root(2), 2, leaf(1));

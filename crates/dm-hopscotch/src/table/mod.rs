@@ -10,15 +10,16 @@
 //!                      leaf ─sibling─► leaf ─sibling─► leaf     each answers for a range of scattered keys
 //! ```
 //!
-//! The leaves are like those of a tree: they know their ranges, split under their locks, and point to their right
-//! neighbours. So a slot that is out of date costs a step to the right, and never causes a wrong answer. The
-//! directory is that of extendible hashing (Fagin et al., TODS 1979), but nothing in it must be locked, or up to
+//! The leaves are like those of a tree: they contain their ranges, are split under their locks, and point to their
+//! right neighbours. So a slot that is out of date costs one step to the right, and never causes a wrong result. The
+//! directory is that of extendible hashing (Fagin et al., TODS 1979), but nothing in it needs to be locked, or up to
 //! date.
 //!
 //! # Invariants
 //! * **I1** No leaf dies, and no leaf changes its low fence key (H10).
-//! * **I2** A slot names a leaf that begins at or left of the slot's first key (H11).
-//! * **I3** The root word names only directories that are completely written, each deeper than the last (H12).
+//! * **I2** A slot points to a leaf that begins at or left of the slot's first key (H11).
+//! * **I3** The root word points only to directories that are completely written, each deeper than the
+//!   previous one (H12).
 
 mod client;
 mod directory;
@@ -66,7 +67,8 @@ impl<K: KeyBytes> HashTable<K> {
     /// nodes may do so at the same time.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds another index, the sizes make no leaf, or the world lacks a capability.
+    /// Returns [`OpenError`] if the pool holds another index, if there is no leaf of these sizes, or if the
+    /// world lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(
         v: &V,
         options: &TableOptions,
@@ -79,18 +81,19 @@ impl<K: KeyBytes> HashTable<K> {
     /// Opens an existing table.
     ///
     /// # Errors
-    /// The same as [`HashTable::create_or_open`], and an error if the pool is empty.
+    /// Returns the same errors as [`HashTable::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &TableOptions) -> Result<Self, OpenError> {
         let leaf = Self::leaf(options)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// Opens a table whose superblock was read before, without a verb. This serves programs that open one pool many
+    /// Opens a table whose superblock was read before, without a verb. It is meant for programs that open one pool many
     /// times.
     ///
     /// # Errors
-    /// The sizes make no leaf, the superblock is of another kind or geometry, or the world lacks a capability.
+    /// Returns [`OpenError`] if there is no leaf of these sizes, if the superblock is of another kind or
+    /// geometry, or if the world lacks a capability.
     pub fn from_superblock<V: Verbs>(
         v: &V,
         options: &TableOptions,
@@ -158,13 +161,13 @@ impl<K: KeyBytes> HashTable<K> {
     /// Reads the directory. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// The errors of a READ, or of a directory that is corrupt.
+    /// Returns the errors of a READ, or of a directory that is corrupt.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<(), IndexError> {
         let _unmetered = v.meter().housekeeping();
         self.directory.look(v).await.map(drop)
     }
 
-    /// Returns the directory as the compute node knows it.
+    /// Returns the compute node's directory.
     pub fn directory(&self) -> &Directory<K> {
         &self.directory
     }
@@ -186,7 +189,7 @@ impl<K: KeyBytes> HashTable<K> {
         self.alloc.stats()
     }
 
-    /// Returns the address of the word that names the directory.
+    /// Returns the address of the word that points to the directory.
     pub fn root_word(&self) -> RemotePtr {
         self.directory.root_word()
     }

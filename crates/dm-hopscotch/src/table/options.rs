@@ -19,9 +19,9 @@ pub struct TableOptions {
     pub span: usize,
     /// Number of entries in a neighbourhood. Layout option.
     pub neighbourhood: usize,
-    /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each
-    /// combination of these bits, in a memory node and in every compute node. If a table has more leaves than this
-    /// allows, its answers are right, but some keys take more than one round trip. Layout option.
+    /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each combination
+    /// of these bits, in a memory node and in every compute node. If a table has more leaves than slots, its results
+    /// are right, but some keys take more than one round trip. Layout option.
     pub depth_max: u8,
     /// Number of lock words per memory node. Layout option.
     pub locks_per_node: u32,
@@ -51,7 +51,8 @@ pub struct TableOptions {
 pub const DEFAULT_SPAN: usize = 64;
 /// Default of [`TableOptions::neighbourhood`] (CHIME §5.1).
 pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
-/// Default of [`TableOptions::depth_max`]: a million slots, 8 MiB, for some 20 million keys.
+/// Default of [`TableOptions::depth_max`]: a million slots, which take 8 MiB and suffice for about 20 million
+/// keys.
 pub const DEFAULT_DEPTH_MAX: u8 = 20;
 
 /// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).

@@ -2,14 +2,14 @@
 
 use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 
-/// Returns the finaliser of splitmix64.
+/// Applies the finaliser of splitmix64.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
 
-/// Returns the inverse of `spread`: it multiplies by the inverses of the factors modulo 2⁶⁴ and undoes each shift.
+/// Applies the inverse of `spread`: multiplies by the inverses of the factors modulo 2⁶⁴, and undoes each shift.
 const fn unspread(mut x: u64) -> u64 {
     x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
     x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
@@ -24,7 +24,8 @@ fn fold(rest: &[u8]) -> u64 {
     })
 }
 
-/// Replaces the first word of a key by `change` of it and the hash of the other words.
+/// Replaces the first word of a key by the result of `change`, which is given this word and the hash of the
+/// other words.
 fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
@@ -131,7 +132,8 @@ mod tests {
         assert_ne!(ends[0] >> 32, ends[1] >> 32);
     }
 
-    /// All clients of a table must use the same map, whichever version built them.
+    /// All clients of a table must use the same permutation, even if they are built from different versions
+    /// of this crate.
     #[test]
     fn the_map_is_splitmix64_of_a_key_mixed_with_a_constant() {
         // The generator's first output for the seed 0.

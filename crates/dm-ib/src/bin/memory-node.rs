@@ -1,5 +1,5 @@
-//! A memory node as a process of its own, for tests: it prints its address, and serves until its input ends.
-//! Users run `dmkit serve` instead.
+//! A separate process that runs a memory node, for tests. It prints its address, and serves until its input
+//! ends. Users run `dmkit serve` instead.
 
 #![forbid(unsafe_code)]
 #![expect(

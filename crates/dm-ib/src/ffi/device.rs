@@ -25,7 +25,7 @@ pub enum AtomicScope {
     Machine,
 }
 
-/// The device's answers to queries.
+/// Limits and capabilities that the device reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The scope of its atomics.
@@ -62,13 +62,15 @@ pub(crate) struct Device {
     pub(crate) limits: Limits,
 }
 
-// SAFETY: libibverbs locks what calls on one context or domain share ("thread safe unless said otherwise").
+// SAFETY: libibverbs is thread-safe ("unless said otherwise"); it locks what calls on one context or domain
+// share.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device, port and GID of `choice`, and chooses what it leaves open.
+    /// Opens the device, port and GID of `choice`. Parts that `choice` leaves open are selected
+    /// automatically.
     pub(crate) fn open(choice: &DeviceChoice) -> io::Result<Self> {
         let name = choice.name.as_deref();
         let mut opened = Err(io::Error::new(
@@ -87,7 +89,7 @@ impl Device {
     }
 
     fn open_raw(device: *mut sys::ibv_device, name: &str, choice: &DeviceChoice) -> io::Result<Self> {
-        // SAFETY: `device` is an entry of a device list that is not freed yet.
+        // SAFETY: `device` is an entry of a device list that has not been freed yet.
         let context = unsafe { sys::ibv_open_device(device) };
         let context = NonNull::new(context).ok_or_else(io::Error::last_os_error)?;
         let described =
@@ -110,7 +112,7 @@ impl Device {
                 limits,
             }),
             Err(e) => {
-                // SAFETY: opened above, and not used by anybody.
+                // SAFETY: the context was opened above, and nothing uses it.
                 unsafe { sys::ibv_close_device(context.as_ptr()) };
                 Err(e)
             }
@@ -132,7 +134,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: everything of the domain holds the device alive, so nothing is left in it.
+        // SAFETY: every object in the domain holds a reference to the device, so none is left.
         unsafe { sys::ibv_dealloc_pd(self.pd.as_ptr()) };
         // SAFETY: as above.
         unsafe { sys::ibv_close_device(self.context.as_ptr()) };
@@ -157,7 +159,7 @@ pub(super) fn for_each_device(mut each: impl FnMut(*mut sys::ibv_device, &str)) 
         return Err(io::Error::last_os_error());
     };
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has `count` entries.
+        // SAFETY: the list has `count` entries, and `index` is below it.
         let device = unsafe { list.add(index) };
         // SAFETY: as above, and each entry is a device until the list is freed.
         let device = unsafe { *device.as_ptr() };
@@ -167,7 +169,7 @@ pub(super) fn for_each_device(mut each: impl FnMut(*mut sys::ibv_device, &str)) 
         let found = unsafe { CStr::from_ptr(found) };
         each(device, &found.to_string_lossy());
     }
-    // SAFETY: it came from `ibv_get_device_list`, and opened devices outlive it.
+    // SAFETY: the list came from `ibv_get_device_list`. Devices that were opened outlive the list.
     unsafe { sys::ibv_free_device_list(list.as_ptr()) };
     Ok(())
 }
@@ -200,7 +202,8 @@ pub(super) fn port_attributes(
     port: u8,
 ) -> io::Result<sys::ibv_port_attr> {
     let mut attr = sys::ibv_port_attr::default();
-    // SAFETY: the exported symbol fills the old, shorter beginning of this structure.
+    // SAFETY: the exported symbol fills only the beginning of this structure, which was shorter in older
+    // versions.
     let answer = unsafe { sys::ibv_query_port(context.as_ptr(), port, (&raw mut attr).cast()) };
     check(answer)?;
     Ok(attr)
@@ -225,7 +228,7 @@ pub(super) fn gids(context: NonNull<sys::ibv_context>, port: u8, length: i32) ->
     let mut found = Vec::new();
     for index in 0..u8::try_from(length.clamp(0, 255)).unwrap_or(0) {
         let mut entry = sys::ibv_gid_entry::default();
-        // SAFETY: `entry` is writable and of the size that is told.
+        // SAFETY: `entry` is writable and has the size that is passed.
         let answer = unsafe {
             sys::_ibv_query_gid_ex(
                 context.as_ptr(),
@@ -236,7 +239,7 @@ pub(super) fn gids(context: NonNull<sys::ibv_context>, port: u8, length: i32) ->
                 size_of::<sys::ibv_gid_entry>(),
             )
         };
-        // SAFETY: the 16 bytes are initialised whichever half of the union was written.
+        // SAFETY: the 16 bytes are initialised, whichever member of the union was written.
         let raw = unsafe { entry.gid.raw };
         if answer == 0 && raw != [0; 16] {
             let routable = entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2;
@@ -258,7 +261,7 @@ fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> 
     let all = gids(context, port, attr.gid_tbl_len);
     let best = match wanted {
         Some(index) => all.iter().find(|gid| gid.index == index),
-        // RoCE v2 over IPv4 first, then RoCE v2, then any; the first of equal ones.
+        // Prefers RoCE v2 over IPv4, then other RoCE v2, then any entry. Among equals it takes the first.
         None => all
             .iter()
             .rev()
@@ -296,8 +299,8 @@ pub(super) fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
     let mut chip_bytes = 0;
-    // A provider that does not know the query has no such memory: the answer stays 0.
-    // SAFETY: `chip_bytes` is writable.
+    // A provider that does not know the query has no on-chip memory, so the result stays 0. SAFETY:
+    // `chip_bytes` is writable.
     let _ = unsafe { dm_ib_device_memory(context.as_ptr(), &raw mut chip_bytes) };
     let depth = |most: i32| u8::try_from(most.clamp(0, 255)).unwrap_or(u8::MAX);
     Ok(Limits {

@@ -38,7 +38,7 @@ impl Mapping {
             .checked_next_multiple_of(HUGE_PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let map = |more: i32| {
-            // SAFETY: a fresh anonymous mapping, wherever the system likes.
+            // SAFETY: this makes a new anonymous mapping at an address that the system chooses.
             let at = unsafe {
                 libc::mmap(
                     core::ptr::null_mut(),
@@ -67,7 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; all users of it are gone (F2).
+        // SAFETY: `new` mapped it with this length, and nothing uses it any more (F2).
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
@@ -89,7 +89,8 @@ pub(crate) struct Registered {
     _device: Arc<Device>,
 }
 
-// SAFETY: plain memory and a handle that libibverbs locks; who may touch the bytes is said by the owners.
+// SAFETY: this is plain memory and a handle that libibverbs locks. The owner decides who may access the
+// bytes.
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
@@ -106,7 +107,7 @@ impl Registered {
                     | sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC
             }
         };
-        // SAFETY: the mapping is that long, and outlives the registration.
+        // SAFETY: the mapping has that length, and outlives the registration.
         let mr = unsafe {
             sys::ibv_reg_mr(
                 device.pd(),
@@ -143,12 +144,12 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: registered in `new`; no queue pair uses it any more (F2).
+        // SAFETY: `new` registered it, and no queue pair uses it any more (F2).
         unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
 
-/// A memory node's host memory: others read and write it, and this process never looks at it (F3).
+/// A memory node's host memory. Clients read and write it; this process never accesses it (F3).
 pub(crate) struct Lent {
     memory: Registered,
     bytes: u64,
@@ -161,7 +162,7 @@ impl Lent {
         Ok(Self { memory, bytes })
     }
 
-    /// Returns the address that others use for its beginning.
+    /// Returns the address that clients use for its first byte.
     pub(crate) fn address(&self) -> u64 {
         self.memory.at().as_ptr() as u64
     }
@@ -197,21 +198,21 @@ pub(crate) struct ChipLent {
     _device: Arc<Device>,
 }
 
-// SAFETY: handles that libibverbs locks.
+// SAFETY: these are handles that libibverbs locks.
 unsafe impl Send for ChipLent {}
 // SAFETY: as above.
 unsafe impl Sync for ChipLent {}
 
 impl ChipLent {
     pub(crate) fn new(device: &Arc<Device>, bytes: u64) -> io::Result<Self> {
-        // SAFETY: the context is open; a provider without device memory answers null.
+        // SAFETY: the context is open. A provider without device memory returns null.
         let dm = unsafe { dm_ib_alloc_dm(device.context(), bytes) };
         let dm = NonNull::new(dm).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the memory is that long.
+        // SAFETY: the memory has that length.
         let mr = unsafe { dm_ib_reg_dm(device.pd(), dm.as_ptr(), bytes) };
         let Some(mr) = NonNull::new(mr) else {
             let error = io::Error::last_os_error();
-            // SAFETY: allocated above, registered nowhere.
+            // SAFETY: it was allocated above and is not registered.
             unsafe { dm_ib_free_dm(dm.as_ptr()) };
             return Err(error);
         };
@@ -225,7 +226,7 @@ impl ChipLent {
         let mut offset = 0;
         while offset < bytes {
             let part = (bytes - offset).min(zeroes.len() as u64);
-            // SAFETY: `part` bytes from `offset` lie within, and `zeroes` has that many.
+            // SAFETY: `part` bytes from `offset` lie within the memory, and `zeroes` has that many bytes.
             check(unsafe { dm_ib_write_dm(lent.dm.as_ptr(), offset, zeroes.as_ptr().cast(), part) })?;
             offset += part;
         }
@@ -244,9 +245,9 @@ impl ChipLent {
 
 impl Drop for ChipLent {
     fn drop(&mut self) {
-        // SAFETY: registered in `new`; no queue pair uses it any more (F2).
+        // SAFETY: `new` registered it, and no queue pair uses it any more (F2).
         unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) };
-        // SAFETY: allocated in `new`, no longer registered.
+        // SAFETY: `new` allocated it, and it is no longer registered.
         unsafe { dm_ib_free_dm(self.dm.as_ptr()) };
     }
 }

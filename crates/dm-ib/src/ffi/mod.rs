@@ -1,10 +1,12 @@
-//! All unsafe code of this crate: libibverbs, and the memory that it reads and writes itself.
+//! All unsafe code of this crate: calls of libibverbs, and accesses to memory that a card also reads or
+//! writes.
 //!
 //! # What other modules may rely on
 //! * **F1** Memory that a card may write is owned by the table of flights ([`Port`]) from posting until the
 //!   completion of the chain's last request; no reference to it exists meanwhile.
-//! * **F2** Queue pairs are destroyed before the buffers that their requests name; buffers before their
-//!   registration, the registration before the mapping, and all of it before the device is closed.
+//! * **F2** Queue pairs are destroyed before the buffers that their requests point to. Buffers are freed
+//!   before their registration, the registration before the mapping, and all of it before the device is
+//!   closed.
 //! * **F3** Memory lent to others ([`Lent`]) is never accessed through a reference.
 
 mod device;

@@ -65,7 +65,7 @@ impl Pool {
         }))
     }
 
-    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or an earlier user's).
+    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or bytes of an earlier use).
     pub(crate) fn take(&self, len: usize) -> io::Result<Lease> {
         let capacity = len.max(SMALLEST).next_power_of_two();
         let class = (capacity.trailing_zeros() - SMALLEST.trailing_zeros()) as usize;
@@ -95,7 +95,7 @@ impl Inner {
             slabs.used = 0;
         }
         let slab = slabs.all.last().ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: `bytes` from `used` on lie within the slab: there was room, or the slab is new and large enough.
+        // SAFETY: `bytes` bytes from `used` on lie within the slab: either it had room, or it is new and large enough.
         let at = unsafe { slab.at().add(slabs.used) };
         slabs.used += bytes;
         Ok(Box::new(Piece {
@@ -129,8 +129,9 @@ impl Deref for Lease {
     #[inline]
     fn deref(&self) -> &[u8] {
         let piece = self.piece();
-        // SAFETY: the piece is `len` bytes of a living slab, initialised since the mapping was zeroed, and this lease
-        // owns it alone: while a card may write there, the lease lies inaccessible in the table of flights (F1).
+        // SAFETY: the piece is `len` bytes of a slab that still exists. They are initialised, because the mapping was
+        // zeroed. Only this lease owns them: while a card may write there, the table of flights holds the lease, and no
+        // one can access it (F1).
         unsafe { core::slice::from_raw_parts(piece.at.as_ptr(), piece.len) }
     }
 }

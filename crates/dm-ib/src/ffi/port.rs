@@ -27,15 +27,15 @@ pub(crate) struct Request {
 
 /// The verb of a request, with its bytes.
 pub(crate) enum What {
-    /// Fills the lease.
+    /// A READ that fills the lease.
     Read(Lease),
-    /// Sends the lease.
+    /// A WRITE of the lease.
     Write(Lease),
-    /// Sends these bytes of the list's inline payload.
+    /// A WRITE of these bytes of the list's inline payload.
     WriteInline(core::ops::Range<usize>),
-    /// Writes the old word to the lease.
+    /// A CAS that writes the old word to the lease.
     Cas { answer: Lease, compare: u64, swap: u64 },
-    /// Writes the old word to the lease.
+    /// An FAA that writes the old word to the lease.
     Faa { answer: Lease, add: u64 },
 }
 
@@ -54,7 +54,7 @@ enum State {
     Building,
     Flying,
     Landed,
-    /// The card may still use some of it, and will not report when it stops.
+    /// The card may still use its buffers, and will not report when it stops.
     Lost,
 }
 
@@ -69,7 +69,7 @@ struct Entry {
 pub(crate) enum Fault {
     /// The peer refused the request; neither it nor any request behind it had an effect.
     Refused,
-    /// This side's card refused the request: no effect, as above, but the peer knows nothing of it.
+    /// This side's card refused the request. It had no effect, as above, and the peer did not receive it.
     Malformed,
     /// There was no answer, or the request was flushed behind a failed one: the effect is unknown.
     Unknown,
@@ -80,9 +80,9 @@ pub(crate) enum Fault {
 pub(crate) struct Landed {
     /// The chain's number.
     pub(crate) index: u32,
-    /// If it failed: the number of the request, and the fault.
+    /// The number of the failed request and its fault, if it failed.
     pub(crate) fault: Option<(u16, Fault)>,
-    /// Whether it was the last request, so that the chain is over.
+    /// Whether it is the completion of the last request, which ends the chain.
     pub(crate) over: bool,
 }
 
@@ -95,7 +95,8 @@ const GENERATION_BITS: u32 = 28;
 
 /// See the module.
 pub(crate) struct Port {
-    // Before the entries, because the card may write their buffers until the queue pairs are destroyed (F2).
+    // This field is dropped before the entries, because the card may write their buffers until the queue
+    // pairs are destroyed (F2).
     qps: Vec<Qp>,
     cq: Arc<Cq>,
     entries: Vec<Entry>,
@@ -174,7 +175,7 @@ impl Port {
         self.free.push(index);
     }
 
-    /// Posts a chain that was built; its last request is signalled.
+    /// Posts a complete chain. Its last request is signalled.
     pub(crate) fn post(&mut self, index: u32, qp: usize) -> io::Result<()> {
         let entry = self
             .entries
@@ -193,7 +194,7 @@ impl Port {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         entry.state = State::Flying;
-        // SAFETY: `link` made a list that ends, over buffers that this entry owns: nobody reaches them before `poll`
+        // SAFETY: `link` made a finite list over buffers that this entry owns. No code can access them before `poll`
         // has seen the completion of the last request (`list` refuses), and dropping the port destroys the queue pair
         // first.
         let posted = unsafe { qp.post(first) };
@@ -204,7 +205,7 @@ impl Port {
         posted
     }
 
-    /// Takes completions, and calls `tell` for each chain that has one. Returns how many there were.
+    /// Takes completions, and calls `tell` for each. Returns their number.
     pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
         let found = self.cq.poll(&mut self.completions)?;
         for wc in &self.completions[..found] {
@@ -278,12 +279,12 @@ impl WorkList {
             } else {
                 wrs.wrapping_add(number + 1)
             };
-            // SAFETY: entry `number` exists; nothing else refers to the vector now.
+            // SAFETY: entry `number` exists, and no other reference to the vector exists now.
             let wr = unsafe { &mut *wrs.wrapping_add(number) };
             wr.next = next;
             wr.sg_list = sges.wrapping_add(number);
         }
-        // SAFETY: there is at least one; the pointer may reach all of them.
+        // SAFETY: there is at least one request, and the pointer may access all of them.
         Some(unsafe { &mut *wrs })
     }
 }

@@ -15,16 +15,16 @@ pub(crate) struct Cq {
     device: Arc<Device>,
 }
 
-// SAFETY: libibverbs locks what calls on one queue share.
+// SAFETY: libibverbs locks the state that calls on one queue share.
 unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Makes a queue for at least `entries` completions at a time.
+    /// Creates a queue that holds at least `entries` completions.
     pub(crate) fn new(device: &Arc<Device>, entries: u32) -> io::Result<Self> {
         let entries = core::ffi::c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: no channel, no user data; vector 0 always exists.
+        // SAFETY: the call passes no channel and no user data, and completion vector 0 always exists.
         let raw = unsafe {
             sys::ibv_create_cq(
                 device.context(),
@@ -50,7 +50,7 @@ impl Cq {
         // SAFETY: the provider fills its table when it opens the device; the queue's context is open.
         let poll = unsafe { (*self.device.context()).ops.poll_cq };
         let poll = poll.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: room for `most` completions.
+        // SAFETY: `into` has room for `most` completions.
         let found = unsafe { poll(self.raw.as_ptr(), most, into.as_mut_ptr()) };
         usize::try_from(found).map_err(|_| io::Error::other("polling the completion queue failed"))
     }
@@ -58,7 +58,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: created in `new`; queue pairs hold it alive, so none uses it any more.
+        // SAFETY: `new` created it. Queue pairs hold a reference to it, so none uses it any more.
         unsafe { sys::ibv_destroy_cq(self.raw.as_ptr()) };
     }
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for Cq {
 pub(crate) struct QueueOptions {
     /// Work requests that it can hold.
     pub(crate) depth: u32,
-    /// Bytes of payload in a work request that are requested.
+    /// Requested number of payload bytes within a work request.
     pub(crate) inline: u32,
     /// Whether others may READ, WRITE and use atomics through it.
     pub(crate) serves: bool,
@@ -85,7 +85,7 @@ pub(crate) struct QueueOptions {
 pub(crate) struct Peer {
     /// Number of the queue pair.
     pub(crate) number: u32,
-    /// First packet that it sends.
+    /// The number of the first packet that it sends.
     pub(crate) first_packet: u32,
     /// The address of its device on Ethernet.
     pub(crate) gid: [u8; 16],
@@ -93,7 +93,7 @@ pub(crate) struct Peer {
     pub(crate) lid: u16,
     /// Path MTU as the verbs encode it: 1 for 256 to 5 for 4096.
     pub(crate) mtu: u8,
-    /// READs and atomics at a time that it can serve, or that it wants served.
+    /// READs and atomics that it can serve at a time, or that it wants the peer to serve.
     pub(crate) depth: u8,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Qp {
     options: QueueOptions,
 }
 
-// SAFETY: libibverbs locks what calls on one queue pair share.
+// SAFETY: libibverbs locks the state that calls on one queue pair share.
 unsafe impl Send for Qp {}
 // SAFETY: as above.
 unsafe impl Sync for Qp {}
@@ -129,7 +129,7 @@ impl Qp {
                 sq_sig_all: 0,
                 ..Default::default()
             };
-            // SAFETY: domain and completion queue live; `init` is filled.
+            // SAFETY: the domain and the completion queue exist, and `init` is filled.
             let raw = unsafe { sys::ibv_create_qp(cq.device.pd(), &raw mut init) };
             let Some(raw) = NonNull::new(raw) else {
                 let error = io::Error::last_os_error();
@@ -141,7 +141,7 @@ impl Qp {
                 continue;
             };
             return Ok(Self {
-                // SAFETY: just created.
+                // SAFETY: the queue pair was created above.
                 number: unsafe { raw.as_ref() }.qp_num,
                 raw,
                 cq: Arc::clone(cq),
@@ -160,7 +160,7 @@ impl Qp {
         self.inline
     }
 
-    /// Returns what the other end must know of this one.
+    /// Returns the description of this end that the peer needs.
     pub(crate) fn local(&self, first_packet: u32) -> Peer {
         let device = self.cq.device();
         let limits = device.limits;
@@ -178,7 +178,7 @@ impl Qp {
         }
     }
 
-    /// Connects to `peer`; `first_packet` is the number that the peer was told.
+    /// Connects to `peer`; `first_packet` is the packet number that was sent to the peer.
     pub(crate) fn connect(&self, first_packet: u32, peer: &Peer, wait: Patience) -> io::Result<()> {
         use sys::ibv_qp_attr_mask as mask;
         let device = self.cq.device();
@@ -254,7 +254,7 @@ impl Qp {
     }
 
     fn modify(&self, mut attr: sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> io::Result<()> {
-        // SAFETY: the pair lives; what `mask` names is filled.
+        // SAFETY: the pair exists, and the fields in `mask` are filled.
         let answer =
             unsafe { sys::ibv_modify_qp(self.raw.as_ptr(), &raw mut attr, mask.0 as core::ffi::c_int) };
         check(answer)
@@ -271,25 +271,25 @@ impl Qp {
         let post = unsafe { (*self.cq.device.context()).ops.post_send };
         let post = post.ok_or(io::ErrorKind::Unsupported)?;
         let mut bad = core::ptr::null_mut();
-        // SAFETY: the pair lives, and the caller answers for the list.
+        // SAFETY: the pair exists, and the caller guarantees the list.
         check(unsafe { post(self.raw.as_ptr(), first, &raw mut bad) })
     }
 }
 
-/// The time for which a peer that does not answer is tried.
+/// The time and the number of retries for a peer that does not acknowledge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
-    /// A try lasts 4.096 µs times two to the power of this.
+    /// An attempt lasts 4.096 µs times two to the power of this.
     pub(crate) timeout: u8,
-    /// Tries after the first; at most [`RETRIES_MAX`].
+    /// Attempts after the first; at most [`RETRIES_MAX`].
     pub(crate) retries: u8,
 }
 
-/// Soft-RoCE treats 7 as infinite.
+/// Soft-RoCE treats 7 as infinite, so the limit is 6.
 pub(crate) const RETRIES_MAX: u8 = 6;
 
 impl Default for Patience {
-    /// Returns seven tries of 67 ms.
+    /// Returns seven attempts of 67 ms each.
     fn default() -> Self {
         Self {
             timeout: 14,
@@ -300,7 +300,7 @@ impl Default for Patience {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: created in `new`; nobody posts to it any more.
+        // SAFETY: `new` created it, and nothing posts to it any more.
         unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }

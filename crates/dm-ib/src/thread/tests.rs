@@ -1,4 +1,5 @@
-//! Faults that only this crate can cause. The tests need a device, as all integration tests of the crate do.
+//! Tests of faults that only this crate can cause. Like the integration tests of the crate, they need a
+//! device.
 
 use dm_verbs::{Effect, RemotePtr, VerbErrorKind, Verbs};
 

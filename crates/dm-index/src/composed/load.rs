@@ -66,15 +66,15 @@ impl<K: KeyBytes> Load<K> {
         Ok(())
     }
 
-    /// Returns whether the leaf is complete, now that `next` follows.
+    /// Returns whether the current leaf is complete, so that `next` must go to a new leaf.
     fn is_full<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L, next: &K) -> bool {
         let mut full = leaves.share(&self.copy.fences.low, next);
         full.taken += self.taken;
         !self.copy.entries.is_empty() && (!self.fill.allows(full) || !leaves.takes(&self.copy, next))
     }
 
-    /// Writes the leaf. The next leaf begins with the entries that the fill level leaves over, or else with
-    /// `next`.
+    /// Writes the current leaf. The next leaf begins with the entries beyond the fill level if there are any,
+    /// and otherwise with `next`.
     async fn cut<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,

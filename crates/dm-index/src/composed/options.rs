@@ -10,7 +10,7 @@ use super::Flaws;
 pub struct CpuCost {
     /// Fixed part of finding a leaf.
     pub locate: Nanos,
-    /// Mean of the exponentially distributed rest of finding a leaf (cache misses).
+    /// Mean of the variable part of finding a leaf (cache misses), which is exponentially distributed.
     pub locate_mean: Nanos,
     /// Searching a leaf.
     pub search: Nanos,

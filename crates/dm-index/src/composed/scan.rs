@@ -49,8 +49,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     progress = Progress::End;
                     return false;
                 };
-                // Every key below `high` was seen. So the next leaf must answer for `high` itself, whatever was
-                // split meanwhile.
+                // Every key below `high` was seen. So the next leaf must be the one that covers `high`
+                // itself, even if leaves were split meanwhile.
                 expect = high;
                 progress = Progress::UpTo(high);
                 out.len() < limit
@@ -73,9 +73,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let Buffers { run, copy } = buffers;
         let mut expect = *from;
         let mut retry = self.v.retry(self.options.attempts);
-        // The next leaf, if the inner structure need not be asked for it.
+        // The next leaf, if a sibling pointer gave its address, so that no search is needed.
         let mut sibling: Option<Lead> = None;
-        // The last leaf that did not say where to continue.
+        // The last leaf that did not show where to continue.
         let mut nowhere = None;
         while out.len() < limit {
             run.clear();
@@ -86,7 +86,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     run.push(lead.at);
                 }
                 None => {
-                    // Leaves are at least half full, unless keys were removed. A wrong guess costs one more batch.
+                    // Leaves are at least half full, unless keys were removed. If this estimate is too low, the scan
+                    // needs one more batch.
                     let want = (limit - out.len()).div_ceil(self.leaves.whole().capacity().div_ceil(2));
                     self.inner
                         .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
@@ -101,17 +102,17 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 Progress::End => return Ok(()),
                 Progress::UpTo(next) => expect = next,
                 Progress::Lost => {
-                    // The first leaf was torn, was split, or is not where the cache says: read it alone.
+                    // The first leaf was torn, was split, or is not at the cached address. Read it alone.
                     let alive = self.leaves.whole().copy(self.v, first, copy).await?;
                     let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
                     if leaf && copy.fences.contains(&expect) {
-                        // The way here was right: there is nothing to blame and nothing to look for. The progress
-                        // of the scan is kept, so nothing is rewound.
+                        // The address was right, so no hint must be invalidated and no search is needed. The scan keeps
+                        // its progress, so an explorer must not rewind it.
                         retry.again_wiser(first, Why::Torn).await?;
                         sibling = Some(Lead { at: first, linked });
                         continue;
                     }
-                    // Through the sibling pointer, or to the node that a dead leaf's keys went to.
+                    // Continue at the right sibling, or at the node that took over the keys of a dead leaf.
                     let right = !alive || leaf && copy.fences.is_below(&expect);
                     sibling = (right && !copy.sibling.is_null()).then_some(Lead {
                         at: copy.sibling,
@@ -123,8 +124,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
-                    // Again there is nowhere to go. The address that was cached again comes from an entry that
-                    // really has it, so that entry is to blame.
+                    // Again the leaf does not show where to continue. The address was cached again, so its
+                    // source in the inner structure really contains it, and that source is wrong.
                     if sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {

@@ -5,10 +5,10 @@ use super::ComposedOptions;
 /// Published flaws of index operations, off by default. They are for study: each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// T-S5: a client that loses the race for the first leaf or a new root has no path to continue with, and gives
-    /// up.
+    /// T-S5: a client that loses the race for the first leaf or for a new root returns an error instead of continuing.
     pub root_race_fatal: bool,
-    /// A scan treats the leaves that a cached inner node names as all leaves, whatever their fence keys say.
+    /// A scan takes the leaves that a cached inner node lists for all leaves, and does not compare their
+    /// fence keys.
     pub scan_trusts_cache: bool,
 }
 

@@ -26,8 +26,8 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// new fence keys, and `new`.
     ///
     /// # Errors
-    /// The same as [`entry`](super::NodeRead::entry); [`Reason::Order`] if a key is duplicate, or if there are more
-    /// entries than fit.
+    /// Returns the same errors as [`entry`](super::NodeRead::entry); [`Reason::Order`] if a key is duplicate, or if
+    /// there are more entries than fit.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -61,9 +61,9 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 
-    /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if
-    /// there are none, as always unless [`DUPLICATES`](super::NodeShape::DUPLICATES). They must be written before the entry
-    /// itself changes, because a reader that sees only a duplicate takes it for the entry.
+    /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if there
+    /// are none. Only formats with [`DUPLICATES`](super::NodeShape::DUPLICATES) can have any. They must be written
+    /// before the entry itself changes, because a reader that sees only a duplicate takes it for the entry.
     fn remove_duplicates(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None
     }

@@ -10,25 +10,26 @@ use crate::value::ValueRef;
 
 /// Reads nodes. Any bytes may be passed: a failure is a typed error, and nothing panics.
 pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
-    /// Decodes only the header, under the node's lock or as a hint. This says nothing about the other bytes.
+    /// Decodes only the header, under the node's lock or as a hint. The other bytes are not checked.
     ///
     /// # Errors
     /// Returns [`CheckFailure::Corrupt`] if the bytes are not a header.
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Applies the format's acceptance rule to the whole node, as a scan needs it, and a writer before it
-    /// edits.
+    /// Applies the format's acceptance rule to the whole node. Scans need this, and writers before they edit
+    /// the node.
     ///
     /// # Errors
     /// Returns [`CheckFailure::Torn`] if the bytes mix two writes, and [`CheckFailure::Corrupt`] if they are
     /// not a node.
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Searches these bytes, fresh from one READ, for `key` in a node of `level`. Acceptance and search are
-    /// one pass, which judges only the bytes on which the answer rests.
+    /// Searches the bytes of one READ for `key` in a node of `level`. Acceptance and search are one pass,
+    /// which checks only the bytes on which the result depends.
     ///
     /// # Errors
-    /// The same as [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own guard fails.
+    /// Returns the same errors as [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own
+    /// guard fails.
     fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure>;
 
     /// Returns where to write `key`, in an accepted image of a node whose fence keys contain it.
@@ -37,13 +38,13 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
-    /// Returns whether these bytes, READ under the node's lock, are a node of `level` at rest that answers
-    /// for `key`, and where the key is or goes: acceptance and [`place`](Self::place) in one pass. A key that
-    /// is present rests on the header's line and its own, as for a reader; any other answer on the whole
-    /// node.
+    /// Combines acceptance and [`place`](Self::place) in one pass over bytes that were READ under the node's
+    /// lock. Returns whether they are a node of `level` that is not being changed and covers `key`, and the
+    /// slot of the key or for it. If the key is present, only the header's line and the key's line are
+    /// checked, as by a reader; otherwise the whole node is checked.
     ///
     /// # Errors
-    /// The same as [`accept`](Self::accept) and [`place`](Self::place).
+    /// Returns the same errors as [`accept`](Self::accept) and [`place`](Self::place).
     fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
     }
@@ -62,7 +63,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Passes every entry of an accepted image to `each`, in byte order.
     ///
     /// # Errors
-    /// The same as [`entry`](Self::entry); the entries before the bad one were passed.
+    /// Returns the same errors as [`entry`](Self::entry); the entries before the invalid one were passed.
     fn visit<'a>(&self, bytes: &'a [u8], mut each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
         for slot in self.slots(bytes) {
             if let Some((key, value)) = self.entry(bytes, slot)? {
@@ -72,11 +73,11 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         Ok(())
     }
 
-    /// Returns the entry with the greatest key not above `key` in an accepted image; inner nodes descend by
-    /// it.
+    /// Returns the entry with the greatest key not above `key` in an accepted image. In an inner node, this
+    /// entry leads to the child for `key`.
     ///
     /// # Errors
-    /// The same as [`entry`](Self::entry).
+    /// Returns the same errors as [`entry`](Self::entry).
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
         for slot in self.slots(bytes) {
@@ -93,7 +94,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns the number of entries in an accepted image.
     ///
     /// # Errors
-    /// The same as [`entry`](Self::entry).
+    /// Returns the same errors as [`entry`](Self::entry).
     fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
         let mut count = 0;
         for slot in self.slots(bytes) {
@@ -102,8 +103,8 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         Ok(count)
     }
 
-    /// Returns whether an image shows a node that is linked only later, such as the right half of a split
-    /// under way. A client that came by an old address cannot tell whether the node has been linked. This
+    /// Returns whether the image is of a node that may not be linked yet, such as the right half of a split
+    /// in progress. A client that used an old address cannot know whether the node has been linked. This
     /// accepts any bytes, and does not check whether they are consistent.
     fn is_unborn(&self, bytes: &[u8]) -> bool {
         let header = self.header(bytes);
@@ -111,10 +112,11 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     }
 
     /// Collects the entries of an accepted image whose keys are inside its fence keys into `out`, by
-    /// ascending key (a node that splits may still show moved entries). `out` is cleared first.
+    /// ascending key. (A node that is being split may still contain entries that were moved.) `out` is
+    /// cleared first.
     ///
     /// # Errors
-    /// The same as [`entry`](Self::entry).
+    /// Returns the same errors as [`entry`](Self::entry).
     fn gather<'a>(
         &self,
         bytes: &'a [u8],

@@ -13,7 +13,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     /// Links the right node: version + 1, Splitting, new high fence key and sibling.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn announce_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
@@ -30,7 +30,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     /// Clears the moved entries (the others stay where they are) and places the new entry if it goes left.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header) and [`place`](super::NodeRead::place).
+    /// Returns the same errors as [`header`](super::NodeRead::header) and [`place`](super::NodeRead::place).
     fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         self.evict(left, &plan.separator, Part::Rest);
@@ -43,10 +43,11 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Rest))
     }
 
-    /// Ends the split on the left node: Live, no owner. The head line may carry the new entry.
+    /// Ends the split on the left node, which becomes Live and has no owner. The header's line may contain
+    /// the new entry.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn finish_split(&self, left: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Live;
@@ -56,11 +57,12 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Does the left node's whole split as one WRITE of the whole node, as the papers do. Readers are as
-    /// safe, but a writer that dies inside this WRITE leaves a node that nobody can read or repair.
+    /// Does the left node's whole split as one WRITE of the whole node, as in the papers. Readers are as safe
+    /// as with separate steps, but if the writer dies during this WRITE, no client can read or repair the
+    /// node.
     ///
     /// # Errors
-    /// The same as the three steps.
+    /// Returns the same errors as the three steps.
     fn split_at_once(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         self.announce_split(left, plan)?;
         self.clear_split(left, plan)?;
@@ -71,7 +73,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     /// Makes a node Live and ownerless: the right node of a finished split, or the left one of a merge.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn open(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         self.finish_split(image)
     }
@@ -79,7 +81,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     /// Marks a node as taking part in `owner`'s merge; its keys stay readable.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn freeze(&self, image: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.state = NodeState::Frozen;
@@ -91,7 +93,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     /// Announces on the left node that its lines will run ahead of its header.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn announce_merge(&self, left: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Frozen;
@@ -101,12 +103,12 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Extends the left node over the right node's keys: version + 1, its high fence key and sibling. The
-    /// left node stays Frozen: readers find all keys in either node, and writers may not write until the
-    /// right node is dead.
+    /// Extends the left node over the right node's keys: version + 1, and the right node's high fence key and
+    /// sibling. The left node stays Frozen: readers find all keys in either node, and writers may not write
+    /// until the right node is dead.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn widen_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);

@@ -11,9 +11,9 @@ use crate::header::{LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
-/// Divides and joins nodes: how much room there is, and the steps of splits and merges that depend on the format.
+/// Splits and merges nodes: computes how full nodes are, and has the steps that depend on the format.
 pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
-    /// Returns how much an entry of `key` takes of a node with this low fence key.
+    /// Returns the share of a node with this low fence key that an entry of `key` uses.
     fn share(&self, _low: &K, _key: &K) -> Fullness {
         Fullness {
             taken: 1,
@@ -24,7 +24,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns how full an accepted image is.
     ///
     /// # Errors
-    /// The same as [`entry`](super::NodeRead::entry).
+    /// Returns the same errors as [`entry`](super::NodeRead::entry).
     fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
         Ok(Fullness {
             taken: self.len(bytes)?,
@@ -35,7 +35,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns how full `left` would be with the entries of both accepted nodes.
     ///
     /// # Errors
-    /// The same as [`entry`](super::NodeRead::entry).
+    /// Returns the same errors as [`entry`](super::NodeRead::entry).
     fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
         let (left, right) = (self.fullness(left)?, self.fullness(right)?);
         Ok(Fullness {
@@ -44,12 +44,12 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         })
     }
 
-    /// Decides a split of the accepted `left` and builds the right node in `right`. WRITE the right node
-    /// whole, and await it, before anything leads to it. Returns `None` if there are fewer than two keys,
-    /// including the new one.
+    /// Decides a split of the accepted `left` and builds the right node in `right`. The caller must WRITE the
+    /// whole right node, and await this WRITE, before anything points to the node. Returns `None` if there
+    /// are fewer than two keys, including the new one.
     ///
     /// # Errors
-    /// The same as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry).
+    /// Returns the same errors as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry).
     fn prepare_split<'v>(
         &self,
         left: &[u8],
@@ -69,10 +69,10 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         if half == 0 {
             return Ok(None);
         }
-        // Only the middle key is needed: nodes have no order, or make their own.
+        // Only the middle key is needed, because formats do not rely on the order of these entries.
         let separator = appended.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
         if separator == header.fences.low {
-            // If nothing is below the middle key, keys are duplicate.
+            // If no key is below the middle key, there are duplicate keys.
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         let plan = request.cut_at(separator);
@@ -88,16 +88,16 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns whether the entries of both accepted nodes fit into one.
     ///
     /// # Errors
-    /// The same as [`entry`](super::NodeRead::entry).
+    /// Returns the same errors as [`entry`](super::NodeRead::entry).
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         Ok(self.len(left)? + self.len(right)? <= self.capacity())
     }
 
     /// Copies the entries of the frozen, accepted `right` into free slots of `left`; repeating this changes
-    /// nothing. Panics if they do not fit: ask [`merge_fits`](Self::merge_fits) first.
+    /// nothing. Panics if they do not fit: call [`merge_fits`](Self::merge_fits) first.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
+    /// Returns the same errors as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         for slot in self.slots(right) {
@@ -115,11 +115,11 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         Ok(self.range(Part::Rest))
     }
 
-    /// Ends a node's life: version + 1 on every line, no entries, Dead, forwarding to `forward`. This is one
-    /// WRITE of the whole node; only after it was awaited may the memory be retired.
+    /// Marks a node as Dead: version + 1 on every line, no entries, and `forward` as its sibling. This is one
+    /// WRITE of the whole node. The memory may be retired only after this WRITE was awaited.
     ///
     /// # Errors
-    /// The same as [`header`](super::NodeRead::header).
+    /// Returns the same errors as [`header`](super::NodeRead::header).
     fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.version = self.version_after(header.version, 1);

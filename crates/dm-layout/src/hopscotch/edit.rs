@@ -12,8 +12,8 @@ use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
     /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry of a node of
-    /// `version` that is not young, without an image. They belong at the slot's offset. Returns how many
-    /// bytes of `out` it filled.
+    /// `version` that is not young, without an image. The caller writes them at the slot's offset. Returns
+    /// how many bytes of `out` were filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
@@ -32,8 +32,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.geometry.stride
     }
 
-    /// Returns the byte that removes an entry from a node of `version` that is not young; it belongs at its
-    /// slot's offset.
+    /// Returns the byte that removes an entry from a node of `version` that is not young. The caller writes
+    /// it at the slot's offset.
     #[must_use]
     pub const fn removed_byte(version: u8) -> u8 {
         version << VERSION_AT
@@ -59,7 +59,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// Writes the value behind the key. An entry with lines of its own is written as a whole, with the next
+    /// Writes the value behind the key. An entry that has its own lines is written as a whole, with the next
     /// entry version.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
@@ -92,8 +92,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         start..start + self.geometry.stride
     }
 
-    /// Returns the other place that shows the key of the entry in `slot`: a hop was abandoned between copying
-    /// and overwriting it.
+    /// Returns the other slot with the same key as `slot`, if there is one. It is there if a hop was
+    /// abandoned after copying the entry and before overwriting its old slot.
     fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
@@ -134,8 +134,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Gives every entry and mark the node version, and every mark the fence keys and the header's count of
-    /// hops.
+    /// Writes the node version into every entry and mark, and the fence keys and the header's count of hops
+    /// into every mark.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
         let mut both = [0; FENCES_MAX];
         fences.low.write_to(&mut both);
@@ -146,7 +146,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
     }
 
-    /// Does the same; without `fences` the marks keep their pieces.
+    /// Does the same as [`stamp`](Self::stamp). Without `fences`, the marks keep their pieces of the fence
+    /// keys.
     #[inline]
     fn stamp_lines(
         &self,
@@ -168,7 +169,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         for (number, group) in image[LINE_BYTES..].chunks_exact_mut(step).enumerate() {
             let entries = geometry.per_group.min(left);
             left -= entries;
-            // An entry in a line has one such byte; a group with lines of its own has at most one entry.
+            // An in-line entry has one such byte. A group whose entries have their own lines has at most one
+            // entry.
             let (each, count, mark) = match geometry.is_in_line() {
                 true => (geometry.stride, entries, entries * geometry.stride),
                 false => (
@@ -185,7 +187,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let mark = &mut group[mark..];
             mark[..MARK_HEAD].copy_from_slice(&head);
             let Some(fences) = fences else { continue };
-            // A constant length, if each piece is a whole key.
+            // If each piece is a whole key, its length is a constant.
             match geometry.piece == K::LEN {
                 true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
                 false => mark[MARK_HEAD..][..geometry.piece]
@@ -198,9 +200,9 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. The entry's
-    /// old place is overwritten by the next step, which must be a WRITE of its own. Returns the bytes to
-    /// WRITE, which are all of the node.
+    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. The next
+    /// step, which must be a separate WRITE, overwrites the entry's old slot. Returns the bytes to WRITE,
+    /// which are the whole node.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.

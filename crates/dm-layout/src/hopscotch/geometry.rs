@@ -1,4 +1,4 @@
-//! The positions of everything in a hopscotch node, computed once from four numbers.
+//! The positions of all parts of a hopscotch node, computed once from four numbers.
 
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::key::KEY_BYTES_MAX;
 /// The kind byte of a hopscotch node.
 pub(crate) const KIND: u8 = 0xd4;
 const NODE_BYTES_MAX: usize = 65_536;
-/// Maximum number of entries of a node: plans of hops are on the stack.
+/// Maximum number of entries of a node. It is limited because the tables for planning hops are on the stack.
 pub(crate) const SPAN_MAX: usize = 512;
 /// Maximum number of entries of a neighbourhood.
 pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
@@ -27,10 +27,11 @@ const VERSION_BITS: u8 = 6;
 
 /// The geometry of a hopscotch node: a runtime value, checked when made.
 ///
-/// Line 0 holds the header. Then come *groups* of whole lines: in each the entries that fit, then a *mark*
-/// (node version, flags, hop count, a piece of the fence keys). The fence keys have two or four pieces, which
-/// the groups hold in turn. An entry is a byte of node version and presence, the key, and the value. An entry
-/// that does not fit beside a mark has a group of its own, and two bytes of versions in each line.
+/// Line 0 holds the header. Then follow *groups* of whole lines. Each group has as many entries as fit, and
+/// then a *mark* (node version, flags, hop count, a piece of the fence keys). The fence keys are divided into
+/// two or four pieces, and successive groups hold successive pieces. An entry is a byte with node version and
+/// presence, the key, and the value. If an entry and a mark do not fit into one line, each entry has its own
+/// group, and two bytes of versions in each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -54,8 +55,8 @@ pub struct HopGeometry {
     pub(crate) place: HeaderPlace,
 }
 
-/// The bytes of one neighbourhood, and what a reader needs to judge them: one range of the node, or two if
-/// the neighbourhood wraps around the node's end.
+/// The bytes of one neighbourhood, with the marks that a reader needs to check them: one range of the node,
+/// or two if the neighbourhood wraps around the node's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The home of this neighbourhood.
@@ -77,7 +78,8 @@ impl Reach {
 }
 
 impl HopGeometry {
-    /// Makes a node of `span` entries, each at most `neighbourhood` places from its home.
+    /// Makes a node of `span` entries, each in the neighbourhood of its home, which has `neighbourhood`
+    /// slots.
     ///
     /// # Errors
     /// Returns [`GeometryError`], which names what does not fit.
@@ -122,7 +124,7 @@ impl HopGeometry {
         let used = if geometry.per_group > 0 {
             geometry.per_group * geometry.stride
         } else {
-            // An entry with lines of its own has two bytes of versions in each line.
+            // An entry that has its own lines has two bytes of versions in each line.
             geometry.per_group = 1;
             geometry.prefix = 2;
             let payload = LINE_BYTES - geometry.prefix;
@@ -157,8 +159,8 @@ impl HopGeometry {
         Ok(geometry)
     }
 
-    /// Returns the same geometry with node versions of `bits` bits. Narrow versions let a checker find errors
-    /// of wrapping. The default is 6.
+    /// Returns the same geometry with node versions of `bits` bits. With narrow versions, a model checker can
+    /// find errors that need a version to wrap. The default is 6.
     ///
     /// # Errors
     /// Returns [`GeometryError::VersionBits`] below 2 or above 6.
@@ -194,7 +196,8 @@ impl HopGeometry {
         self.prefix == 1
     }
 
-    /// Returns the bytes of the `number`-th entry. If it has lines of its own, they extend to a line's end.
+    /// Returns the bytes of the `number`-th entry. If the entry has its own lines, they extend to a line's
+    /// end.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -210,13 +213,14 @@ impl HopGeometry {
         self.slot_of(slot.offset())
     }
 
-    /// Returns the bytes from an entry's first to its last.
+    /// Returns the number of bytes from an entry's first byte to its last.
     #[cfg(feature = "testing")]
     pub(crate) const fn entry_bytes(&self) -> usize {
         self.stride
     }
 
-    /// Returns the bytes to read for an entry's value. If it has lines of its own, they extend to a line's end.
+    /// Returns the bytes to read for an entry's value. If the entry has its own lines, they extend to a
+    /// line's end.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
@@ -252,7 +256,7 @@ impl HopGeometry {
         self.group_at(slot / self.per_group) + slot % self.per_group * self.stride
     }
 
-    /// Returns the number of the entry at an offset that [`slot_at`](Self::slot_at) gave.
+    /// Returns the number of the entry at an offset that [`slot_at`](Self::slot_at) has returned.
     #[inline]
     pub(crate) const fn slot_of(&self, at: usize) -> usize {
         let group = (at / LINE_BYTES - 1) / self.group_lines;
@@ -303,8 +307,8 @@ impl HopGeometry {
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
         if last < self.span && self.is_in_line() {
-            // Almost always the marks of all groups but the last are enough: a mark follows its group's
-            // entries.
+            // A mark follows the entries of its group, so the range nearly always includes the marks of all
+            // its groups except the last. Usually these marks are enough.
             let (from, to) = (home / self.per_group, last / self.per_group);
             if to - from >= self.pieces {
                 return Reach {
@@ -322,13 +326,14 @@ impl HopGeometry {
                 LINE_BYTES..end_of(last - self.span),
             ),
         };
-        // This rarely repeats: the entries of a neighbourhood are in several groups.
+        // This loop rarely repeats, because the entries of a neighbourhood are in several groups.
         let marks = loop {
             let (a, b) = (self.marks_in(&first), self.marks_in(&second));
             if self.has_all_pieces(&a, &b) {
                 break [a, b];
             }
-            // The next mark behind the first range, or else behind the second, or else before the first.
+            // Adds the next mark behind the first range, or otherwise behind the second, or otherwise before
+            // the first.
             let behind = |marks: &Range<usize>, range: &Range<usize>| {
                 let next = marks
                     .end

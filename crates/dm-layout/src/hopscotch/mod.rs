@@ -1,8 +1,8 @@
-//! The hopscotch node (CHIME, SOSP 2024, §4.1): every entry lies at most a neighbourhood's length from its home.
+//! The hopscotch node (CHIME, SOSP 2024, §4.1): every entry lies in the neighbourhood of its home.
 //!
-//! A reader needs one neighbourhood: each entry carries the node version, and each group of entries a *mark*
-//! with the node version again and a piece of the fence keys. So the bytes of a neighbourhood show by
-//! themselves whether they are one state of the right node; see [`near`].
+//! A reader needs only one neighbourhood. Each entry has the node version, and each group of entries has a
+//! *mark* with the node version and a piece of the fence keys. So the bytes of a neighbourhood suffice to
+//! check whether they are one state of the right node; see [`near`].
 
 mod edit;
 mod entry;
@@ -39,8 +39,8 @@ use crate::{FIRST_INCARNATION, LINE_BYTES};
 
 /// The bit of an entry's first byte that marks it as present.
 pub(crate) const PRESENT: u8 = 1;
-/// The next bit: the entry is in a node in reused memory whose structure has not changed since, see
-/// [`flag::YOUNG`].
+/// The next bit: the entry is in a node in reused memory whose structure has not changed since it was built.
+/// See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
 /// The node version is above the two bits.
 pub(crate) const VERSION_AT: u32 = 2;
@@ -49,7 +49,8 @@ pub(crate) const VERSION_AT: u32 = 2;
 pub(crate) mod flag {
     /// This is a mark.
     pub(crate) const NODE: u8 = 1;
-    /// Set when the node was made in reused memory: it may not be linked yet, and the marks cannot tell.
+    /// Set when the node was built in reused memory. The node may not be linked yet, and the marks do not
+    /// show whether it is.
     pub(crate) const YOUNG: u8 = 2;
     /// The node is dead.
     pub(crate) const DEAD: u8 = 4;
@@ -61,7 +62,7 @@ pub(crate) mod flag {
 ///
 /// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*), and a key's slot
 /// does not change within a version, because a hop is a structural change. Lines may be read and written in
-/// any order; a line is atomic.
+/// any order, but each line must be atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,
@@ -265,7 +266,7 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
     }
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
-        // The marks repeat the header, which a step over the rest finds already changed.
+        // The marks contain fields of the header, which was already changed when a step over the rest runs.
         if let Ok(header) = self.geometry.place.decode::<K>(image) {
             self.stamp(image, version, &header.fences, 0);
         }
@@ -293,7 +294,7 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
             self.take_over(left, right)?,
             "a merge needs room for all of the right node's entries"
         );
-        // From here on the lines carry the wider range; the node's header follows.
+        // From here on the lines contain the wider range. The node's header follows later.
         header.fences.high = self.header(right)?.fences.high;
         let version = self.version_after(header.version, 1);
         self.stamp(left, version, &header.fences, 0);

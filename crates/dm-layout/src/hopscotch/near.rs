@@ -1,15 +1,16 @@
 //! Reading one neighbourhood, the central idea of CHIME.
 //!
 //! The bytes of a neighbourhood ([`HopGeometry::reach`](super::HopGeometry::reach)) contain everything that a
-//! reader needs to trust them: marks with both fence keys and the node version, and the node version in every
+//! reader needs to check them: marks with both fence keys and the node version, and the node version in every
 //! entry.
 //!
-//! * A key that is *found* rests on its own line and on the marks, all of one version: the node had those
-//!   fence keys in that version, and its line contained the key in it.
-//! * A key is *absent* only if all of its neighbourhood and the marks are of one version: within a version no
-//!   key changes its slot, so whichever slot the key had, the READ would have seen it there.
+//! * A key is *found* if its own line and the marks are of one version. Then the node had those fence keys in
+//!   that version, and its line contained the key in that version.
+//! * A key is *absent* only if all lines of its neighbourhood and the marks are of one version. Within a
+//!   version no key changes its slot, so whichever slot the key had, the READ would have seen it there.
 //!
-//! All other bytes (mixed, another range, dead, young) decide nothing, and the reader reads the whole node.
+//! From all other bytes (mixed, of another range, dead or young) nothing follows, and the reader must read
+//! the whole node.
 
 use super::geometry::{FENCES_MAX, MARK_HEAD};
 use super::study::NearFlaws;
@@ -28,28 +29,28 @@ pub enum Near<'a> {
         slot: Slot,
         /// Its value.
         value: ValueRef<'a>,
-        /// The node version, which an edit of the entry must carry.
+        /// The node version, which an edit of the entry must write.
         version: u8,
-        /// Whether there is no other entry in its neighbourhood.
+        /// Whether its neighbourhood has no other entry.
         lonely: bool,
-        /// Whether another slot shows the key too, or may show it, because a hop was abandoned. The value is
-        /// correct all the same.
+        /// Whether another slot contains the key too, or may contain it, because a hop was abandoned. The
+        /// value is correct in any case.
         twice: bool,
     },
-    /// The node answers for the key and does not hold it.
+    /// The node covers the key and does not contain it.
     Absent {
         /// The free slot nearest to its home.
         free: Option<Slot>,
         /// The node version.
         version: u8,
     },
-    /// These bytes decide nothing: read the whole node.
+    /// The result cannot be decided from these bytes: read the whole node.
     Unsure,
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Searches the bytes of `reach`, the range of the key's home, for `key`. `linked` says that the node's
-    /// address was read from a linked node within this operation.
+    /// Searches the bytes of `reach`, the range of the key's home, for `key`. `linked` tells whether the
+    /// node's address was read from a linked node within this operation.
     #[must_use]
     pub fn near<'a>(&self, reach: &Reach, parts: (&'a [u8], &'a [u8]), key: &K, linked: bool) -> Near<'a> {
         self.search_near(reach, parts, key, linked, NearFlaws::default())
@@ -85,7 +86,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         judged.unwrap_or(Near::Unsure)
     }
 
-    /// `get` returns this many bytes from that offset of the node.
+    /// `get(offset, len)` must return `len` bytes of the node from `offset` on.
     #[inline]
     fn judge_near<'a>(
         &self,
@@ -158,7 +159,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(self.value_in(entry))
     }
 
-    /// Returns what the marks in these ranges say together, if they are of one version.
+    /// Returns the combined content of the marks in these ranges, if all are of one version.
     #[inline]
     fn marks<'a>(
         &self,

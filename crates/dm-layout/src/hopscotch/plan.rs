@@ -18,7 +18,7 @@ pub(crate) const HOPS_MAX: usize = 3;
 pub struct HopPlan {
     moves: [(Slot, Slot); HOPS_MAX],
     len: usize,
-    /// The slot for the key afterwards: the source of the last hop, whose entry has a copy by then.
+    /// The slot for the key after the hops: the source of the last hop, whose entry has been copied by then.
     pub slot: Slot,
 }
 
@@ -52,14 +52,14 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// Returns the slot of `key` if no other entry is in its way.
+    /// Returns the home of `key`: its slot if no other entry is there.
     #[inline]
     #[must_use]
     pub fn home(&self, key: &K) -> usize {
         self.home_of(self.hash(key))
     }
 
-    /// Returns the slot of a key with this [`hash`](Self::hash) if no other entry is in its way.
+    /// Returns the home of a key with this [`hash`](Self::hash).
     #[inline]
     #[must_use]
     pub const fn home_of(&self, hash: u64) -> usize {
@@ -77,11 +77,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns how many entries are left over at the node's end, given the number per home, so that they
-    /// continue at its start.
+    /// Returns how many entries do not fit before the node's end, and must go to its start, given the number
+    /// of entries per home.
     fn left_over(counts: &[u16]) -> usize {
         let serve = |waiting: usize, count: &u16| (waiting + usize::from(*count)).saturating_sub(1);
-        // One round gives their number; a second one adds the entries that these displace.
+        // The first round computes this number, and a second round adds the entries that these displace.
         counts.iter().chain(counts).fold(0, serve)
     }
 
@@ -98,14 +98,14 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
         }
         let counts = &counts[..span];
-        // First come, first served, as in `arrange`: the entry that waits longest has the longest
-        // displacement.
+        // Entries get slots in the order of their homes, as in `arrange`. The entry that waits longest has
+        // the longest displacement.
         let mut waiting = Self::left_over(counts);
         if waiting > self.geometry.neighbourhood {
             return false;
         }
-        // The home of the entry that waits longest, as if the node's end were before its start, and how many
-        // of that home wait.
+        // The home of the entry that waits longest, and the number of waiting entries of that home. Entries
+        // from the node's end count as homes before its start.
         let (mut oldest, mut of_it) = (span, usize::from(counts[0]));
         let mut left = waiting;
         while left > 0 {
@@ -134,8 +134,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns slots for entries with these homes, each in its neighbourhood, or `None` if there is no
     /// arrangement.
     ///
-    /// Entries are placed in order of their homes; no other order has a shorter maximum displacement. Then
-    /// the free slots are spread.
+    /// Entries are placed in the order of their homes, because no other order has a shorter maximum
+    /// displacement. Then the free slots are spread over the node.
     pub(super) fn arrange(&self, homes: &[usize]) -> Option<Vec<usize>> {
         let span = self.geometry.span;
         if homes.len() > span {
@@ -150,7 +150,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let mut waiting = Self::left_over(&counts);
         let mut slots = vec![0; homes.len()];
-        // The last ones in this order are those left over.
+        // The last entries in this order are those that go to the node's start.
         let mut next = homes.len().checked_sub(waiting)?;
         let mut placed = 0;
         for (slot, count) in counts.iter().enumerate() {
@@ -175,8 +175,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Returns the fewest hops that make room for the absent `key` in an accepted image whose neighbourhood
-    /// is full. Returns `None` if three hops are not enough, or if entries have lines of their own, because
-    /// those do not count hops.
+    /// is full. Returns `None` if three hops are not enough, or if entries have their own lines, because such
+    /// nodes do not count hops.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes do not have the length of a node of this format.
@@ -189,10 +189,10 @@ impl<K: KeyBytes> Hopscotch<K> {
         if geometry.span <= 64 {
             return Ok(self.plan_in_word(image, key));
         }
-        /// No entry has asked for the slot yet, or the slot is in the key's own neighbourhood.
+        /// No entry wants the slot yet, or the slot is in the key's own neighbourhood.
         const NEW: u16 = u16::MAX;
         const ROOT: u16 = u16::MAX - 1;
-        // The entry that wants each slot; and the slots in the order in which they were asked for, with the
+        // The entry that wants each slot, and the slots in the order in which they were found, with the
         // number of hops.
         let mut wanted_by = [NEW; SPAN_MAX];
         let mut queue = [(0_u16, 0_u8); SPAN_MAX];
@@ -261,8 +261,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         None
     }
 
-    /// Returns the hops that free a slot for the key. They end at `free`; each slot is wanted by another
-    /// slot's entry, or by the key.
+    /// Returns the hops that free a slot for the key. The last entry moves to `free`. Each slot on the path
+    /// is wanted by the entry of the next slot, or by the key.
     fn path_to(&self, free: usize, wanted_by: impl Fn(usize) -> usize) -> HopPlan {
         let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
         let mut plan = HopPlan {
@@ -271,7 +271,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             slot: slot(free),
         };
         let mut to = free;
-        // Until a slot of the key's own neighbourhood, for which no entry asked.
+        // The path ends at a slot of the key's own neighbourhood, which no entry wants.
         while plan.len < HOPS_MAX && wanted_by(to) < self.geometry.span {
             let from = wanted_by(to);
             plan.moves[plan.len] = (slot(from), slot(to));
@@ -292,8 +292,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Both functions agree, and their results are right: each slot is used once, and none is too far
-        /// away. Matching by augmenting paths also finds no solution when they find none.
+        /// Checks that both functions agree and that their results are valid: each slot is used once, and no
+        /// entry is too far from its home. If they find no solution, a matching by augmenting paths finds
+        /// none either.
         #[test]
         fn arranging_finds_places_if_there_are_any(
             h in 2_usize..6,

@@ -1,4 +1,4 @@
-//! Splitting so that the new key finds room, and copying a neighbour's entries.
+//! Splits a node so that there is room for the new key, and copies the entries of a neighbour.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         self.found(right, &request.right(&header, separator));
-        // Every entry keeps its slot number, so there is a place for each.
+        // Every entry keeps its slot number, so there is a slot for each.
         for (key, slot, value) in entries {
             if key >= separator {
                 self.put_entry(right, slot, &key, value);
@@ -65,8 +65,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }))
     }
 
-    /// Returns whether a cut makes room for `new`. If its neighbourhood is full, at least one key in it must
-    /// go to the other side (CHIME §4.1, split keys among critical keys).
+    /// Returns whether a cut makes room for `new`. If the new key's neighbourhood is full, at least one key
+    /// in it must go to the other side (CHIME §4.1, split keys among critical keys).
     fn frees(&self, left: &[u8], new: Option<K>) -> impl Fn(&K) -> bool {
         let full = new.filter(|new| self.room(left, new).is_none());
         let around = move |new: &K| {
@@ -80,11 +80,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns the key nearest to number `wanted` at which a cut gives the new key room.
+    /// Returns the key nearest to number `wanted` at which a cut makes room for the new key.
     fn separator_near(&self, left: &[u8], keys: &[K], wanted: usize, new: Option<K>) -> K {
         let frees = self.frees(left, new);
-        // Some key of a full neighbourhood is above or below the new key, so there is always a cut between
-        // the two.
+        // A full neighbourhood has a key above or below the new key, so there is always a cut between these
+        // two.
         (0..keys.len())
             .flat_map(|away| [wanted.checked_sub(away), wanted.checked_add(away)])
             .flatten()
@@ -94,8 +94,9 @@ impl<K: KeyBytes> Hopscotch<K> {
             .unwrap_or(keys[wanted])
     }
 
-    /// Returns the key of fewest bits at which a cut gives the new key room. Keys that leave a quarter of the
-    /// entries on each side are preferred if there are any; of equal ones, the one nearest to the middle.
+    /// Returns the key of fewest bits at which a cut makes room for the new key. Keys that leave at least a
+    /// quarter of the entries on each side are preferred. Of several such keys with equally few bits, the one
+    /// nearest to the middle is chosen.
     fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
         let (middle, edge) = (keys.len() / 2, keys.len() / 4);
         let frees = self.frees(left, new);
@@ -110,8 +111,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         best.map_or(keys[middle], |(separator, _)| separator)
     }
 
-    /// Copies the entries of `right` into free slots of `left`, where nothing moves. Returns `false` if some
-    /// find none.
+    /// Copies the entries of `right` into free slots of `left`, and moves no entry of `left`. Returns `false`
+    /// if some entry finds no free slot.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         for slot in self.slots(right) {
             let Some((key, value)) = self.entry(right, slot)? else {
@@ -130,8 +131,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// Returns the key above `low` and not above `high` that has the fewest bits before its zeroes, and their
-/// number.
+/// Returns the key above `low` and not above `high` that has the most trailing zero bits, and the number of
+/// bits before them.
 fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
     let (mut below, mut key) = ([0; KEY_BYTES_MAX], [0_u8; KEY_BYTES_MAX]);
     low.write_to(&mut below);

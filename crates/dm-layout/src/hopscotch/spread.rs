@@ -7,8 +7,8 @@ use crate::KeyBytes;
 use super::Hopscotch;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Moves entries that are in the earliest possible `slots` so that the free slots are spread out, and
-    /// each entry stays in its neighbourhood. `order` lists the entries by ascending home.
+    /// Takes entries in their earliest possible `slots`, and moves them within their neighbourhoods so that
+    /// the free slots are spread out. `order` lists the entries by ascending home.
     ///
     /// An insert must hop if its whole neighbourhood is taken. Entries in the earliest slots form long runs:
     /// in 64 slots with 45 random entries, 18 % of the neighbourhoods of 8 are full; after spreading, 6 %.
@@ -18,7 +18,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         for slot in &*slots {
             taken[*slot] = true;
         }
-        // No entry is displaced past a free slot: from there on the slots are a line instead of a circle.
+        // No entry is displaced past a free slot. So from there on the slots can be treated as a line instead
+        // of a circle.
         let Some(free) = taken.iter().position(|taken| !taken) else {
             return;
         };
@@ -32,8 +33,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             end = (from_start(homes[*entry]) + near).min(end) - 1;
             *place = end;
         }
-        // Every entry's proportional place in the line, plus the average number of free slots of a
-        // neighbourhood, because an entry is at its home or behind it.
+        // The target of an entry is its proportional place in the line, plus the average number of free slots
+        // of a neighbourhood, because an entry is at its home or behind it.
         let entries = order.len();
         let shift = ((span - entries) * near).div_ceil(span);
         let mut next = 0;

@@ -1,4 +1,4 @@
-//! Published flaws and broken twins of judging bytes, which the feature `study` switches on.
+//! Published flaws and broken twins of checking bytes, which the feature `study` switches on.
 
 #[cfg(feature = "study")]
 use super::{Hopscotch, Near, Reach};
@@ -7,7 +7,7 @@ use crate::key::KeyBytes;
 #[cfg(feature = "study")]
 use crate::value::ValueRef;
 
-/// Flaws of judging one entry, off by default, for study; each has a counterexample.
+/// Flaws of checking a single entry. They are off by default, for study; each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlaws {
     /// Only the key's bytes are compared, even if the entry has been removed.
@@ -16,7 +16,7 @@ pub struct EntryFlaws {
     pub takes_young: bool,
 }
 
-/// Published flaws of judging a neighbourhood, off by default.
+/// Published flaws of checking a neighbourhood, off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NearFlaws {
     /// T-C1: the search ends at the first free slot.
@@ -31,13 +31,13 @@ pub struct NearFlaws {
 
 #[cfg(feature = "study")]
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Judges one entry as [`Hopscotch::alone`] does, but with `flaws`.
+    /// Checks one entry like [`Hopscotch::alone`], but with `flaws`.
     #[must_use]
     pub fn alone_flawed<'a>(&self, entry: &'a [u8], key: &K, flaws: EntryFlaws) -> Option<ValueRef<'a>> {
         self.judge_alone(entry, key, flaws)
     }
 
-    /// Searches a neighbourhood as [`Hopscotch::near`] does, but with `flaws`.
+    /// Searches a neighbourhood like [`Hopscotch::near`], but with `flaws`.
     #[must_use]
     pub fn near_flawed<'a>(
         &self,

@@ -1,4 +1,5 @@
-//! Reading a whole node: for scans, splits, writers, and readers for which a neighbourhood did not decide.
+//! Reading a whole node: for scans, splits, writers, and readers that could not decide with one
+//! neighbourhood.
 
 use super::geometry::{HOPS_BYTES, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT};
@@ -39,13 +40,13 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns the positions of a node's line versions, except the first line's, if entries have lines of
-    /// their own.
+    /// Returns the positions of a node's line versions, except that of the first line, if entries have their
+    /// own lines.
     fn versions(&self) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
         (0..geometry.groups * geometry.group_lines).map(move |line| {
-            // In groups without an entry only the mark's line counts; in all other groups every line has a
-            // version.
+            // In a group without an entry, only the mark's line has a version. In all other groups every line
+            // has one.
             match line / geometry.group_lines < geometry.span {
                 true => (1 + line) * LINE_BYTES,
                 false => geometry.mark_at(line / geometry.group_lines),
@@ -75,8 +76,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns whether the mark of `group` counts as many hops as the header. This distinguishes far more
-    /// hops than versions do.
+    /// Returns whether the mark of `group` has the same count of hops as the header. The count wraps much
+    /// later than a version.
     fn hopped_as_the_header(&self, bytes: &[u8], group: usize) -> bool {
         let (head, mark) = (self.geometry.hops_at(), self.geometry.mark_at(group) + MARK_HOPS);
         bytes[head..head + HOPS_BYTES] == bytes[mark..mark + HOPS_BYTES]
@@ -90,8 +91,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(self.geometry.place.sound(header)?)
     }
 
-    /// Searches as [`Slotted`](crate::Slotted) does: a key that is found rests on the header's line and its
-    /// own, and its absence needs all lines.
+    /// Searches like [`Slotted`](crate::Slotted): if the key is found, only the header's line and the key's
+    /// line are checked; otherwise all lines are checked.
     pub(super) fn lookup_node<'a>(
         &self,
         bytes: &'a [u8],
@@ -133,7 +134,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(Lookup::Absent)
     }
 
-    /// Returns the first slot that shows `key`, without checking it.
+    /// Returns the first slot that contains `key`, without checking its version.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let geometry = &self.geometry;
         let probe = key.probe();
@@ -178,7 +179,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(Some((key, self.value_at(bytes, slot))))
     }
 
-    /// Checks an entry with lines of its own: all of them must carry one entry version.
+    /// Checks an entry that has its own lines: all of them must have the same entry version.
     fn check_entry(&self, bytes: &[u8], slot: Slot) -> Result<(), CheckFailure> {
         let at = slot.offset();
         if self.geometry.is_in_line() {
@@ -194,8 +195,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.value_in(&bytes[slot.offset()..slot.offset() + self.geometry.entry_lines_bytes()])
     }
 
-    /// Returns the value of an entry whose bytes begin here. If it has lines of its own, they extend to a
-    /// line's end.
+    /// Returns the value of the entry whose bytes begin at the start of `entry`. If it has its own lines,
+    /// they extend to a line's end.
     pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
         let geometry = &self.geometry;
         let from = geometry.prefix + K::LEN;

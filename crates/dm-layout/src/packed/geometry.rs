@@ -1,4 +1,4 @@
-//! The positions of everything in a packed node, computed once from three numbers.
+//! The positions of all parts of a packed node, computed once from three numbers.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ const ROOM: usize = LINE_PAYLOAD - 1;
 pub(crate) const PRESENCE_BITS: usize = 6;
 /// Shapes of lines, named by the control byte's other two bits.
 pub(crate) const SHAPES: usize = 4;
-/// The capacity of a line of any shape, in parts: a number that every count of entries divides.
+/// The size of a line in parts. It is a multiple of every possible number of entries in a line.
 pub(crate) const LINE_PARTS: usize = 60;
 const _: () = {
     let mut count = 1;
@@ -103,9 +103,8 @@ impl fmt::Debug for Shape {
 /// little-endian number of the shape's width, and then the values. So keys are contiguous and can be compared
 /// at once.
 ///
-/// A line has up to four shapes. Every width is as large as it can be without one entry less in the line. If
-/// this gives more than four widths, the narrowest and the three widest are used. The widest one takes any
-/// key.
+/// A line has up to four shapes. Every width is the largest one for its number of entries. If this gives more
+/// than four widths, the narrowest and the three widest are used. The widest one is wide enough for any key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PackedGeometry {
     pub(crate) node_bytes: usize,
@@ -113,7 +112,7 @@ pub struct PackedGeometry {
     pub(crate) value_len: usize,
     /// The first line of entries.
     pub(crate) first_line: usize,
-    /// From the narrowest on; the last of `kinds` is repeated behind them.
+    /// The shapes, from the narrowest on. The last of the `kinds` shapes is repeated to fill the array.
     shapes: [Shape; SHAPES],
     kinds: usize,
     pub(crate) place: HeaderPlace,
@@ -159,7 +158,7 @@ impl PackedGeometry {
                 version_mask: mask_of(8),
             },
         };
-        // Any two keys must find places; otherwise a node could not split.
+        // Any two keys must fit into a node; otherwise the node could not be split.
         let least = geometry.capacity_of(kinds - 1);
         if least < 2 {
             return Err(GeometryError::TooFewEntries { capacity: least });
@@ -221,7 +220,8 @@ impl PackedGeometry {
         self.kinds
     }
 
-    /// Returns the shape that a control byte's upper bits name; the widest if they name none.
+    /// Returns the shape that the upper bits of a control byte select, or the widest if there is no such
+    /// shape.
     #[inline]
     pub(crate) const fn shape(&self, number: usize) -> Shape {
         self.shapes[number % SHAPES]
@@ -265,7 +265,7 @@ pub(super) const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES]
         let shape = Shape::of(width, value_len);
         if width == key_len || Shape::of(width + 1, value_len).count < shape.count {
             if kinds == SHAPES {
-                // The second one is dropped.
+                // The second shape is dropped.
                 (shapes[1], shapes[2]) = (shapes[2], shapes[3]);
                 kinds -= 1;
             }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(geometry.lines_for([90, 0, 0, 0]), 15);
         assert_eq!(geometry.lines_for([0, 0, 0, 45]), 15);
         assert_eq!(geometry.lines_for([0, 0, 0, 46]), 16);
-        // One line with 8-byte keys takes one key of 7 bytes and one of 2.
+        // One line with 8-byte keys has room for one key of 7 bytes and one of 2 bytes.
         assert_eq!(geometry.lines_for([1, 0, 1, 1]), 1);
         assert_eq!(geometry.lines_for([7, 0, 1, 1]), 2);
         assert_eq!(geometry.lines_for([8, 0, 1, 1]), 3);

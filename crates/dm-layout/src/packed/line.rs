@@ -40,7 +40,7 @@ impl Shapes for Unusual<'_> {
     }
 }
 
-/// Runs `$run` with the shapes of `$format`, as constants for the common entries.
+/// Runs `$run` with the shapes of `$format`, which are constants for the common sizes of entries.
 macro_rules! with_shapes {
     ($format:expr, |$shapes:ident| $run:expr) => {{
         let geometry = &$format.geometry;
@@ -68,7 +68,7 @@ pub(super) const fn shape_of(line: &Line) -> usize {
     (line[CONTROL] >> PRESENCE_BITS) as usize
 }
 
-/// Returns a bit for each of its entries that is there.
+/// Returns a bit for each entry of the line that is present.
 #[inline(always)]
 pub(super) const fn presence_of(line: &Line) -> u8 {
     line[CONTROL] & ((1 << PRESENCE_BITS) - 1)
@@ -92,7 +92,8 @@ pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Ris
 
 #[inline(always)]
 fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
-    // The lowest words are compared first, because neighbouring keys differ in them, and all words of a line at once.
+    // The lowest words are compared first, because neighbouring keys differ in them. All lowest words of a line are
+    // compared at once.
     let number = rise.0[0];
     let perhaps = match shape.width() {
         2 => shows::<2>(shape, line, number),
@@ -169,8 +170,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns how many entries a line has up to `limit` above the low fence key, and the widest class of
-    /// these entries and `class`.
+    /// Returns how many entries of a line are less than `limit` above the low fence key, and the widest class
+    /// among these entries and `class`.
     pub(super) fn crowd(&self, line: &Line, limit: Option<Rise>, class: usize) -> (usize, usize) {
         let (mut count, mut widest) = (0, class);
         visit_in(Unusual(&self.geometry), line, &mut |rise: Rise, _| {

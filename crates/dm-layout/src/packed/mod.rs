@@ -25,25 +25,25 @@ use crate::{LINE_BYTES, Line};
 
 /// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] that knows its key type.
 ///
-/// The second byte of every line says how wide its keys are (a *shape*) and which of its entries are present.
-/// A key is stored as its distance above the node's low fence key, which never changes in a node's life.
-/// Lines are accepted as in a [`Slotted`](crate::Slotted) node, with 8-bit versions.
+/// The second byte of every line shows how wide its keys are (its *shape*) and which of its entries are
+/// present. A key is stored as its distance above the node's low fence key, which never changes in a node's
+/// life. Lines are accepted as in a [`Slotted`](crate::Slotted) node, with 8-bit versions.
 ///
 /// An entry stays in its line until it is removed, or moved by a split or merge. But under the lock a line
-/// may be rewritten in another shape, with the same entries and one more. That is one WRITE of one line, so a
-/// reader sees one shape or the other, and an entry that it finds is valid.
+/// may be rewritten in another shape, with the same entries and one more. This is one WRITE of one line, so a
+/// reader sees one shape or the other, and every entry that it finds is valid.
 ///
-/// How many entries a node takes depends on its keys: [`capacity`](crate::NodeShape::capacity) is the maximum, for
+/// How many entries fit into a node depends on its keys: [`capacity`](crate::NodeShape::capacity) is the maximum, for
 /// keys close to the low fence key.
 ///
 /// ```
 /// use dm_layout::{FenceKeys, Key8, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape, Packed, Place};
 ///
 /// let format = Packed::<Key8>::with_node_bytes(1024, 8)?;
-/// assert_eq!(format.capacity(), 90); // of 2 bytes and 8; a slotted node has 47 of 1 and 8 and 8
+/// assert_eq!(format.capacity(), 90); // of 2 + 8 bytes; a slotted node has 47, of 1 + 8 + 8 bytes
 /// let mut image = vec![0; 1024];
 /// format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), [(Key8(7), (&[1; 8]).into())]);
-/// // What is far from the rest takes a line of its own.
+/// // A key that is far from the others needs its own line.
 /// let Place::Free(slot) = format.place(&image, &Key8(u64::MAX))? else { unreachable!("one is there") };
 /// assert_eq!(format.put(&mut image, slot, &Key8(u64::MAX), (&[2; 8]).into()), 129..162);
 /// assert!(matches!(format.lookup(&image, &Key8(7), 0)?, Lookup::Found { .. }));
@@ -93,7 +93,8 @@ struct Mark {
 }
 
 impl Mark {
-    /// In place of an entry's number: the line must change to a shape that admits the new entry.
+    /// Stands in place of an entry's number if the line must change to a shape that is wide enough for the
+    /// new entry.
     const RESHAPE: usize = PRESENCE_BITS;
 
     #[inline(always)]

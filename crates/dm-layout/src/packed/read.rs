@@ -10,12 +10,12 @@ use crate::key::{KeyBytes, Rise};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// In place of an entry's number: the line has another version.
+/// Stands in place of an entry's number if the line has another version.
 const OTHER: usize = LINE_BYTES - 1;
 
 impl<K: KeyBytes> Packed<K> {
-    /// An entry that is found rests on the header's line, the low fence key's line and its own; only absence
-    /// needs all lines.
+    /// If the key is found, only the header's line, the low fence key's line and the key's line are checked.
+    /// All lines are checked only if the key is absent.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -46,7 +46,7 @@ impl<K: KeyBytes> Packed<K> {
     /// Returns the low fence key, from a line that `cut` accepts.
     #[inline(always)]
     fn low(&self, bytes: &[u8], lines: &[Line], cut: Cut) -> Result<K, CheckFailure> {
-        // It is beside the header, or alone in the next line.
+        // The low fence key is in the header's line, or alone in the next line.
         if self.geometry.first_line > 1 && !cut.accepts(&lines[1]) {
             return Err(CheckFailure::node_torn(LINE_BYTES));
         }
@@ -76,8 +76,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns the entry or the first line of another version, whichever comes first, as the line's offset
-    /// and the entry's number or [`OTHER`].
+    /// Returns the entry or the first line of another version, whichever comes first. The result is the
+    /// line's offset, and the entry's number or [`OTHER`].
     #[inline(never)]
     fn seek<S: Shapes>(shapes: S, lines: &[Line], rise: &Rise, version: u8) -> Option<usize> {
         for (number, line) in lines.iter().enumerate() {
@@ -127,7 +127,7 @@ impl<K: KeyBytes> Packed<K> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted, so any line version will do.
+    /// The image was accepted before, so line versions need no check here.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         let low: K = self.geometry.place.low.read(bytes);
@@ -142,8 +142,8 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.room(lines, *rise).map_or(Place::Full, Place::Free))
     }
 
-    /// Returns room for an absent key: in a line whose shape admits it, or else in an empty line, or else in
-    /// a line that takes it in another shape.
+    /// Returns a slot for an absent key: in a line whose shape is wide enough, or otherwise in an empty line,
+    /// or otherwise in a line that has room for the key in another shape.
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
         //= docs/protocol/dolphin.md D17
         let class = self.geometry.class(rise);

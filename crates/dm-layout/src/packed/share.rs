@@ -1,4 +1,4 @@
-//! The sets of keys that fit in one node, for deciding splits and merges.
+//! Decides which sets of keys fit into one node, for splits and merges.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Packed<K> {
-    /// Returns whether a node with this low fence key has places for all of these keys.
+    /// Returns whether a node with this low fence key has room for all of these keys.
     pub(super) fn has_places(&self, low: &K, keys: impl Iterator<Item = K>) -> bool {
         let mut of_class = [0; SHAPES];
         for key in keys {
@@ -20,7 +20,7 @@ impl<K: KeyBytes> Packed<K> {
         self.geometry.lines_for(of_class) <= self.geometry.lines()
     }
 
-    /// Returns how much an entry of `key` takes of a node with this low fence key.
+    /// Returns the share of a node with this low fence key that an entry of `key` uses.
     pub(super) fn share_of(&self, low: &K, key: &K) -> Fullness {
         Fullness {
             taken: self.geometry.parts(self.geometry.class(key.above(low))),
@@ -42,8 +42,8 @@ impl<K: KeyBytes> Packed<K> {
 
     /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both sides
     /// have room for their keys, including the new one. There is always such a key. If the cut is at the new
-    /// key, this key is the narrowest of the right node, which lacks some keys for which the left node had
-    /// room. If the new key is the least of all, the left node contains nothing else.
+    /// key, this key is the narrowest of the right node, whose other keys are only a part of those for which
+    /// the left node had room. If the new key is the smallest of all, the left node contains only this key.
     pub(super) fn split_in_two<'v>(
         &self,
         left: &[u8],
@@ -89,7 +89,8 @@ impl<K: KeyBytes> Packed<K> {
         Ok(Some(request.cut_at(separator)))
     }
 
-    /// Returns whether some line of `left` takes `new` after the entries from `separator` on are removed.
+    /// Returns whether some line of `left` has room for `new` after the entries from `separator` on are
+    /// removed.
     fn keeps_room(&self, left: &[u8], low: &K, separator: &K, new: &K) -> bool {
         let (limit, class) = (separator.above(low), self.geometry.class(new.above(low)));
         let lines = left.as_chunks().0.iter().skip(self.geometry.first_line);
@@ -104,7 +105,7 @@ impl<K: KeyBytes> Packed<K> {
         //= docs/protocol/dolphin.md D16
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
-        // The widest entries are placed first, because a narrow one fits wherever they leave room.
+        // The widest entries are placed first, because a narrow entry fits wherever a wide one leaves room.
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         for (key, value) in entries {
             match self.place_key(left, &key)? {

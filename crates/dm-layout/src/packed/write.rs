@@ -13,8 +13,9 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
 impl<K: KeyBytes> Packed<K> {
-    /// Writes from the line's control byte to the value's end: the bytes in between are unchanged, or
-    /// rewritten with it. The line is the unit that a reader checks, and keeps its version.
+    /// Returns the range from the line's control byte to the value's end. The bytes in between are unchanged,
+    /// or are rewritten in the new shape. The line keeps its version, because it is the unit that a reader
+    /// checks.
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],
@@ -53,8 +54,8 @@ impl<K: KeyBytes> Packed<K> {
         line[CONTROL] |= 1 << nth;
     }
 
-    /// Gives a line the narrowest shape that admits its entries and one at `rise`, and returns the new
-    /// entry's number there.
+    /// Changes a line to the narrowest shape that fits its entries and one more at `rise`, and returns the
+    /// new entry's number.
     fn reshape(&self, line: &mut Line, rise: Rise) -> usize {
         //= docs/protocol/dolphin.md D15
         let before = *line;
@@ -81,7 +82,7 @@ impl<K: KeyBytes> Packed<K> {
         from..from + value.len()
     }
 
-    /// Writes one byte: an emptied line keeps its shape until it is reused.
+    /// Removes an entry by writing one byte. An empty line keeps its shape until it is reused.
     pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         let Mark { line, nth } = Mark::of(slot);
         self.line_mut(image, line)[CONTROL] &= !(1 << nth);
@@ -110,9 +111,9 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Builds a node of these entries, each line in the narrowest shape that admits the remaining ones. Keys
-    /// are taken in descending order, so that narrower entries use the rest of a wide line. The remaining
-    /// lines stay empty.
+    /// Builds a node from these entries. Each line gets the narrowest shape that fits the remaining entries.
+    /// Keys are taken in descending order, so that narrower entries use the rest of a wide line. Lines that
+    /// are not needed stay empty.
     pub(super) fn lay_out(&self, image: &mut [u8], init: &NodeInit<K>, mut entries: Vec<(K, ValueRef<'_>)>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));

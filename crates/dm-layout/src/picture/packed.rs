@@ -11,7 +11,7 @@ use crate::error::GeometryError;
 use crate::key::KeyBytes;
 use crate::packed::{Packed, PackedGeometry, Shape};
 
-/// Returns the lines before those of entries.
+/// Returns the fields of the lines before the first line of entries.
 fn head_fields(geometry: &PackedGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len());
     for line in 1..geometry.first_line() {
@@ -77,8 +77,8 @@ pub(super) fn packed<K: KeyBytes>(
 mod tests {
     use super::*;
 
-    /// No two fields overlap, none extends beyond the line, and the rest of a line has no room for another
-    /// entry.
+    /// Checks that no two fields overlap, that none extends beyond the line, and that the rest of a line has
+    /// no room for another entry.
     #[test]
     fn all_geometries_tile() {
         let (sizes, step) = if cfg!(miri) { (24, 11) } else { (1, 1) };

@@ -70,7 +70,8 @@ impl RadixHeader {
         self.partial().get(usize::from(from.checked_sub(self.depth)?)..)
     }
 
-    /// Returns the same node with `before` in front of the header's bytes, or `None` if that is too long.
+    /// Returns the header of the same node with `before` in front of its key bytes, or `None` if they do not
+    /// fit.
     #[must_use]
     pub fn extended(&self, before: &[u8]) -> Option<Self> {
         let len = before.len() + usize::from(self.len);
@@ -104,8 +105,8 @@ impl RadixHeader {
     /// Decodes the word.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] for too many key bytes, no type, a branch beyond any key, or non-zero bytes behind
-    /// the valid ones.
+    /// Returns [`Corrupt`] if the word has too many key bytes, no type, a branch beyond the longest key, or
+    /// non-zero bytes behind the valid ones.
     pub fn unpack(word: u64) -> Result<Self, Corrupt> {
         let [depth, kind, a, b, c, d, e, f] = word.to_le_bytes();
         let (node_type, len) = (kind & 0x1f, kind >> 5);

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! Differences to the paper: positions are absolute, and a node's *branch* (the key byte by which its slots
-//! differ) never changes, so a header split needs no second CAS on the child's header. An identity replaces
-//! the reverse pointer (leaves store how deep they are linked, [`SingleLeaf`](crate::SingleLeaf)). A slot
-//! without a child is not zero, so no CAS meant for it succeeds in another life of the memory or in a frozen
-//! node. A node of 256 slots has one for each key byte.
+//! differ) never changes, so a header split needs no second CAS on the child's header. The incarnation
+//! replaces the reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)).
+//! An empty slot is not zero: it contains the incarnation and the frozen bit, so a CAS for it fails if the
+//! memory is reused or the node is frozen. A node of 256 slots has one slot for each key byte.
 
 mod header;
 mod node;

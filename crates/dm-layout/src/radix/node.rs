@@ -1,4 +1,4 @@
-//! A whole radix node, as one READ fetched it.
+//! A whole radix node, decoded from the bytes of one READ.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ pub const RADIX_HEAD_BYTES: usize = 16;
 const MAGIC: u64 = 0x7872 << 32;
 const MAGIC_MASK: u64 = !0 << 32;
 
-/// The bytes of a radix node, after a check of its head.
+/// The bytes of a radix node, whose head has been checked.
 ///
 /// ```
 /// use dm_layout::{Find, NodeTypes, RadixHeader, RadixNode, SlotWord, build_radix_node};
@@ -33,12 +33,13 @@ pub struct RadixNode<'a> {
     slots: &'a [[u8; 8]],
 }
 
-/// The place of a key byte's child.
+/// The result of searching a node for a key byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// It has a child.
     Child(usize, SlotWord),
-    /// It has no child; this slot (empty, or removed with this key byte) is where one goes.
+    /// The key byte has no child. A new one goes into this slot, which is empty, or removed with this key
+    /// byte.
     Vacant(usize, SlotWord),
     /// It has no child, and every slot belongs to another key byte.
     Full,
@@ -80,7 +81,7 @@ impl<'a> RadixNode<'a> {
         self.header
     }
 
-    /// Returns the number of nodes that this memory has been.
+    /// Returns the incarnation: the number of nodes that were built in this memory so far.
     #[must_use]
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
@@ -101,11 +102,12 @@ impl<'a> RadixNode<'a> {
 
     /// Returns the slot of key byte `partial`.
     ///
-    /// The first empty slot is the one to fill. Slots are filled in order and keep their key byte, so at the
-    /// moment when that slot was read, no slot had `partial`. Filled slots behind it were read later.
+    /// If `partial` has no slot, the first empty slot must be used. Slots are filled in order and keep their
+    /// key byte, so at the moment when that slot was read, no slot had `partial`. Filled slots behind it were
+    /// read later.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] for a word that no writer leaves, among the words that it accessed.
+    /// Returns [`Corrupt`] if one of the accessed words cannot have been written by any writer.
     pub fn find(&self, partial: u8) -> Result<Find, Corrupt> {
         if self.direct {
             let index = usize::from(partial);
@@ -144,8 +146,8 @@ impl<'a> RadixNode<'a> {
     }
 }
 
-/// Writes the bytes of a new node to `out` (which is cleared first): `children` (slots with key bytes,
-/// thawed) in the given order, or at their own places in a direct node. All other slots are empty.
+/// Writes the bytes of a new node to `out` (which is cleared first): `children` (slots with key bytes, not
+/// frozen) in the given order, or in a direct node at the place of their key byte. All other slots are empty.
 ///
 /// # Panics
 /// Panics if there are more children than slots, or if one has no child.

@@ -28,7 +28,7 @@ pub struct SlotWord(u64);
 pub enum Slot {
     /// Never filled.
     Empty,
-    /// Had a child; only a child with the same key byte may use it again.
+    /// The slot had a child. Only a child with the same key byte may use the slot again.
     Removed {
         /// The key byte.
         partial: u8,
@@ -67,8 +67,8 @@ impl SlotWord {
     }
 
     /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`.
-    /// Returns `None` if a slot cannot encode this (types 1 to 31, 256 memory nodes, 64 TiB each, line
-    /// alignment).
+    /// Returns `None` if a slot cannot encode this. A slot can encode types 1 to 31, 256 memory nodes, 64 TiB
+    /// of each, and addresses of lines.
     #[must_use]
     pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
         if node_type == 0 || node_type > 31 {
@@ -121,7 +121,7 @@ impl SlotWord {
         (self.0 >> PARTIAL_SHIFT) as u8
     }
 
-    /// Returns whether no CAS may change it any more.
+    /// Returns whether the slot is frozen: no CAS may change it any more.
     #[inline]
     #[must_use]
     pub const fn is_frozen(self) -> bool {
@@ -134,7 +134,7 @@ impl SlotWord {
         Self(self.0 | FROZEN)
     }
 
-    /// Returns this slot unfrozen, as a copy of the node starts with it.
+    /// Returns this slot unfrozen, for a new copy of its node.
     #[must_use]
     pub const fn thawed(self) -> Self {
         Self(self.0 & !FROZEN)
@@ -176,7 +176,7 @@ impl SlotWord {
     /// Decodes it, frozen or not.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] for words that no writer leaves.
+    /// Returns [`Corrupt`] if no writer can have written this word.
     pub const fn decode(self) -> Result<Slot, Corrupt> {
         let (partial, kind) = (self.partial(), (self.0 >> KIND_SHIFT & KIND_MASK) as u8);
         let at = self.pointer();

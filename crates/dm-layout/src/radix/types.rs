@@ -5,7 +5,7 @@ use crate::error::GeometryError;
 
 use super::node::RADIX_HEAD_BYTES;
 
-/// Slots of a direct node: one for each key byte, at the place that the byte names.
+/// Slots of a direct node: one for each key byte, at the index that is the byte's value.
 pub const DIRECT: usize = 256;
 
 /// Maximum number of types of one tree.
@@ -19,19 +19,19 @@ pub struct NodeTypes {
 }
 
 impl NodeTypes {
-    /// The shipped sizes: nodes of 64, 256 and 2,064 bytes. A node changes its size twice until it is the
-    /// largest.
+    /// The shipped sizes: nodes of 64, 256 and 2,064 bytes. A node grows at most twice.
     pub const SHIPPED: Self = Self {
         slots: [6, 30, 256, 0, 0, 0, 0, 0],
         count: 3,
     };
-    /// Seven sizes, as in the paper: reading a node takes fewer bytes, but a growing node is copied more
+    /// Seven sizes, as in the paper. A READ of a node takes fewer bytes, but a growing node is copied more
     /// often.
     pub const FINE: Self = Self {
         slots: [4, 8, 16, 32, 64, 128, 256, 0],
         count: 7,
     };
-    /// For models: nodes that fit in a line, and no direct one. A root with four key bytes cannot grow.
+    /// Small sizes for models: nodes fit in a line, and there is no direct node. A root with four key bytes
+    /// cannot grow.
     pub const TINY: Self = Self {
         slots: [2, 4, 0, 0, 0, 0, 0, 0],
         count: 2,
@@ -40,8 +40,8 @@ impl NodeTypes {
     /// Makes nodes with these numbers of slots, ascending, from at least 2 to exactly 256.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`], which names the first number that is out of place, or 0 if there are
-    /// none or too many.
+    /// Returns [`GeometryError::Span`], which contains the first invalid number, or 0 if there are none or
+    /// too many.
     pub fn new(slots: &[u16]) -> Result<Self, GeometryError> {
         if slots.is_empty() || slots.len() > TYPES_MAX {
             return Err(GeometryError::Span(0));

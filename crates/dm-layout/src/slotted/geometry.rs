@@ -1,4 +1,4 @@
-//! The positions of everything in a slotted node, computed once from three numbers.
+//! The positions of all parts of a slotted node, computed once from three numbers.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -21,8 +21,8 @@ pub(super) const MARKED_4: usize = MARKED | 4;
 ///
 /// Every line begins with its version byte and carries 63 bytes of payload. Line 0 holds the header and the
 /// entries that still fit; the low fence key is in spare bytes. An entry is a presence byte, the key, and the
-/// value. If it fits in a line it never crosses one; otherwise it has whole lines of its own. *Marked* values
-/// (whose first byte is odd) need no presence byte: such an entry is the value, then the key.
+/// value. If it fits in a line, it never crosses a line boundary; otherwise it has its own whole lines.
+/// *Marked* values (whose first byte is odd) need no presence byte: such an entry is the value, then the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -81,7 +81,7 @@ impl SlotGeometry {
         key_len: usize,
         value_len: usize,
     ) -> Result<Self, GeometryError> {
-        // A mark needs a byte, and does not cover the other lines of an entry that has several.
+        // A mark needs a byte, and cannot protect the other lines of an entry with several lines.
         if value_len == 0 || key_len + value_len > LINE_PAYLOAD {
             return Err(GeometryError::Marked(value_len));
         }
@@ -109,8 +109,8 @@ impl SlotGeometry {
     }
 
     /// Returns the same geometry with node versions (and entry versions, if entries have them) of `bits`
-    /// bits. Narrow versions let a checker find errors of wrapping. The default is 8, or 4 if line and entry
-    /// versions share a byte.
+    /// bits. With narrow versions, a model checker can find errors that need a version to wrap. The default
+    /// is 8, or 4 if line and entry versions share a byte.
     ///
     /// # Errors
     /// Returns [`GeometryError::VersionBits`] below 2 or above the default.
@@ -144,7 +144,8 @@ impl SlotGeometry {
         };
         let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
         let mut first_line = 1;
-        // The low fence key goes where it costs nothing; at worst it takes a head slot, or line 1.
+        // The low fence key is placed in spare bytes if there are enough. Otherwise it takes the place of a
+        // slot in the header's line, or line 1.
         let low = loop {
             let slots_end = head_end + head_slots * entry_bytes;
             let head_spare = LINE_BYTES - slots_end;
@@ -271,8 +272,8 @@ impl SlotGeometry {
         self.capacity
     }
 
-    /// Returns the bits of a node version: a READ during which a node changes its structure 2^bits times may
-    /// not notice it.
+    /// Returns the bits of a node version. If a node changes its structure 2^bits times during one READ, the
+    /// reader may not detect it.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()

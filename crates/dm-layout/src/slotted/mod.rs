@@ -22,11 +22,11 @@ pub(crate) const PRESENT: u8 = 1;
 
 /// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] that knows its key type.
 ///
-/// The acceptance rule (*node cut*): the version of every line on which an answer rests equals the header's.
-/// While the header says that its lines lag [`Behind`](crate::LineLag::Behind) (a split) it may also be the
-/// version before, and while they run [`Ahead`](crate::LineLag::Ahead) (a merge) the version after. Lines may
-/// be read and written in any order; a line is atomic. The rule holds if a node changes its structure fewer
-/// than 2<sup>version bits</sup> − 1 times during one READ.
+/// The acceptance rule (*node cut*): the version of every line on which the result depends equals the
+/// header's. While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also
+/// have the previous version, and while it is [`Ahead`](crate::LineLag::Ahead) (during a merge), the next
+/// version. Lines may be read and written in any order, but each line must be atomic. The rule holds if a
+/// node changes its structure fewer than 2<sup>version bits</sup> − 1 times during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slotted<K> {
     geometry: SlotGeometry,
@@ -91,7 +91,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes the geometry for models: 2 lines, 3 entries, two of them beside the header.
+    /// Makes the geometry for models: 2 lines and 3 entries, two of them in the header's line.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
@@ -105,8 +105,8 @@ impl<K: KeyBytes> Slotted<K> {
         &self.geometry
     }
 
-    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image.
-    /// They belong at the slot's offset. Returns how many bytes of `out` it filled.
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an
+    /// image. The caller writes them at the slot's offset. Returns how many bytes of `out` were filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     #[inline]
@@ -127,7 +127,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.geometry.entry_bytes
     }
 
-    /// Returns the offset of an in-line entry's value, to which an update WRITEs only the value. `None` if
+    /// Returns the offset of an in-line entry's value: an update WRITEs only the value there. `None` if
     /// entries are larger than a line.
     #[inline]
     #[must_use]
@@ -307,7 +307,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
     }
 
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
-        // The change is one byte in one line: a reader sees the entry or does not, even if its value has more lines.
+        // This changes one byte in one line, so a reader sees the entry or does not, even if its value has more lines.
         image[slot.offset()] = EMPTY;
         slot.offset()..slot.offset() + 1
     }

@@ -21,9 +21,10 @@ impl<K: KeyBytes> Slotted<K> {
         accept(&self.geometry.place, bytes, self.lines(bytes)?)
     }
 
-    /// An entry that is found rests on the header's line and its own: the header had this version at some
-    /// time during the READ, and a line of that version (or of the neighbouring one that the header admits)
-    /// holds the key's only entry. Only absence needs all lines, and the low fence key.
+    /// If the key is found, only the header's line and the key's line are checked: the header had this
+    /// version at some time during the READ, and a line of that version (or of the neighbouring one that the
+    /// header allows) holds the key's only entry. Only for an absent key all lines and the low fence key are
+    /// checked.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -65,7 +66,7 @@ impl<K: KeyBytes> Slotted<K> {
     }
 
     /// Does the same as [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, and for
-    /// unusual ones.
+    /// entries of unusual sizes.
     fn scan_inner(
         &self,
         bytes: &[u8],
@@ -188,7 +189,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(None)
     }
 
-    /// Returns the slot that shows `key`, without checking it.
+    /// Returns the slot that contains `key`, without checking its version.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let probe = key.probe();
         self.geometry.offsets().map(Slot::at).find(|slot| {
@@ -250,7 +251,7 @@ impl<K: KeyBytes> Slotted<K> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted, so any line version will do.
+    /// The image was accepted before, so line versions need no check here.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
@@ -259,7 +260,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(self.room(bytes, lines, key))
     }
 
-    /// Returns room for an absent key.
+    /// Returns a place for an absent key.
     #[inline(always)]
     fn room(&self, bytes: &[u8], lines: &[Line], key: &K) -> Place {
         let free = match self.geometry.values() {
@@ -272,9 +273,9 @@ impl<K: KeyBytes> Slotted<K> {
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
-    /// Returns a free slot for `key`: one in the header's line, or else the first one from a line on that
-    /// depends on the key. (If the search always began at the first line, most of a node would be found full
-    /// at every insert.)
+    /// Returns a free slot for `key`: one in the header's line, or otherwise the first one from a line on
+    /// that depends on the key. (If the search always began at the first line, every insert would have to
+    /// skip many full lines.)
     #[inline(always)]
     fn free<E: Entry>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
@@ -303,12 +304,12 @@ impl<K: KeyBytes> Slotted<K> {
             let mut starts = (0..E::PER_LINE).map(|nth| 1 + nth * E::STRIDE);
             if let Some(at) = starts.find(|at| line[*at] == EMPTY) {
                 let at = offset_in(lines, &line[at]);
-                // A node with fewer entries than would fit ends within a line.
+                // If a node has fewer entries than would fit, its slots end within a line.
                 if at < self.geometry.slots_end {
                     return Some(at);
                 }
             }
-            // The presence bytes are invalid, or the slots are not the node's.
+            // The presence bytes are invalid, or the free slot lies beyond the node's last slot.
             let next = offset_in(rest, &line[0]) / LINE_BYTES + 1;
             rest = &rest[next..];
         }
@@ -323,7 +324,7 @@ impl<K: KeyBytes> Slotted<K> {
         lines.iter().find(|line| slots(line) == EMPTY)
     }
 
-    /// Shows every entry of an accepted image.
+    /// Passes every entry of an accepted image to `each`.
     #[inline]
     pub(super) fn visit_entries<'a>(
         &self,
@@ -346,7 +347,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Handles entries without a version of their own.
+    /// Handles entries that have no entry version.
     #[inline(always)]
     fn visit_in_line<'a, E: Entry>(
         &self,
@@ -375,7 +376,7 @@ impl<K: KeyBytes> Slotted<K> {
                 return Err(bad(entry));
             }
         }
-        // A node with fewer entries than would fit ends within a line.
+        // If a node has fewer entries than would fit, its slots end within a line.
         let behind = self.geometry.capacity - self.geometry.head_slots;
         let (full, rest) = (behind / E::PER_LINE, behind % E::PER_LINE);
         let lines = lines.get(self.geometry.first_line..).unwrap_or_default();
@@ -456,7 +457,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Checks an entry larger than a line: all of its lines must carry one entry version.
+    /// Checks an entry larger than a line: all of its lines must have the same entry version.
     fn check_entry(&self, lines: &[Line], slot: Slot) -> Result<(), CheckFailure> {
         if self.geometry.is_in_line() {
             return Ok(());

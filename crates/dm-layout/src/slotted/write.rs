@@ -1,4 +1,4 @@
-//! Edits of an image, each returning the bytes to WRITE.
+//! Edits of an image. Each edit returns the range of bytes to WRITE.
 
 use core::ops::Range;
 
@@ -124,7 +124,7 @@ impl<K: KeyBytes> Slotted<K> {
         fences: &FenceKeys<K>,
     ) -> Result<usize, CheckFailure> {
         let (mut taken, mut room) = (0, true);
-        // The next slot, and the end of the slots in its line.
+        // The offset of the next slot, and the end of the slots in its line.
         let mut at = header_bytes(K::LEN);
         let mut end = at + self.geometry.head_slots * E::STRIDE;
         let mut next_line = self.geometry.first_line * LINE_BYTES;

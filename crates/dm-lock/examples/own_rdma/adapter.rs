@@ -1,7 +1,7 @@
-//! The adapter: it makes a client for dmkit's code of one connection of the program.
+//! The adapter: it turns a connection of the program into a client for dmkit's code.
 //!
-//! It waits for each chain in the call that posts it, because the program's calls do so. An adapter that does not wait
-//! would post in `ring` and look at its completion queue in `poll_chain`; nothing else would differ.
+//! It waits for each chain in the call that posts it, because the program's calls are synchronous. An asynchronous
+//! adapter would post in `ring` and read its completion queue in `poll_chain`; nothing else would differ.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,7 +41,8 @@ struct Chain {
 }
 
 impl Client {
-    /// Creates a client. `id` must be unique among all clients of all machines, because lock words name it.
+    /// Creates a client. `id` must be unique among all clients of all machines, because lock words contain
+    /// it.
     pub(crate) fn new(rdma: Connection, id: ClientId, machine: u16) -> Self {
         Self {
             rdma,
@@ -93,7 +94,7 @@ impl Attempts for Client {}
 impl Transport for Client {
     type Lease = Vec<u8>;
 
-    /// Promises READ, WRITE, CAS and FAA in order. The adapter knows of no further capabilities, so it promises none.
+    /// Returns the default capabilities: READ, WRITE, CAS and FAA in order. The program's layer has no others.
     fn caps(&self, _node: NodeId) -> Caps {
         Caps::default()
     }
@@ -152,7 +153,7 @@ impl Transport for Client {
         })
     }
 
-    /// Closes a chain. If nobody asked for its error, the error fails the client's next operation.
+    /// Closes a chain. If its error was never returned, the client's next operation returns it.
     fn close(&self, slot: Slot) {
         let chain = self.chains.borrow_mut().remove(&slot.index);
         let untold = chain.and_then(|chain| chain.error);

@@ -1,4 +1,5 @@
-//! dmkit's locks in a program with an RDMA layer of its own: the threads of two machines move amounts between records.
+//! Uses dmkit's locks in a program that has its own RDMA layer: the threads of two machines move amounts between
+//! records.
 //!
 //! `rdma.rs` stands for the program's own RDMA layer; `adapter.rs` is all that dmkit's code needs to run on it.
 //!
@@ -33,7 +34,8 @@ const fn at(node: u16, offset: u64) -> RemotePtr {
     }
 }
 
-/// Returns the address of the `n`-th record, a line behind the locks of one of the two memory nodes.
+/// Returns the address of the `n`-th record. Each record is a line behind the locks on one of the two memory
+/// nodes.
 const fn record(n: u64) -> RemotePtr {
     at((n % 2) as u16, 64 * (LOCKS as u64 + n / 2))
 }

@@ -32,7 +32,8 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Executes one request, as a card does. Returns `None` for a bad address, otherwise the answer if the request has one.
+    /// Executes one request, as an RNIC does. Returns `None` for a bad address, and otherwise the result if the request
+    /// has one.
     fn execute_one(&self, node: u16, request: &Request) -> Option<Option<Vec<u8>>> {
         let (offset, len) = match request {
             Request::Read(offset, len) => (*offset, *len),

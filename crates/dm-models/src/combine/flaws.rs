@@ -47,8 +47,9 @@ pub(crate) const T_R1: Entry = Entry {
     name: "T-R1",
     kind: Kind::Combine,
     source: "SMART's and CHIME's code, local lock table; reported to SMART by a user",
-    about: "A write joins one of its key whose value has been sampled already, and is acknowledged with it. It was never \
-            written: whoever has seen the first one's value sees it again.",
+    about: "A write joins another write of its key, whose value has already been read, and returns together \
+        with it. Its own value was never written: a client that has seen the other write's value still sees \
+        it afterwards.",
     cases: || knobs().map(|k| Case::holds("2+1 writers", k)).into(),
     published: Some(Twin {
         name: "published",
@@ -67,8 +68,9 @@ pub(crate) const T_R2: Entry = Entry {
     name: "T-R2",
     kind: Kind::Combine,
     source: "SMART's and CHIME's code, local lock table",
-    about: "A follower has passed the check of the lock's key and is held up before it stores its value in the lock's buffer. \
-            Meanwhile the lock passes to another key, under which its leader writes what it finds there.",
+    about: "A follower has passed the check of the lock's key, and is delayed before it stores its value in \
+        the lock's buffer. Meanwhile the lock is taken for another key, and its leader writes the value in \
+        the buffer under that key.",
     cases: || knobs().map(|k| Case::holds("3+0 two keys", k)).into(),
     published: Some(Twin {
         name: "published",
@@ -87,8 +89,9 @@ pub(crate) const T_R3: Entry = Entry {
     name: "T-R3",
     kind: Kind::Combine,
     source: "SMART §4.2.2 and code; asked about by a user",
-    about: "A get joins a READ of its key that is under way. The READ was served before another compute node's update, which \
-            had returned before the get began: it answers what was out of date.",
+    about: "A get joins a READ of its key that is in flight. The READ was served before the update of \
+        another compute node, and this update had returned before the get began. So the get returns an \
+        outdated value.",
     cases: || knobs().map(|k| Case::holds("2+1 readers", k)).into(),
     published: Some(Twin {
         name: "published",

@@ -1,4 +1,5 @@
-//! Models of read delegation and write combining: the shipped `dm-combine`, mostly over an index of single words.
+//! Models of read delegation and write combining. They run the shipped `dm-combine`, mostly over an index of single
+//! words.
 
 mod flaws;
 mod shared;

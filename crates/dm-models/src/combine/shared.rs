@@ -1,4 +1,5 @@
-//! Operations that clients of one compute node share, beside those of another compute node.
+//! Models of operations that the clients of one compute node share, while another compute node runs
+//! operations too.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -96,8 +97,8 @@ pub(crate) const RDWC: Entry = Entry {
     name: "rdwc",
     kind: Kind::Combine,
     source: "SMART §4.2; docs/protocol/combine.md C1–C12",
-    about: "Gets share a READ and writes one write among the clients of a compute node, beside another one that reads, \
-            writes and removes the same key.",
+    about: "Among the clients of a compute node, gets share a READ, and writes share a write. Another \
+        compute node reads, writes and removes the same key meanwhile.",
     cases: || {
         let mut cases = Vec::new();
         for (shape, _) in SHAPES {
@@ -111,12 +112,12 @@ pub(crate) const RDWC: Entry = Entry {
     mutants: &[
         Twin {
             name: "any-key",
-            about: "whoever finds a lock taken follows, whatever its key",
+            about: "every client that finds a lock taken becomes a follower, whatever its key",
             cases: || vec![Case::fails(How::NotLinearizable, "3+0 two keys", Knobs::weak())],
         },
         Twin {
             name: "absorbs-upserts",
-            about: "an upsert counts as done by a leader that found the key absent",
+            about: "an upsert counts as done although its leader found the key absent",
             cases: || {
                 let shape = "3+1 writers of an absent key";
                 vec![Case::fails(How::NotLinearizable, shape, Knobs::weak())]
@@ -130,8 +131,8 @@ pub(crate) const CANCELLED: Entry = Entry {
     name: "rdwc-cancelled",
     kind: Kind::Combine,
     source: "docs/protocol/combine.md C4, C7, C10",
-    about: "The same, and one client's future is dropped at any await, whether it leads, follows, gathers or was told: the \
-            others end, and what they are answered is what happened.",
+    about: "The same, and one client's future is dropped at any await, whether it leads, follows, gathers or \
+        already has its result. The other clients end, and their results are right.",
     cases: || {
         let large = ["3+1 remove", "2+1 twice"];
         let once = SHAPES
@@ -149,7 +150,7 @@ pub(crate) const CANCELLED: Entry = Entry {
     mutants: &[
         Twin {
             name: "leaves-silently",
-            about: "a leader that goes away wakes nobody",
+            about: "a leader that is dropped wakes no other client",
             cases: || {
                 let stuck = |shape| Case::fails(How::Stuck, shape, Knobs::weak().cancels(1));
                 vec![stuck("3+1 readers"), stuck("3+1 writers")]
@@ -157,7 +158,7 @@ pub(crate) const CANCELLED: Entry = Entry {
         },
         Twin {
             name: "tells-unknown",
-            about: "a leader that goes away tells its followers that their writes are done",
+            about: "the followers of a dropped leader return as if their writes were done",
             cases: || {
                 let knobs = Knobs::weak().cancels(1);
                 vec![Case::fails(How::NotLinearizable, "3+1 writers", knobs)]
@@ -165,8 +166,8 @@ pub(crate) const CANCELLED: Entry = Entry {
         },
         Twin {
             name: "anothers-value",
-            about: "a leader writes the value that a follower left in the lock's buffer: when it goes away, the follower \
-                    writes it once more",
+            about: "a leader writes the value that a follower has left in the lock's buffer: when the leader \
+                is dropped, the follower writes it once more",
             cases: || {
                 let knobs = Knobs::weak().cancels(1);
                 vec![Case::fails(How::NotLinearizable, "2+1 rewritten", knobs)]

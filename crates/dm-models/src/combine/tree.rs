@@ -1,4 +1,4 @@
-//! Sherman with shared operations: they are operations of a tree, with its locks, versions and splits.
+//! Models of Sherman with shared operations, which use the tree's locks, versions and splits.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -44,8 +44,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "rdwc-tree",
     kind: Kind::Combine,
     source: "docs/protocol/combine.md C5; docs/protocol/sherman.md",
-    about: "Sherman with read delegation and write combining: clients of one compute node share gets and updates of a \
-            tree, beside an update, a get and a split by another.",
+    about: "Sherman with read delegation and write combining: clients of one compute node share gets and \
+        updates of a tree, while another compute node runs an update, a get and a split.",
     cases: || {
         SHAPES
             .iter()
@@ -55,7 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "earlier-read",
-        about: "a get joins a READ that is under way (T-R3)",
+        about: "a get joins a READ that has already been posted (T-R3)",
         cases: || {
             let knobs = timeless(Knobs::declared());
             vec![Case::fails(How::NotLinearizable, "2+1 readers", knobs)]

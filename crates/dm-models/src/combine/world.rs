@@ -16,7 +16,8 @@ pub(crate) type Op = KvOp<u64, u64>;
 /// The words at the start, and the operations of all clients. Keys are 1 and 2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Keys that are present at the start; key k has the value 100 k. All values of a key lie within its hundred.
+    /// Keys that are present at the start; key k has the value 100 k. All values of key k are between 100 k and 100 k +
+    /// 99.
     pub(crate) loaded: &'static [u64],
     /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Op])],
@@ -45,7 +46,8 @@ pub(crate) fn script(shapes: &[(&str, Script)], shape: &str) -> Script {
 }
 
 impl Script {
-    /// Builds the model: every operation is linearizable, none fails, and no key ends with another key's value.
+    /// Builds the model. It checks that every operation is linearizable, that none fails, and that no key has
+    /// another key's value at the end.
     pub(crate) fn model(self, title: String, rdwc: Rdwc) -> Model<Combiner<Key8>, Spec> {
         let mut model = Model::new(title)
             .setup(move |v: Endpoint| async move {

@@ -23,17 +23,18 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "holder-dies",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L2, For a takeover",
-    about: "One of two clients dies at any step; what it had posted lands, in part or not at all. The other gets the \
-            lock, or ends in `LockError::Held` with its place and the dead owner, never later and never by waiting \
-            for ever; the word keeps its payload, and no finished add is lost. The lock stays held if the client died \
-            taking, holding or giving back, and never if it had not asked for the lock or had returned. After a \
-            handover the word names another client of the dead one's compute node. A waiter on that compute node \
-            waits for ever: the clients of one process die together.",
+    about: "One of two clients dies at any step; its posted requests land completely, in part or not at all. \
+        The other client gets the lock, or its budget ends with `LockError::Held`, which has the lock's \
+        place and the dead owner; it never waits for ever. The word keeps its payload, and no finished add \
+        is lost. The lock may stay held if the client died while it took, held or released the lock, but \
+        not if it had not tried to take the lock yet, or had already returned. After a handover the word \
+        names another client of the dead client's compute node. A client that waits on that compute node \
+        waits for ever, because the clients of one process die together.",
     cases,
     published: None,
     mutants: &[Twin {
         name: "no-budget",
-        about: "the lock is waited for without a budget",
+        about: "clients wait for the lock without a budget",
         cases: || vec![Case::fails(How::Stuck, "2x1, any step", Knobs::weak().crashes(1))],
     }],
     build,
@@ -140,8 +141,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Returns whether the error names the lock's place and another client as its owner. Without masked atomics, races
-/// over a free word may also use up a budget.
+/// Returns whether the error has the lock's place, and another client as its owner. Without masked atomics, lost races
+/// for a free word may also use up the budget.
 fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     let LockError::Held(Exhausted { at, why, .. }) = e else {
         return false;

@@ -1,4 +1,4 @@
-//! Gets that read only one entry, because their compute node has found the key there before.
+//! Models of gets that read only one entry, because their compute node has found the key there before.
 
 use chime::Options;
 
@@ -9,7 +9,7 @@ use crate::tree::world::{Do, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// The first get finds the key; the second reads the place where it was.
+/// The first get finds the key; the second get reads only the slot where the key was.
 const SHAPES: &[Shape] = &[
     (
         "remove, insert, update",
@@ -47,8 +47,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "chime-alone",
     kind: Kind::Tree,
     source: "CHIME §4.3, docs/protocol/chime.md H8",
-    about: "Gets read the one entry where their compute node found the key before, while it is updated, removed, hops, and \
-            moves to another leaf by a split or a merge.",
+    about: "Gets read only the entry where their compute node found the key before, while the key is \
+        updated, is removed, hops, and moves to another leaf by a split or a merge.",
     cases: || {
         let long = |c: Case| {
             if c.shape.contains("3 clients") {
@@ -62,7 +62,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "absent",
-        about: "an entry that was taken away is taken all the same, if it has the key's bytes",
+        about: "a removed entry is accepted if it has the key's bytes",
         cases: || {
             let case = |shape| plain().map(|k| Case::fails(How::NotLinearizable, shape, k));
             ["1x2 remove", "split, update moved"]

@@ -1,5 +1,5 @@
-//! Hops and splits whose client dies, gives up, or loses the rest of a chain; the lines of WRITEs land in any
-//! order.
+//! Models of hops and splits whose client dies, is cancelled, or loses the rest of a chain. The lines of
+//! WRITEs land in any order.
 
 use dm_explore::Knobs;
 use dm_verbs::LineOrder;
@@ -32,7 +32,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns cards that promise the least about lines, with one fault of each kind.
+/// Returns knobs that promise the least about lines, with one fault of each kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,
@@ -45,8 +45,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "chime-faults",
     kind: Kind::Crash,
     source: "docs/protocol/chime.md H4, H5, H6, H9, When a writer dies",
-    about: "The client that hops or splits dies, is cancelled, or loses the rest of a chain, at any step: every answer is \
-            right and no key is lost. Who comes after it, where its lock is free, looks at the whole leaf first.",
+    about: "The client that hops or splits dies, is cancelled, or loses the rest of a chain, at any step. \
+        Every result is right, and no key is lost. If its lock is free, the next writer reads the whole \
+        leaf first.",
     cases: || {
         let each = |&(shape, _): &Shape| faults().map(move |k| Case::holds(shape, k));
         SHAPES.iter().flat_map(each).collect()
@@ -54,7 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "never-in-doubt",
-        about: "nobody asks whether a change of structure failed midway under the lock",
+        about: "no writer checks whether a structural change failed midway under the lock",
         cases: || {
             let [.., fails] = faults();
             vec![Case::fails(How::Invariant, "split, update moved", fails).or(How::NotLinearizable)]

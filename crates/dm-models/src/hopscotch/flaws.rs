@@ -32,11 +32,11 @@ pub(crate) const T_C1: Entry = Entry {
     name: "T-C1",
     kind: Kind::Tree,
     source: "CHIME's code, Tree.cpp:412",
-    about: "An insert of a key that lies behind a slot that has come free finds it.",
+    about: "An insert finds its key although a slot before the key has become free.",
     cases: || holds(T_C1_SHAPES),
     published: Some(Twin {
         name: "published",
-        about: "the insert looks from the home to the first vacancy alone",
+        about: "the insert searches only from the home to the first free slot",
         cases: || fails(T_C1_SHAPES),
     }),
     mutants: &[],
@@ -51,21 +51,21 @@ pub(crate) const T_C2: Entry = Entry {
     name: "T-C2",
     kind: Kind::Tree,
     source: "CHIME §4.1.2",
-    about: "A key that hops while a reader fetches its neighbourhood, lines in any order, is found all the same, also if \
-            another of its home was removed to make room.",
+    about: "A key that hops while a reader fetches its neighbourhood, with lines in any order, is always \
+        found, even if another key of the same home was removed to make room.",
     cases: || holds(T_C2_SHAPES),
     published: Some(Twin {
         name: "published",
-        about: "a hop changes no version of the leaf",
+        about: "a hop does not change the version of the leaf",
         cases: || {
-            // Only cards that serve lines in any order.
+            // Keeps only the cards that serve lines in any order.
             let any = |c: &Case| c.knobs.read_lines == dm_verbs::LineOrder::Any;
             fails(T_C2_SHAPES).into_iter().filter(any).collect()
         },
     }),
     mutants: &[Twin {
         name: "absent-unchecked",
-        about: "versions change, but a key is taken for absent from lines of different ones",
+        about: "versions change, but absence is concluded from lines of different versions",
         cases: || {
             let case = |k| Case::fails(How::NotLinearizable, "2x1", k);
             plain().into_iter().map(case).collect()
@@ -79,8 +79,8 @@ pub(crate) const T_C2: Entry = Entry {
     },
 };
 
-/// The first get may read the whole node, whose head leads on while its lines are old; the second follows an old
-/// line.
+/// The first get may read the whole node, whose header already leads to the right half while its lines are old. The
+/// second get finds its key in an old line.
 const T_C3_SHAPES: &[Shape] = &[
     ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
     (
@@ -93,7 +93,7 @@ const T_C3_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs under which any READ may seem slow; then the whole node is read.
+/// Returns knobs with which any READ may seem slow, so that the whole node is read.
 fn slow_reads() -> [Knobs; 2] {
     [Knobs::weak(), Knobs::declared()].map(|k| Knobs {
         elapsed: Elapsed::Free,
@@ -105,15 +105,16 @@ pub(crate) const T_C3: Entry = Entry {
     name: "T-C3",
     kind: Kind::Tree,
     source: "CHIME §4.2.3, Tree.cpp:1793 and 1869; docs/protocol/chime.md H6",
-    about: "A leaf is half split: its head leads to the right half, its lines are as they were. What is read in an old \
-            line is true, for nobody writes to the right half before they are cleared, the splitter neither.",
+    about: "A leaf is half split: its header leads to the right half, and its lines are not cleared yet. An \
+        entry that is read in an old line is still right, because no client, not even the one that splits, \
+        writes to the right half before the lines are cleared.",
     cases: || {
         let each = |&(shape, _): &Shape| slow_reads().map(move |k| Case::holds(shape, k));
         T_C3_SHAPES.iter().flat_map(each).collect()
     },
     published: Some(Twin {
         name: "published",
-        about: "the right half is born live, with the entry that made the split",
+        about: "the right half is live from the start, with the entry that caused the split",
         cases: || {
             let each =
                 |&(shape, _): &Shape| slow_reads().map(move |k| Case::fails(How::NotLinearizable, shape, k));
@@ -128,22 +129,24 @@ pub(crate) const T_C3: Entry = Entry {
     },
 };
 
-/// The payload of the lock word. In CHIME it is the vacancy; in dmkit it says whether a holder failed midway.
+/// The payload of the lock word. In CHIME it is the vacancy bitmap; in dmkit it shows whether a holder failed
+/// midway.
 const CARRIED: u32 = 5;
 
 pub(crate) const T_C4: Entry = Entry {
     name: "T-C4",
     kind: Kind::Crash,
     source: "CHIME §4.2.1, Tree.cpp:202; docs/protocol/lock.md L2",
-    about: "A client dies at any step on its way through a lock: what the word carries besides is still there. As \
-            published, taking the lock makes all of the word ones, and its holder alone knows the rest.",
+    about: "A client dies at any step while it takes, holds or releases a lock. The payload of the lock word \
+        is preserved. As published, taking the lock sets all bits of the word, and only the holder knows \
+        the payload.",
     cases: || {
         let dying = [Knobs::weak(), Knobs::declared()].map(|k| k.crashes(1));
         dying.map(|k| Case::holds("1x1", k)).into()
     },
     published: Some(Twin {
         name: "published",
-        about: "the CAS that takes the lock swaps the whole word",
+        about: "the CAS that takes the lock replaces the whole word",
         cases: || {
             let dying = [Knobs::weak(), Knobs::declared()].map(|k| k.crashes(1));
             dying.map(|k| Case::fails(How::Invariant, "1x1", k)).into()
@@ -182,7 +185,7 @@ fn build_carried(s: &Setting<'_>) -> Box<dyn Explorable> {
                 let guard = c.shared().lock(v, at).await.expect("nobody is in the way");
                 return guard.write_back(data).await.expect("no faults but death");
             }
-            // By hand: no lock of dmkit does this.
+            // This is written by hand, because no lock of dmkit does this.
             let all = MaskedCas {
                 swap: u64::MAX,
                 swap_mask: u64::MAX,

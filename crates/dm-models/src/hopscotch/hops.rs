@@ -5,13 +5,13 @@ use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
-/// Two leaves under a root. In the first leaf, 4 and 7 fill the neighbourhood of 5: inserting 5 moves 7 from the
-/// first line to the second.
+/// Two leaves under a root. In the first leaf, 4 and 7 fill the neighbourhood of 5. Inserting 5 moves 7 from the first
+/// line to the second.
 pub(super) const NEXT: Script = Script {
     preload: &[4, 7, 55, 53, 50],
     ..Script::EMPTY
 };
-/// The same, with 10, whose home is that of 7, in the slot to which 7 would move.
+/// The same with key 10, which has the same home as 7, in the slot to which 7 would move.
 pub(super) const TAKEN: Script = Script {
     preload: &[4, 7, 55, 53, 50, 10],
     ..Script::EMPTY
@@ -68,8 +68,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "chime-hops",
     kind: Kind::Tree,
     source: "CHIME §4.1, docs/protocol/chime.md H1–H4",
-    about: "Get, insert, update, upsert, remove and scan of one leaf, read by the neighbourhood, while entries hop from \
-            line to line.",
+    about: "Get, insert, update, upsert, remove and scan run on one leaf and read neighbourhoods, while \
+        entries hop from line to line.",
     cases: || {
         let long = |c: Case| {
             if c.shape.contains("3 clients") {
@@ -83,7 +83,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "unversioned",
-        about: "a hop changes no version of the leaf",
+        about: "a hop does not change the version of the leaf",
         cases: || {
             let case = |k| Case::fails(How::NotLinearizable, "hop, get", k);
             plain().into_iter().map(case).collect()

@@ -1,4 +1,4 @@
-//! T-C6: a leaf's memory becomes another leaf with the same key, which was never linked.
+//! The model T-C6: the memory of a leaf is reused for another leaf with the same key, which is never linked.
 
 use chime::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_alloc::{Allocator, ReclaimFlaws};
@@ -19,22 +19,23 @@ pub(crate) const T_C6: Entry = Entry {
     name: "T-C6",
     kind: Kind::Tree,
     source: "CHIME §4.2.3; docs/protocol/chime.md H7 and H8",
-    about: "A leaf is merged into its left neighbour and retired; its memory holds another leaf, with the very range and key, \
-            which is never linked. Gets that come by the old address, for the neighbourhood or for one entry, do not \
-            take its value.",
+    about: "A leaf is merged into its left neighbour and retired. Its memory is reused for another leaf with \
+        the same range and key, which is never linked. Gets that use the old address, for the neighbourhood \
+        or for one entry, do not accept its value.",
     cases: || {
-        // A weak card adds only what concerns the merge's locks, and they have models of their own.
+        // On a weak card, only the merge's locks would behave differently, and there are separate models of
+        // locks.
         let by_old_address = |shape| Case::holds(shape, timeless(Knobs::declared()));
         [NEAR, ALONE].map(by_old_address).into()
     },
     published: Some(Twin {
         name: "published",
-        about: "a neighbourhood is taken if its range is the one expected, whichever life it is of",
+        about: "a neighbourhood is accepted if it has the expected range, even if the leaf was never linked",
         cases: || vec![Case::fails(How::Check, NEAR, timeless(Knobs::declared()))],
     }),
     mutants: &[Twin {
         name: "entry",
-        about: "an entry that is read alone is taken whichever life it is of",
+        about: "an entry that is read alone is accepted even if its leaf was never linked",
         cases: || vec![Case::fails(How::Check, ALONE, timeless(Knobs::declared()))],
     }],
     build,
@@ -42,7 +43,7 @@ pub(crate) const T_C6: Entry = Entry {
 
 /// The get reads the key's neighbourhood.
 const NEAR: &str = "1x2 neighbourhood";
-/// The get reads only its entry: its compute node has found the key there before.
+/// The get reads only the entry, because its compute node has found the key there before.
 const ALONE: &str = "1x2 entry";
 
 type Whole = Nodes<Key8, Hopscotch<Key8>>;
@@ -69,7 +70,7 @@ impl Fingerprint for Shared {
     }
 }
 
-/// This key is in the leaf that dies and in the one that follows.
+/// This key is in the leaf that dies, and in the next leaf in its memory.
 const KEY: Key8 = Key8(11);
 const OLD: [u8; 8] = [1; 8];
 
@@ -148,14 +149,14 @@ async fn get(c: &Client<Shared, NoSpec>) {
     let changed = shared.changed.with(|changed| *changed);
     let (at, mut value) = (Lead::hint(shared.pair.right), Vec::new());
     let got = shared.leaves.get(v, at, 0, &KEY, &mut value).await;
-    // If the get neither finds the key nor finds it absent, the reader goes elsewhere.
+    // If the get neither finds the key nor finds it absent, the reader would continue elsewhere.
     let old = matches!(got, Ok(Answer::Done(true))) && value == OLD;
     c.check(!(changed && old), || {
         "a value that was changed elsewhere before".into()
     });
 }
 
-/// Merges the leaf, changes the key in the node that took it over, and starts the next life.
+/// Merges the leaf, changes the key in the node that took it over, and builds the next leaf in its memory.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();

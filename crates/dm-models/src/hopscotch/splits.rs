@@ -1,4 +1,4 @@
-//! Leaves that split and merge, beside readers of neighbourhoods with outdated caches.
+//! Models of leaves that split and merge while readers with outdated caches read neighbourhoods.
 
 use dm_explore::Knobs;
 
@@ -7,12 +7,12 @@ use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Two leaves under a root. The first one is full with 1 to 6. Inserting 5 splits it before 5: 6 moves.
+/// Two leaves under a root. The first one is full. Inserting 5 splits it before 5, so that 6 moves.
 pub(super) const FULL: Script = Script {
     preload: &[2, 4, 7, 1, 50, 6],
     ..Script::EMPTY
 };
-/// The same with three leaves: 2 and 4, 5 and 6, 7 and 50.
+/// Three leaves under a root: 2 and 4; 5 and 6; 7 and 50.
 pub(super) const SPARSE: Script = Script {
     preload: &[2, 4, 7, 1, 50, 6, 5],
     removed: &[1],
@@ -28,7 +28,7 @@ const SHAPES: &[Shape] = &[
         "split, get new",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(4)])]),
     ),
-    // The first get may read the whole node: it finds the announced head while the lines are old.
+    // The first get may read the whole node. It then finds the new header while the lines are old.
     (
         "split, get new twice",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])]),
@@ -84,11 +84,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "chime-splits",
     kind: Kind::Tree,
     source: "CHIME §4.2, docs/protocol/chime.md H1, H5 and H6",
-    about: "Leaves split and are merged while others, whose caches know only how it was before, read and write keys that \
-            stay and keys that move.",
+    about: "Leaves are split and merged, while other clients with outdated caches read and write keys that \
+        stay and keys that move.",
     cases: || {
         let mut cases = holds(SHAPES);
-        // Any READ may seem slow; then the whole node is read.
+        // In these shapes any READ may seem slow, so that the whole node is read.
         let twice = SHAPES.iter().filter(|(shape, _)| shape.ends_with("twice"));
         cases.extend(twice.map(|&(shape, _)| Case::holds(shape, Knobs::weak())));
         cases
@@ -96,7 +96,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "unawaited",
-        about: "the right node of a split is not awaited before the left one points to it",
+        about: "the WRITE of the right node of a split is not awaited before the left node points to it",
         cases: || {
             let case = |k| Case::fails(How::NotLinearizable, "2 MN, split to the other, get moved", k);
             let either = |k| case(k).or(How::Check);

@@ -78,7 +78,7 @@ impl Subject for HashTable<Key8> {
     }
 }
 
-/// Checks the leaf that a slot names: it is open and begins at or left of the slot (H11).
+/// Checks that the leaf to which a slot points is live, and begins at or left of the slot (H11).
 fn slot(
     end: &End<'_>,
     leaf: &Hopscotch<Key8>,
@@ -111,8 +111,8 @@ const ONE: Script = Script {
     preload: &[27, 23, 7, 9],
     ..Script::EMPTY
 };
-/// A directory of four slots. The first two name the first leaf, which is full. Inserting 19 splits it between
-/// them: 1 and 11 move.
+/// A directory of four slots. The first two point to the first leaf, which is full. Inserting 19 splits this
+/// leaf between the two slots, so that 1 and 11 move.
 const FOUR: Script = Script {
     preload: &[27, 23, 7, 9, 3, 12, 25, 11, 1],
     ..Script::EMPTY
@@ -149,7 +149,7 @@ const SHAPES: &[Shape] = &[
             ..with(ONE, &[(0, &[Insert(3)]), (1, &[Get(9)])])
         },
     ),
-    // The client reads the new directory as soon as it is named.
+    // The client reads the new directory as soon as the root word points to it.
     (
         "2 MN, first directory on the other, cold get",
         Script {
@@ -191,8 +191,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "hash-table",
     kind: Kind::Tree,
     source: "CHIME §4.5, docs/protocol/chime.md H10 to H13",
-    about: "Leaves of a hash table split, the directory is entered and doubles, while others go by old slots: they get and \
-            write keys that move, keys that are new, and split leaves themselves.",
+    about: "Leaves of a hash table are split, their slots are updated, and the directory doubles. Meanwhile \
+        other clients use old slots: they get and write keys that move and keys that are new, and split \
+        leaves themselves.",
     cases: || {
         let mut cases = holds(SHAPES);
         cases.extend(holds(LARGE).into_iter().map(|case| Case {
@@ -205,7 +206,7 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "believes-slots",
-            about: "a reader takes the leaf that its slot names for the key's, whatever the leaf says it answers for",
+            about: "a reader uses the leaf to which its slot points, without checking the leaf's fence keys",
             cases: || {
                 let case = |k| Case::fails(How::NotLinearizable, "first directory, get moved twice", k);
                 plain().into_iter().map(case).collect()
@@ -213,7 +214,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Twin {
             name: "directory-unawaited",
-            about: "the root word names a directory whose WRITE has not been awaited",
+            about: "the root word points to a directory whose WRITE was not awaited",
             cases: || {
                 let shape = "2 MN, first directory on the other, cold get";
                 let case = |k| Case::fails(How::Check, shape, k).or(How::Invariant);
@@ -243,7 +244,7 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-/// Returns cards that promise the least about lines, with one fault of each kind.
+/// Returns knobs that promise the least about lines, with one fault of each kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,
@@ -256,8 +257,9 @@ pub(crate) const FAULTY: Entry = Entry {
     name: "hash-table-faults",
     kind: Kind::Crash,
     source: "docs/protocol/chime.md H10 to H13, Alone: a hash table",
-    about: "The client that splits a leaf and enters it dies, is cancelled, or loses the rest of a chain, at any step: \
-            every answer is right, no key is lost, and every slot leads to an open leaf at or left of its keys.",
+    about: "The client that splits a leaf and updates its slots dies, is cancelled, or loses the rest of a \
+        chain, at any step. Every result is right, no key is lost, and every slot leads to a live leaf at \
+        or left of its keys.",
     cases: || {
         let each = |&(shape, _): &Shape| faults().map(move |k| Case::holds(shape, k));
         FAULTS.iter().flat_map(each).collect()
@@ -265,7 +267,7 @@ pub(crate) const FAULTY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "never-in-doubt",
-        about: "nobody asks whether a change of structure failed midway under the lock",
+        about: "no writer checks whether a structural change failed midway under the lock",
         cases: || {
             let [.., fails] = faults();
             vec![Case::fails(How::Invariant, "slots entered, update moved", fails).or(How::NotLinearizable)]

@@ -35,7 +35,7 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
     Box::new(script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options))
 }
 
-/// Builds the model when a client that dies, or whose chain fails, may leave others waiting.
+/// Builds a model in which a client that dies, or whose chain fails, may leave other clients waiting.
 pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     let model = script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options);
     Box::new(model.crash_may_block())

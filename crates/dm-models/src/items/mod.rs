@@ -1,4 +1,5 @@
-//! Models of items of variable length: the shipped `dm-indirect` and `dm-alloc` over an index of one word.
+//! Models of items of variable length. They run the shipped `dm-indirect` and `dm-alloc` over an index of one
+//! word.
 
 mod word;
 
@@ -66,8 +67,8 @@ const SHARED: Entry = Entry {
     name: "items",
     kind: Kind::Node,
     source: "CHIME §4.5; docs/protocol/indirect.md N1, N2",
-    about: "Clients of several compute nodes write and read items whose keys share a block, on another memory node than the \
-            word that names it.",
+    about: "Clients of several compute nodes write and read items whose keys share a block. The block is on \
+        another memory node than the word that points to it.",
     cases: || {
         let mut cases = Vec::new();
         for (shape, _) in SHAPES {
@@ -81,12 +82,13 @@ const SHARED: Entry = Entry {
     mutants: &[
         Twin {
             name: "unawaited",
-            about: "a block is named before its WRITE was awaited: a reader finds memory that is no block",
+            about: "the word points to a block whose WRITE was not awaited: a reader finds memory that is \
+                not a block",
             cases: || vec![Case::fails(How::Check, "replaced", Knobs::weak())],
         },
         Twin {
             name: "blind",
-            about: "the word is replaced, whatever it is by now: the other key's item is lost",
+            about: "the word is replaced even if it has changed: the other key's item is lost",
             cases: || vec![Case::fails(How::NotLinearizable, "two keys", Knobs::weak())],
         },
     ],
@@ -97,8 +99,8 @@ const CANCELLED: Entry = Entry {
     name: "items-cancelled",
     kind: Kind::Node,
     source: "docs/protocol/indirect.md N5",
-    about: "The same, and one client's future is dropped at any await: what it began happened or did not, and no block that \
-            may be named is used again.",
+    about: "The same, and one client's future is dropped at any await. Its operation has happened as a whole \
+        or not at all, and no block to which the word may point is reused.",
     cases: || {
         let shapes = ["two keys", "replaced", "removed", "used again"];
         let cases = shapes.map(|shape| Case::holds(shape, Knobs::weak().cancels(1)));
@@ -107,7 +109,8 @@ const CANCELLED: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "gives-back",
-        about: "a block whose exchange was given up is used again at once: an item that was read is gone",
+        about: "a block is reused at once after its exchange was dropped: an item that was read has \
+            disappeared",
         cases: || {
             let knobs = Knobs::weak().cancels(1);
             vec![Case::fails(How::NotLinearizable, "used again", knobs)]

@@ -1,4 +1,4 @@
-//! The smallest index with an exchange: one word of remote memory for all keys.
+//! The smallest index with an exchange operation: one word of remote memory for all keys.
 
 use dm_alloc::Allocator;
 use dm_explore::Endpoint;

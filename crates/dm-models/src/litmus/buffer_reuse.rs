@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L14",
     kind: Kind::Litmus,
     source: "ibv_post_send(3): a buffer that is not inline is fetched later",
-    about: "A client posts a WRITE from a buffer and then changes the buffer: the WRITE carries what was posted, if \
-            the client waited for the completion. The seam copies payloads, so that index code can't do otherwise.",
+    about: "A client posts a WRITE from a buffer and then changes the buffer. The WRITE has the posted \
+        content if the client waited for the completion. (dmkit copies payloads at posting, so index code \
+        cannot make this error.)",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::WriteOrder, Knob::ReadOrder]);
         let mut cases = sides("reused at once", How::Invariant, all.clone(), |_| true);
@@ -23,8 +24,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Builds the model. Memory node 1 stands for the client's own memory. The card is a separate client: when the
-/// bell has rung, it fetches the buffer, WRITEs it to memory node 0, and reports.
+/// Builds the model. Memory node 1 stands for the client's own memory. The card is a separate client. After
+/// the doorbell, it fetches the buffer, WRITEs it to memory node 0, and reports the completion.
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let (target, buffer, bell, done) = (word(0, 0, 0), word(1, 0, 0), word(1, 1, 0), word(1, 2, 0));
     let waits = s.shape == "after the completion";

@@ -11,8 +11,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L3",
     kind: Kind::Litmus,
     source: "Pilaf §4.1; FG's leaf checksum",
-    about: "One WRITE changes data and their checksum; one READ whose checksum fits never mixes, in any order and at \
-            any unit.",
+    about: "One WRITE changes data and their checksum. If the checksum of a READ is right, the READ has not \
+        mixed two states, with any order of lines and any atomic unit.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder, Knob::Unit]);
         sides("", How::Check, all, |_| false)

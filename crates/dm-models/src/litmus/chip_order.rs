@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L8",
     kind: Kind::Litmus,
     source: "Sherman §4.5 (combined write-back and unlock)",
-    about: "One chain WRITEs a node in host memory, then frees its lock on the chip: whoever sees the lock free sees \
-            the node. Untrue where the two memories are not ordered, unless the first is awaited.",
+    about: "One chain WRITEs a node in host memory, and then frees its lock on the chip. A client that sees \
+        the lock free sees the new node. This is false if the two memories are not ordered, unless the \
+        first WRITE is awaited.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::ChipOrder]);
         let mut cases = sides("one chain", How::Check, all.clone(), |k| !k.host_before_chip);

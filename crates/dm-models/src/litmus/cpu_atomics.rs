@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L13",
     kind: Kind::Litmus,
     source: "ibv_query_device (IBV_ATOMIC_HCA against IBV_ATOMIC_GLOB); rxe",
-    about: "A memory node's processor adds to a word by its own load and store, a card by FAA: one is lost. Through \
-            the card, both count.",
+    about: "A memory node's processor adds to a word by its own load and store, and a card adds by FAA. One \
+        add may be lost. If the processor uses the card, both adds count.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]);
         let mut cases = sides("by load and store", How::Invariant, all.clone(), |_| true);

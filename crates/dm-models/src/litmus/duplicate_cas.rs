@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L12",
     kind: Kind::Litmus,
     source: "Varuna (failover to another queue pair carries out again what the first had done)",
-    about: "The CAS that takes a lock is carried out once more, at any time, by another queue pair. With a count of \
-            releases in the compared word the second one fails; with a lock bit alone it takes a freed lock for nobody.",
+    about: "The CAS that takes a lock is carried out a second time, at any time, by another queue pair. If \
+        the compared word has a count of releases, the second CAS fails. If it has only a lock bit, the \
+        second CAS takes the freed lock although no client holds it.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]);
         let mut cases = sides("lock bit alone", How::Invariant, all.clone(), |_| true);

@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L5",
     kind: Kind::Litmus,
     source: "SMART §4.2 (rear lock); Ziegler et al. (FooterLock)",
-    about: "One WRITE stores the data and, behind them, frees the lock: whoever then takes it sees the data. Untrue \
-            where the lines of a WRITE land in any order.",
+    about: "One WRITE stores the data and, behind them, frees the lock. A client that then takes the lock \
+        sees the data. This is false if the lines of a WRITE land in any order.",
     cases: || {
         let all = matrix(
             &Knobs::declared(),

@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L7",
     kind: Kind::Litmus,
     source: "Sherman §4.3 (16-bit locks)",
-    about: "A lane that its holder frees by a WRITE of two bytes stays free while another client takes the lane beside \
-            it. Untrue where atomics race with WRITEs; freed by masked CAS it stays free everywhere.",
+    about: "A lane that its holder frees by a WRITE of two bytes stays free while another client takes the \
+        neighbouring lane. This is false if atomics race with WRITEs. A lane that is freed by a masked CAS \
+        always stays free.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]);
         let racy = |k: &Knobs| k.atomic_vs_write == AtomicVsWrite::Racy;

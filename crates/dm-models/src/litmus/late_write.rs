@@ -11,11 +11,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L17",
     kind: Kind::Litmus,
     source: "the specification bounds no delay; docs/protocol/lock.md L18, docs/protocol/control.md C3 and C8",
-    about: "Three clients add one to a counter under a lock, and the queue pair of one fails while it holds the lock. Its \
-            WRITE may land after the error was reported. If it gives the lock back all the same, the WRITE may undo what \
-            the next holder wrote, unless the lock lies on the same memory node and the old queue pair was shut before \
-            the new one was used. If it keeps the lock, no answered add is lost; others may then take the lock over, \
-            once they have fenced it off.",
+    about: "Three clients add one to a counter under a lock, and the queue pair of one fails while it holds \
+        the lock. Its WRITE may land after the error was reported. If it still releases the lock, the WRITE \
+        may undo the WRITE of the next holder, unless the lock is on the same memory node and the old queue \
+        pair was shut before the new one was used. If it keeps the lock, no completed add is lost. Others \
+        may then take the lock over after they have fenced the client.",
     cases: || {
         let all = failing(vec![Knobs::weak(), Knobs::declared()]);
         let mut cases = sides("gives back, lock apart", How::Invariant, all.clone(), |_| true);
@@ -49,7 +49,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let fences = s.shape == "taken over fenced";
     let counter = word(0, 0, 0);
     let lock = word(u16::from(s.shape.ends_with("apart")), 1, 0);
-    // Two clients are enough for a takeover: the second one does not wait until the first has its error.
+    // Two clients are enough for a takeover, because the second one does not wait until the first has
+    // received its error.
     let clients = if takes_over { 2 } else { 3 };
     let mut model = Model::new(s.title.clone())
         .memory_nodes(2)
@@ -68,8 +69,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         model = model.client(name, i as u16, move |c: Bare| async move {
             let v = c.verbs();
             let me = u64::from(v.client().0);
-            // The client that takes over adds twice, so that the late WRITE brings back a value that the counter
-            // has already passed.
+            // The client that takes over adds twice, so that the late WRITE restores a value that the counter had
+            // before.
             let adds = if takes_over && i > 0 { 2 } else { 1 };
             for _ in 0..adds {
                 let mut retry = v.retry(100);

@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L2",
     kind: Kind::Litmus,
     source: "FaRM §4.2 (a version in every line)",
-    about: "One WRITE changes two lines, each with its version; one READ that sees equal versions never mixes. \
-            Untrue where a line can be torn.",
+    about: "One WRITE changes two lines, each with its version. If a READ finds equal versions, it has not \
+        mixed two states. This is false if a line can be torn.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder, Knob::Unit]);
         sides("", How::Check, all, |k| k.unit == AtomicUnit::Word)
@@ -19,7 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "one-version",
-        about: "the reader looks at the version of the first line only",
+        about: "the reader checks the version of the first line only",
         cases: || sides("", How::Check, vec![Knobs::weak(), Knobs::strong()], |_| true),
     }],
     build,

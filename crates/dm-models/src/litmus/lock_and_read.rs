@@ -10,9 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L15",
     kind: Kind::Litmus,
     source: "FORD, Deft (lock and READ in one chain)",
-    about: "The READ behind a lock's CAS sees what the last holder wrote. True where CAS→READ is in order; of a node \
-            that shows the reader's own tag it is true unless a line of the READ may come first; of the tag's own \
-            line it is true everywhere.",
+    about: "The READ behind a lock's CAS sees the data of the last holder. This is true if CAS→READ is in \
+        order. If the READ finds the reader's own tag, it is true unless a line of the READ may be served \
+        before the CAS. For the tag's own line it is always true.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
         let lost = How::NotLinearizable;
@@ -52,7 +52,7 @@ async fn add<V: Verbs>(v: &V, lock: RemotePtr, apart: bool, tag: bool) -> u64 {
             (true, _) => (chain.post().await.expect(OK), None),
             (_, true) => {
                 let (owner, bytes) = chain.read(lock, 16).post().await.expect(OK);
-                // Without the client's own tag, the image is from before the lock was taken.
+                // If the client's own tag is not there, the image is from before the lock was taken.
                 let shown = word_of(&bytes, 0) == me;
                 (owner, shown.then(|| word_of(&bytes, 8)))
             }

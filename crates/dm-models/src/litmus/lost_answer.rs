@@ -11,10 +11,11 @@ pub(crate) const ENTRY: Entry = Entry {
     kind: Kind::Litmus,
     source: "the specification of reliable connections; Varuna (an atomic whose acknowledgement was lost has been carried \
              out, or is yet to be)",
-    about: "Two clients add one to a counter by FAA, and the queue pair of one fails. If it tries again it may count \
-            twice: the first FAA was carried out, and only its answer was lost. If it tells its caller that the effect is \
-            unknown, at most one add is missing and none counts twice. If each client adds by WRITE to a word of its \
-            own, whoever tries again writes the same once more, and nothing is missing.",
+    about: "Two clients add one to a counter by FAA, and the queue pair of one fails. If this client \
+        retries, its add may count twice, because the first FAA may have been carried out and only its \
+        result was lost. If it reports an unknown effect to its caller, at most one add is missing and none \
+        counts twice. If each client adds by WRITE to its own word, a retry writes the same value again, \
+        and no add is missing.",
     cases: || {
         let all = failing(matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]));
         let mut cases = sides("FAA, tried again", How::Invariant, all.clone(), |_| true);
@@ -27,8 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns each of these knobs with one failure, and with both limits on how long requests of an old queue pair
-/// may land.
+/// Returns each of these knobs with one failure, and with both values of [`dm_explore::Late`].
 pub(super) fn failing(all: Vec<Knobs>) -> Vec<Knobs> {
     let both = |knobs: Knobs| {
         [Late::UntilNext, Late::UntilFenced].map(|late| Knobs {

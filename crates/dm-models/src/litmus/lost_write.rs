@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L6",
     kind: Kind::Litmus,
     source: "Ziegler et al. (atomic visibility); rxe in Linux 6.1 (a failed CAS stores the old value back)",
-    about: "A WRITE is not undone by an FAA of 0, or by a CAS that fails, on the same word. Untrue where atomics race \
-            with WRITEs; for the CAS only where a failed one writes back.",
+    about: "A WRITE is not undone by an FAA of 0, or by a failing CAS, on the same word. This is false if \
+        atomics race with WRITEs; for the CAS only if a failed CAS writes back.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]);
         let racy = |k: &Knobs| k.atomic_vs_write == AtomicVsWrite::Racy;

@@ -10,10 +10,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L10",
     kind: Kind::Litmus,
     source: "ibv_reg_mr(3), ibv_wr_post(3)",
-    about: "WRITE data, WRITE flag: whoever sees the flag sees the data. True on one queue pair (memory is registered \
-            without relaxed ordering, under which one queue pair is like two), untrue on two unless the first is \
-            awaited. To see both by one READ takes lines in increasing order, the flag in the first. A WRITE behind a \
-            READ may be what that READ sees, unless it is fenced.",
+    about: "A client WRITEs data, then a flag. A client that sees the flag sees the data. This is true on \
+        one queue pair (memory is registered without relaxed ordering, which would make one queue pair like \
+        two). It is false on two queue pairs, unless the first WRITE is awaited. If one READ fetches both, \
+        lines must be served in increasing order, with the flag in the first line. A READ may see the \
+        effect of a WRITE behind it, unless the WRITE is fenced.",
     cases: || {
         let all = matrix(
             &Knobs::weak(),

@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L4",
     kind: Kind::Litmus,
     source: "Ziegler et al., SIGMOD 2023 (optimistic validation, unfenced and fenced)",
-    about: "A writer makes a version odd, changes two lines, makes it even. A reader READs version, data, version: \
-            equal and even, so not mixed. Behind one doorbell that needs fences, or increasing READs.",
+    about: "A writer makes a version odd, changes two lines, and makes the version even. A reader READs the \
+        version, the data, and the version again. If both versions are equal and even, the data are not \
+        mixed. Behind one doorbell this needs fences, or READs in increasing order.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder]);
         let any = |k: &Knobs| k.read_lines == LineOrder::Any;

@@ -13,8 +13,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L9",
     kind: Kind::Litmus,
     source: "Sherman §4.4, CHIME §4.1 (4-bit versions, shrunk to 2)",
-    about: "A version in every line, and several WRITEs while one READ is under way: a READ that sees equal versions \
-            never mixes as long as there are fewer WRITEs than versions.",
+    about: "Every line has a version, and there are several WRITEs during one READ. If the READ finds equal \
+        versions, it has not mixed two states, as long as there are fewer WRITEs than versions.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder]);
         let mut cases = sides("3 WRITEs", How::Check, all.clone(), |_| false);

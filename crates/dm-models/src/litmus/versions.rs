@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L1",
     kind: Kind::Litmus,
     source: "Sherman §4.4 (bookend versions)",
-    about: "One WRITE changes a node and the versions at its two ends; one READ that sees equal versions never mixes. \
-            Untrue in any order as soon as something lies between two units that hold a version.",
+    about: "One WRITE changes a node and the versions at its two ends. If a READ finds equal versions, it \
+        has not mixed two states. With any order of lines, this is false as soon as a unit lies between two \
+        units that hold a version.",
     cases: || {
         let lines = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder]);
         let units = matrix(&Knobs::weak(), &[Knob::ReadOrder, Knob::WriteOrder, Knob::Unit]);

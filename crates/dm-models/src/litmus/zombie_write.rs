@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "L11",
     kind: Kind::Litmus,
     source: "the specification bounds no delay; docs/protocol/lock.md, For a takeover",
-    about: "One client has posted a WRITE and dies, or is only slow; another takes over and WRITEs. The takeover's \
-            word stays, if the memory node fenced the first client before.",
+    about: "One client has posted a WRITE and dies, or is only slow. Another client takes over and WRITEs. \
+        The word of the second client stays, if the memory node fenced the first client before.",
     cases: || {
         let mut all = matrix(&Knobs::weak(), &[Knob::WriteOrder, Knob::ReadOrder]);
         all.extend([Knobs::weak().crashes(1), Knobs::declared().crashes(1)]);

@@ -16,8 +16,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "cancelled",
     kind: Kind::Lock,
     source: "docs/protocol/lock.md L7, L8, L9, L13",
-    about: "One client's future is dropped at any await while it waits for, takes, holds, hands over or gives back a \
-            lock: the others go on, the lock is free at the end, and no update is lost.",
+    about: "One client's future is dropped at any await while it waits for, takes, holds, hands over or \
+        releases a lock. The other clients continue, the lock is free at the end, and no update is lost.",
     cases: || {
         let turned = [
             Knob::CasThenRead,
@@ -39,7 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "forgotten",
-        about: "the future is forgotten instead of dropped: nobody undoes what it had posted",
+        about: "the future is leaked instead of dropped, so that its posted requests are not undone",
         cases: || {
             vec![
                 Case::fails(How::Stuck, "2x1", Knobs::weak().cancels(1)).or(How::Invariant),

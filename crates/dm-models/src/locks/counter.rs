@@ -8,7 +8,7 @@ use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 /// The way in which a client reads the counter under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
-    /// With a READ of its own after the lock; the section between is monitored.
+    /// With a separate READ after the lock; the section in between is monitored.
     Apart,
     /// With `lock_and_read`.
     Along,
@@ -35,8 +35,8 @@ pub(crate) struct Adders {
     /// Number of adds of each client; the last entry is for all further clients.
     pub(crate) adds: &'static [u32],
     pub(crate) read: Read,
-    /// Whether operations are recorded and their results must be explained. Otherwise only the sum at the end must
-    /// be right, which takes far fewer states, because states also differ by their history.
+    /// Whether operations are recorded and must be linearizable. Otherwise only the sum at the end must be right. This
+    /// takes far fewer states, because recorded histories distinguish states.
     pub(crate) recorded: bool,
     pub(crate) options: LockOptions,
 }
@@ -102,7 +102,8 @@ pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
 }
 
 impl Adders {
-    /// Builds the model: linearizable as a counter, at most one client inside, the lock free at the end.
+    /// Builds the model. It checks that the counter is linearizable, that at most one client is in the
+    /// section, and that the lock is free at the end.
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
         let counter = self.read.counter();

@@ -11,10 +11,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "lock-fails",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L4, L7, L8, L9, L18, P10",
-    about: "The queue pair of one client fails at any step while it takes, holds, hands over or gives back a lock, and \
-            what was in flight lands later, in part or never. No answered add is lost and none counts twice; whoever gets \
-            through to the memory node again leaves the lock free. A client that stays cut off (a second failure) may \
-            leave it held: then others end in `LockError::Held`, and nobody is inside.",
+    about: "The queue pair of one client fails at any step while it takes, holds, hands over or releases a \
+        lock, and requests in flight land later, in part or never. No completed add is lost, and none \
+        counts twice. A client that can reach the memory node again leaves the lock free. A client that \
+        stays cut off (a second failure) may leave it held. Then other clients end in `LockError::Held`, \
+        and no client is inside.",
     cases: || {
         let turned = [
             Knob::CasThenRead,

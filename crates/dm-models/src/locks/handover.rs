@@ -14,9 +14,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "handover-bound",
     kind: Kind::Lock,
     source: "Sherman §4.3 (MAX_DEPTH); docs/protocol/lock.md L12",
-    about: "The guarded node counts how often in a row its lock came by handover: never more often than the bound, \
-            here 1. Whoever is outside gets a chance after it. What a holder leaves in the word's payload, the next finds, \
-            handed over or not.",
+    about: "The guarded node counts the consecutive handovers of its lock. There are never more than the \
+        bound, which is 1 here, so that clients of other compute nodes get a chance. The next holder finds \
+        the payload that a holder has left in the word, whether the lock was handed over or not.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
         let three = all.into_iter().map(|k| Case::holds("1x3", k));
@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "one-more",
-        about: "one handover more than the bound that is checked",
+        about: "there is one handover more than the bound that is checked",
         cases: || vec![Case::fails(How::Check, "1x3", Knobs::weak())],
     }],
     build,

@@ -1,4 +1,5 @@
-//! Hangs in which all clients stay busy. They are written by hand, because dmkit ships none of these protocols.
+//! Models of hangs in which all clients stay busy. They are written by hand, because dmkit ships none of
+//! these protocols.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -42,13 +43,13 @@ pub(crate) const MUTUAL: Entry = Entry {
     name: "mutual-wait",
     kind: Kind::Lock,
     source: SOURCE,
-    about: "Each of two clients says that it is ready and waits until the other is. While it waits it beats: an FAA on \
-            a word of its own, so that it is never at rest.",
+    about: "Each of two clients announces that it is ready, and waits until the other client is ready. While \
+        it waits, it repeats an FAA on its own word, so that it is never idle.",
     cases: || holds(&[""]),
     published: None,
     mutants: &[Twin {
         name: "after-you",
-        about: "each says that it is ready when it has seen that the other is",
+        about: "each client announces that it is ready only after the other client has done so",
         cases: || {
             knobs()
                 .into_iter()
@@ -83,7 +84,7 @@ pub(crate) const MUTUAL: Entry = Entry {
     },
 };
 
-/// Takes one unit of a count by FAA; if there was none, gives it back and retries.
+/// Takes one unit of a count by FAA. If there was none, adds it again and retries.
 async fn take(c: &C, count: RemotePtr) {
     let mut retry = c.verbs().retry(1000);
     while faa(c, count, u64::MAX).await.cast_signed() <= 0 {
@@ -92,18 +93,19 @@ async fn take(c: &C, count: RemotePtr) {
     }
 }
 
-/// A client that does and undoes without end.
+/// A client that takes a unit and undoes this, without end.
 pub(crate) const ALONE: Entry = Entry {
     name: "do-and-undo",
     kind: Kind::Lock,
     source: SOURCE,
-    about: "A semaphore by FAA: a client takes one, or gives back what it took when there was none, and tries again. \
-            Everybody gives back what it took, so everybody gets one.",
+    about: "A semaphore by FAA: a client takes one unit. If there was none, it returns the unit and tries \
+        again. Every client returns its unit, so every client gets one.",
     cases: || holds(&["1 client", "2 clients"]),
     published: None,
     mutants: &[Twin {
         name: "kept",
-        about: "nobody gives back: whoever comes when none is left takes and gives back for ever, alone",
+        about: "no client returns its unit: a client that finds none left takes and returns one for ever, \
+            alone",
         cases: || vec![Case::fails(How::Livelock, "2 clients", Knobs::weak())],
     }],
     build: |s| {
@@ -127,22 +129,22 @@ pub(crate) const ALONE: Entry = Entry {
     },
 };
 
-/// A writer that has the lock adds this to its word; a reader adds one.
+/// A writer that takes the lock adds this to the lock word; a reader adds one.
 const WRITER: u64 = 1 << 32;
 
-/// A lock whose release overwrites what others do to its word meanwhile.
+/// A lock whose release overwrites the changes that other clients make to its word meanwhile.
 pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,
     source: SOURCE,
-    about: "A reader-writer lock by FAA: one field counts writers, one readers. A client that finds the lock taken subtracts \
-            what it added, and tries again. The lock is released by FAA too.",
+    about: "A reader-writer lock by FAA: one field counts writers, and another counts readers. A client that \
+        finds the lock taken subtracts its own add, and tries again. The lock is released by FAA too.",
     cases: || holds(&["W R", "W W"]),
     published: None,
     mutants: &[Twin {
         name: "write",
-        about: "the writer gives it back by WRITE, over the count of a reader that is about to take it back: the count \
-                is one too few for ever, and no writer gets in again",
+        about: "the writer releases the lock by WRITE, which overwrites the count of a reader that then \
+            subtracts its add: the count stays one too low, and no writer gets the lock again",
         cases: || {
             let serialised = Knobs::declared();
             vec![

@@ -1,5 +1,5 @@
-//! Hierarchical on-chip locks in all variants: a local queue with and without handover, spinning, no local lock,
-//! words in host memory.
+//! Models of hierarchical on-chip locks in all variants: a local queue with and without handover, spinning, no local
+//! lock, and words in host memory.
 
 use dm_explore::Knobs;
 use dm_lock::{Local, LockOptions, LockPlace};
@@ -24,7 +24,8 @@ pub(crate) const QUEUE: Entry = Entry {
 
 pub(crate) const NO_HANDOVER: Entry = Entry {
     name: "hocl-queue",
-    about: "The same without handover: the local queue only orders who goes for the remote lock.",
+    about: "The same without handover: the local queue only determines the order in which clients try the \
+        remote lock.",
     build: |s| build_local(s, Local::Queue { handover_max: 0 }),
     cases: fewer_cases,
     ..QUEUE
@@ -87,7 +88,7 @@ const UNLOCKED_FIRST: Twin = Twin {
     },
 };
 
-/// Returns all shapes; the small ones run on the whole matrix.
+/// Returns all shapes. The small ones run with all combinations of knobs.
 fn cases() -> Vec<Case> {
     let some = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
     let mut cases = fewer_cases();

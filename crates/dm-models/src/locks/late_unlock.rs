@@ -1,4 +1,4 @@
-//! An unlock that lands late, under another client's name.
+//! The model of an unlock that lands late, on a word that names another client.
 
 use dm_explore::{Client, Counter, End, Knobs};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockWord, Locks};
@@ -7,8 +7,8 @@ use dm_verbs::{Env, Verbs};
 use super::counter::{compute_nodes, guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Ghost state: the counter when everything posted under the lock has landed; the client that took the lock from
-/// memory; and the section.
+/// Ghost variables: the value of the counter when everything posted under the lock has landed, the client that took the
+/// lock from memory, and the section.
 const POSTED: &str = "posted";
 const NAMED: &str = "named";
 const INSIDE: &str = "inside";
@@ -17,9 +17,10 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "late-unlock",
     kind: Kind::Lock,
     source: "docs/protocol/lock.md L8, L9",
-    about: "The lock is handed over, and the client that has it then is dropped, as is the one whom the word still names, \
-            which has come again. In every state: while somebody is inside, the word names the client that took it from \
-            memory, and where it is free, all that was posted under it has landed.",
+    about: "The lock is handed over, and its new holder is dropped. So is the client that the word still \
+        names, which tries to take the lock again. In every state, while a client is inside, the word names \
+        the client that took the lock from memory; and if the lock is free, all requests that were posted \
+        under it have landed.",
     cases: || {
         let turned = [
             Knob::CasThenRead,
@@ -34,12 +35,13 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "ignored",
-            about: "the one that is named posts a CAS while the unlock is under way: undone, it frees the lock early",
+            about: "the client that the word names posts a CAS while the unlock is in flight: the undo of \
+                this CAS frees the lock early",
             cases: broken,
         },
         Twin {
             name: "unsaid",
-            about: "a client that leaves an unlock in flight does not record it",
+            about: "a client does not record that its unlock may still be in flight",
             cases: broken,
         },
     ],
@@ -85,7 +87,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         });
     for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
-        // The first client comes twice.
+        // The first client takes the lock twice.
         let times = if i == 0 { 2 } else { 1 };
         model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
             for _ in 0..times {
@@ -113,7 +115,7 @@ async fn add(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     guard.release().await
 }
 
-/// A client in the section. It leaves the section before its guard does anything, whether it is dropped or not.
+/// A client in the section. Even if the client is dropped, it leaves the section before its guard acts.
 struct Inside<'c>(&'c Client<Locks, Counter>);
 
 impl<'c> Inside<'c> {

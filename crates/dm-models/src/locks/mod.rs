@@ -1,4 +1,4 @@
-//! Models of locks: the shipped `dm-lock`, mostly over a counter.
+//! Models of locks. They run the shipped `dm-lock`, mostly with a counter.
 
 mod cancelled;
 mod counter;

@@ -1,4 +1,4 @@
-//! Progress of clients: bounded bypass, and lock freedom.
+//! Models of the progress of clients: bounded bypass, and lock freedom.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -17,18 +17,18 @@ fn knobs() -> Vec<Knobs> {
     matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite])
 }
 
-/// A lock that keeps an order, and a lock that keeps none.
+/// A lock that serves clients in order, and a lock that does not.
 pub(crate) const BYPASS: Entry = Entry {
     name: "bounded-bypass",
     kind: Kind::Lock,
     source: "by hand: a ticket lock, and a word that is tried by CAS",
-    about: "Two clients take a ticket lock twice each. Whoever has drawn its ticket is overtaken at most once: by the \
-            one that drew before it.",
+    about: "Two clients take a ticket lock twice each. A client that has drawn its ticket is overtaken at \
+        most once, by the client that drew before it.",
     cases: || knobs().into_iter().map(|k| Case::holds("", k)).collect(),
     published: None,
     mutants: &[Twin {
         name: "by-cas",
-        about: "a lock word that is tried until it is free: the same client may find it free again and again",
+        about: "clients try a lock word until it is free: the same client may find it free again and again",
         cases: || {
             knobs()
                 .into_iter()
@@ -64,7 +64,8 @@ pub(crate) const BYPASS: Entry = Entry {
                     }
                     c.enter(SECTION);
                     c.leave(SECTION);
-                    // By CAS if others try the word by CAS: a WRITE may get lost among them.
+                    // The release is a CAS if other clients try the word by CAS, because a WRITE may get lost
+                    // among these.
                     match by_cas {
                         true => drop(v.cas(serving, 1, 0).await.expect(SOUND)),
                         false => {
@@ -79,24 +80,25 @@ pub(crate) const BYPASS: Entry = Entry {
     },
 };
 
-/// A counter whose clients are not held up by a client that pauses.
+/// A counter whose clients are not delayed by a client that stops.
 pub(crate) const LOCK_FREE: Entry = Entry {
     name: "lock-free",
     kind: Kind::Lock,
     source: "by hand: a counter by READ and CAS, and one under a lock word",
-    about: "Two clients add to a counter: each reads it, and swaps it by CAS. Where the CAS fails the other's add has \
-            succeeded, so that some operation always completes.",
+    about: "Two clients add to a counter: each reads it, and swaps it by CAS. If the CAS fails, the other \
+        client's add has succeeded, so some operation always completes.",
     cases: || knobs().into_iter().map(|k| Case::holds("", k)).collect(),
     published: None,
     mutants: &[
         Twin {
             name: "locked",
-            about: "under a lock: whoever finds it held waits for its holder",
+            about: "the add runs under a lock: a client that finds the lock held waits for its holder",
             cases: || vec![Case::fails(How::NotLockFree, "", Knobs::weak())],
         },
         Twin {
             name: "announced",
-            about: "each says by FAA that it adds, and takes that back when the other does too: both may do so for ever",
+            about: "each client announces its add by FAA, and withdraws it if the other client has announced \
+                one too: both may do so for ever",
             cases: || {
                 let all = [Knobs::weak(), Knobs::declared()];
                 all.map(|k| Case::fails(How::NotLockFree, "", k)).into()

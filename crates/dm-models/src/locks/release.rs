@@ -1,4 +1,5 @@
-//! Releasing a lock by WRITE, by CAS and by FAA, on both sides of atomic-versus-WRITE.
+//! Models of releasing a lock by WRITE, by CAS and by FAA, on cards that serialise atomics with WRITEs and on
+//! cards that do not.
 
 use dm_explore::Knobs;
 use dm_lock::{LockOptions, LockPlace, ReleaseBy};
@@ -11,7 +12,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "release",
     kind: Kind::Lock,
     source: "Sherman §4.3 (WRITE), FG (FAA); docs/protocol/lock.md L5",
-    about: "A lock is given back by CAS or FAA where atomics race with WRITEs, by WRITE or FAA where they don't.",
+    about: "A lock is released by CAS or FAA if atomics race with WRITEs, and by WRITE or FAA if they do \
+        not.",
     cases: || {
         let sides = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite, Knob::ChipOrder]);
         let mut cases = Vec::new();
@@ -33,7 +35,8 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "write",
-        about: "by WRITE where atomics race with it: a CAS of the next client writes the held word back over it",
+        about: "the lock is released by WRITE although atomics race with WRITEs: a CAS of the next client \
+            writes the held word back",
         cases: || {
             let racy = Knobs::weak().pretend(Capability::AtomicVsWriteSerialised);
             vec![Case::fails(How::Stuck, "2x1, WRITE", racy)]

@@ -1,4 +1,4 @@
-//! Sets of locks, some of which collide.
+//! Models of sets of locks, some of which collide.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_lock::{GlobalLockTable, LockError, LockOptions, LockWord, Locks};
@@ -12,8 +12,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "lock-sets",
     kind: Kind::Lock,
     source: "docs/protocol/lock.md L10",
-    about: "Clients swap the words of three nodes on two memory nodes under a set of locks, two of which are one; they \
-            name the nodes in opposite orders. Nothing deadlocks, no word is lost.",
+    about: "Clients rotate the words of three nodes on two memory nodes under a set of locks; two of the \
+        nodes share a lock. The clients pass the nodes in opposite orders. There is no deadlock, and no \
+        word is lost.",
     cases: || {
         let all = matrix(
             &Knobs::weak(),
@@ -31,7 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "unsorted",
-            about: "each client takes the locks in the order in which it names them",
+            about: "each client takes the locks in the order in which it passes them",
             cases: || {
                 let stuck = |shape| Case::fails(How::Stuck, shape, Knobs::weak());
                 vec![stuck("2x1"), stuck("1x2")]
@@ -39,7 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Twin {
             name: "twice",
-            about: "equal locks are taken twice",
+            about: "a lock that two nodes share is taken twice",
             cases: || vec![Case::fails(How::Panic, "1x2", Knobs::weak())],
         },
     ],

@@ -1,4 +1,4 @@
-//! A lock that some clients share and others hold alone.
+//! Models of a lock that some clients share and others hold alone.
 
 use dm_explore::{Client, Counter, Knobs, Retries};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
@@ -9,7 +9,7 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 /// Maximum number of sharers.
 const MAX: usize = 2;
-/// The collected sum, and behind it one word of each sharer, all in one line.
+/// The sum, followed by one word of each sharer, all in one line.
 const LEN: usize = 8 + 8 * MAX;
 
 fn data() -> (RemotePtr, u32, &'static str) {
@@ -20,9 +20,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "shared",
     kind: Kind::Lock,
     source: "Dolphin (MSST 2024), the spear lock; docs/protocol/lock.md L14–L17",
-    about: "Clients that share a lock (S) add to words of their own; a client that holds it alone (E) moves these words into a \
-            sum. No add is lost or counted twice, whoever waits for whom, and whoever is dropped at any await; nothing \
-            is shared or held at the end.",
+    about: "Clients that share a lock (S) add to their own words; a client that holds it alone (E) moves \
+        these words into a sum. No add is lost or counted twice, even if a client is dropped at any await. \
+        At the end the lock is free and not shared.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
         let all = matrix(&Knobs::weak(), &turned);
@@ -46,12 +46,14 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "blind-release",
-            about: "the exclusive holder frees the lock by a WRITE, which overwrites a share taken meanwhile",
+            about: "the client that holds the lock alone releases it by WRITE, which overwrites a share \
+                taken meanwhile",
             cases: || vec![Case::fails(How::Check, "E S", Knobs::declared()).or(How::Invariant)],
         },
         Twin {
             name: "read-first",
-            about: "the share and the READ go in one chain on a card that may serve the READ first",
+            about: "the FAA of the share and the READ are in one chain, on a card that may serve the READ \
+                first",
             cases: || {
                 let knobs = Knobs::weak().pretend(Capability::CasThenReadInOrder);
                 vec![Case::fails(How::Invariant, "E S", knobs)]
@@ -146,8 +148,9 @@ pub(crate) const DIES: Entry = Entry {
     name: "sharer-dies",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L14, L17",
-    about: "One client shares a lock, another holds it alone, and one of them dies at any step. The other gets in, or ends in an \
-            error that names the lock. No finished add is lost, and nobody holds the lock beside a share that is counted.",
+    about: "One client shares a lock, another holds it alone, and one of them dies at any step. The other \
+        client gets the lock, or gets an error that names the lock. No finished add is lost, and no client \
+        holds the lock while a share is counted.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::ChipOrder];
         let dying = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
@@ -159,7 +162,7 @@ pub(crate) const DIES: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "no-budget",
-        about: "the last sharer is waited for without a budget",
+        about: "the client that holds the lock waits for the last sharer without a budget",
         cases: || vec![Case::fails(How::Stuck, "E S", Knobs::weak().crashes(1))],
     }],
     build: build_faulty,
@@ -169,9 +172,10 @@ pub(crate) const FAILS: Entry = Entry {
     name: "sharer-fails",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L14, L17, L18",
-    about: "One client shares a lock, another holds it alone. The queue pair of one of them fails at any step, and requests in \
-            flight land later, in part or never. The other gets in, or ends in an error that names the lock (a share of \
-            which nobody knows stays counted). No finished add is lost, and none counts twice.",
+    about: "One client shares a lock, another holds it alone. The queue pair of one of them fails at any \
+        step, and requests in flight land later, in part or never. The other client gets the lock, or gets \
+        an error that names the lock (a share whose effect is unknown stays counted). No finished add is \
+        lost, and none counts twice.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
         let failing = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
@@ -183,7 +187,7 @@ pub(crate) const FAILS: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "no-budget",
-        about: "the last sharer is waited for without a budget",
+        about: "the client that holds the lock waits for the last sharer without a budget",
         cases: || vec![Case::fails(How::Stuck, "E S", Knobs::weak().failures(1))],
     }],
     build: build_faulty,

@@ -10,8 +10,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "T-R4",
     kind: Kind::Lock,
     source: "SMART's and CHIME's code, local lock table",
-    about: "With 2^width clients ahead of it (8 bits there, shrunk here), a client draws the number that is being \
-            served, and has the local turn beside the holder. When both leave, that number passes a waiter by.",
+    about: "With 2^width clients ahead of it (8 bits in the code, fewer here), a client draws the number \
+        that is being served, and gets the local turn together with the holder. When both leave, the number \
+        skips a waiting client.",
     cases: || {
         let knobs = [Knobs::weak(), Knobs::declared()];
         let three = knobs.clone().map(|k| Case::holds("1x3, 1 bit", k));

@@ -12,8 +12,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "T-S13",
     kind: Kind::Lock,
     source: "Sherman §4.3 (16-bit locks, masked CAS, release by WRITE)",
-    about: "Two clients take and give back different locks that share a word. A CAS on one lane read the word before \
-            the WRITE that frees the other, and writes it back after it: that lane stays held.",
+    about: "Two clients take and release different locks that share a word. A CAS on one lane reads the word \
+        before the WRITE that frees the other lane, and writes it back after that WRITE. The other lane \
+        stays held.",
     cases: || {
         let all = matrix(
             &Knobs::weak(),
@@ -40,11 +41,11 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns two nodes with different locks, found by asking the lock table.
+/// Returns two nodes with different locks, which are found in the lock table.
 fn nodes(locks: &Locks) -> [RemotePtr; 2] {
     let at = |i: u64| RemotePtr::new(NodeId(0), 4096 + 64 * i).unwrap_or(RemotePtr::NULL);
     let same = |i: &u64| locks.lock_of(at(*i)) == locks.lock_of(at(0));
-    // With one lock per word all nodes share it, and any second node will do.
+    // With one lock per word, all nodes share it, so any second node can be used.
     let other = (1..64).find(|i| !same(i)).unwrap_or(1);
     [at(0), at(other)]
 }

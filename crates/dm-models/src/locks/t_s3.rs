@@ -1,4 +1,4 @@
-//! T-S3: a lock is handed over before its holder's write-back is posted.
+//! The model T-S3: a lock is handed over before its holder posts the write-back.
 
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};
@@ -10,8 +10,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "T-S3",
     kind: Kind::Lock,
     source: "Sherman Figure 6",
-    about: "The next client of the compute node is given the lock while the write-back is still on its way: its READ \
-            goes by another queue pair, and an update is lost.",
+    about: "The next client of the compute node gets the lock while the write-back is still in flight. Its \
+        READ uses another queue pair, so an update is lost.",
     cases: || turned().into_iter().map(|k| Case::holds("1x2", k)).collect(),
     published: Some(Twin {
         name: "published",

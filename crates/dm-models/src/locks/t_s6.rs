@@ -1,4 +1,5 @@
-//! T-S6: a local ticket lock whose count of tickets carries into the number being served.
+//! The model T-S6: a local ticket lock, in which an overflow of the count of tickets changes the number that
+//! is being served.
 
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};
@@ -10,8 +11,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "T-S6",
     kind: Kind::Lock,
     source: "Sherman's code, local ticket lock",
-    about: "Drawing a ticket adds 1 to a word that also holds the number being served: the ticket after 2^width - 1 \
-            (shrunk to 2 bits) moves that number on. Two have the local turn, then nobody ever.",
+    about: "Drawing a ticket adds 1 to a word that also holds the number being served. The ticket after \
+        2^width - 1 (here with 2 bits) advances that number. Then two clients have the local turn, and \
+        later no client ever gets it.",
     cases: || {
         vec![
             Case::holds("1x2", Knobs::weak()),
@@ -28,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }),
     mutants: &[Twin {
         name: "narrower",
-        about: "the same with 1 bit each, which already the second ticket carries out of",
+        about: "the same with 1 bit each, which overflows at the second ticket",
         cases: || vec![Case::fails(How::Stuck, "1x2", Knobs::weak())],
     }],
     build,

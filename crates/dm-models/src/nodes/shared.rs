@@ -1,4 +1,4 @@
-//! Updates that share a leaf, beside operations that change its slots.
+//! Models of updates that share a leaf, while other operations change its slots.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -61,8 +61,8 @@ const SHAPES: [&str; 8] = [
     "merge, update of what stays",
 ];
 
-/// The prefix of shapes that run on a packed leaf with one line of entries. It holds three near keys, or two distant
-/// ones.
+/// The prefix of shapes that run on a packed leaf with one line of entries. It has room for three near keys, or two
+/// distant ones.
 const PACKED: &str = "packed: ";
 
 const PACKED_SHAPES: [&str; 9] = [
@@ -81,9 +81,10 @@ pub(crate) const SHARED: Entry = Entry {
     name: "shared-updates",
     kind: Kind::Node,
     source: SOURCE,
-    about: "Updates share the lock of their leaf; an operation that changes the leaf's slots holds it alone. Two updates run \
-            beside each other, and an update runs beside a removal and an insert into the same slot, a split and a merge, also \
-            with any one of them dropped at any await. The leaves hold whole keys, or are packed, so that lines change shape.",
+    about: "Updates share the lock of their leaf; an operation that changes the leaf's slots holds it alone. \
+        Two updates run at the same time, and an update runs at the same time as a removal and an insert \
+        into the same slot, a split, and a merge. Any one of them may be dropped at any await. The leaves \
+        hold whole keys, or are packed, so that lines change shape.",
     cases: || {
         let mut cases = Vec::new();
         for shape in SHAPES.into_iter().chain(PACKED_SHAPES) {
@@ -114,7 +115,8 @@ pub(crate) const SHARED: Entry = Entry {
     mutants: &[
         Twin {
             name: "blind-release",
-            about: "the exclusive holder frees the lock by a WRITE, which overwrites a share taken meanwhile",
+            about: "the client that holds the lock alone releases it by WRITE, which overwrites a share \
+                taken meanwhile",
             cases: || {
                 let knobs = timeless(Knobs::declared());
                 vec![Case::fails(How::Check, "update, insert of another", knobs)]
@@ -133,7 +135,8 @@ pub(crate) const SHARED: Entry = Entry {
         },
         Twin {
             name: "read-first",
-            about: "the share and the READ go in one chain on a card that may serve the READ first",
+            about: "the FAA of the share and the READ are in one chain, on a card that may serve the READ \
+                first",
             cases: || {
                 let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
                 vec![Case::fails(
@@ -183,8 +186,9 @@ pub(crate) const T_D7: Entry = Entry {
     name: "T-D7",
     kind: Kind::Node,
     source: "Dolphin (MSST 2024), updates, inserts and deletes under one counter",
-    about: "A removal and an insert share the leaf too. By the time that an update writes, the slot that it read may belong to \
-            another key, which gets its value; or the line has changed its shape, and the value lands across entries.",
+    about: "A removal and an insert share the leaf too. When an update writes, the slot that it read may \
+        belong to another key, which then gets the update's value; or the line may have changed its shape, \
+        so that the value overwrites parts of other entries.",
     cases: || {
         let sides = [Knobs::weak(), Knobs::declared()];
         let holds = |shape| sides.clone().map(|k| Case::holds(shape, timeless(k)));
@@ -263,7 +267,7 @@ fn build_of<F: NodeFormat<Key8>>(
 ) -> Box<dyn Explorable> {
     let shape = s.shape.trim_start_matches(PACKED);
     let joins = shape.starts_with("merge");
-    // Leaves room for one more key, except in shapes that split the leaf.
+    // The preload leaves room for one more key, except in shapes that split the leaf.
     let (preload, removed): (&'static [u64], &'static [u64]) = match shape {
         _ if joins => (&[10, 20, 30, 40], &[10, 30]),
         _ if shape.ends_with("split") => (&[10, 20, 30], &[]),

@@ -1,4 +1,4 @@
-//! Versions, by which a reader decides whether it accepts an image of a leaf.
+//! Models of versions, by which a reader decides whether it accepts an image of a leaf.
 
 use dm_explore::{Elapsed, Knobs};
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -80,7 +80,7 @@ pub(crate) const LINES: Entry = Entry {
         },
         Twin {
             name: "read-first",
-            about: "lock-and-read in one chain on a card that may serve the READ first",
+            about: "lock-and-read uses one chain on a card that may serve the READ first",
             cases: || {
                 let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
                 vec![Case::fails(How::NotLinearizable, "split, writer, reader", knobs)]
@@ -102,14 +102,16 @@ pub(crate) const CHECKSUM: Entry = Entry {
     name: "checksum",
     kind: Kind::Node,
     source: "Ziegler et al., SIGMOD 2019 (FG); Sherman §3",
-    about: "A sorted leaf with a checksum is written back as a whole. It asks no more of the card than whole words.",
+    about: "A sorted leaf with a checksum is written back as a whole. It requires only that the card does \
+        not tear words.",
     cases: || {
         let mut cases = Vec::new();
         for shape in ["split, reader of what moves", "two updates, reader"] {
             let lines = orders(Knobs::declared()).into_iter();
             cases.extend(lines.map(|k| Case::holds(shape, k)));
         }
-        // A READ of the node word by word, in any order, passes through 2^16 states. In order it takes seconds.
+        // If the words of the node were read in any order, one READ would have 2^16 states. In order, the
+        // search takes seconds.
         let knobs = words(timeless(Knobs::strong()));
         cases.push(Case::holds("two updates, reader", knobs));
         cases
@@ -117,7 +119,7 @@ pub(crate) const CHECKSUM: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
+        about: "lock-and-read uses one chain on a card that may serve the READ first",
         cases: || {
             let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
             vec![Case::fails(How::NotLinearizable, "split, writer, reader", knobs)]
@@ -200,7 +202,7 @@ fn long<F: dm_layout::NodeFormat<Key8> + Clone>(
     Box::new(script.model(s.title.clone()))
 }
 
-/// The operations of the writer of T-S2b, with 4 splits. Key 10 lies in the second line; the third split moves it away.
+/// The operations of the writer of T-S2b, with 4 splits. Key 10 is in the second line, and is moved by the third split.
 const SPLITS: [Op; 7] = [
     Insert(15, 15_001),
     Insert(12, 12_001),

@@ -36,7 +36,7 @@ pub(crate) struct Script<F> {
     pub(crate) preload: &'static [u64],
     /// Keys removed again before the start.
     pub(crate) removed: &'static [u64],
-    /// Whether the preload splits the leaf once, and the first client begins by merging the two leaves again.
+    /// Whether the preload splits the leaf once, so that the first client begins by merging the two leaves.
     pub(crate) joins: bool,
     /// Number of memory nodes.
     pub(crate) memory_nodes: u16,
@@ -104,7 +104,8 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Builds the model: it is linearizable, and every value that is read was written in one piece.
+    /// Builds the model. It checks that operations are linearizable, and that no read value is a mixture of
+    /// two writes.
     pub(crate) fn model(self, title: String) -> Model<Leaf<F>, Spec> {
         let script = Arc::new(self);
         let (setting_up, opening) = (Arc::clone(&script), Arc::clone(&script));

@@ -8,7 +8,7 @@ use crate::tree::world::{Do, Script, Shape, plain, with};
 use crate::{Case, Entry, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// In these shapes nobody waits for a lock, so all clients must end.
+/// In these shapes no client waits for a lock, so all clients must end.
 const SHAPES: &[Shape] = &[
     ("insert", with(ROOM, &[(0, &[Insert(3)]), (1, &[Insert(3)])])),
     (
@@ -60,7 +60,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// A client that is dropped releases its locks, and its blocks go to other clients of its compute node.
+/// In these shapes a client is dropped. Its locks are released, and its blocks go to other clients of its
+/// compute node.
 const CANCELS: &[Shape] = &[
     (
         "insert, insert",
@@ -101,9 +102,10 @@ pub(crate) const CRASH: Entry = Entry {
     name: "radix-crash",
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M14–M17, When a writer dies",
-    about: "One client dies at any step of an insert, a leaf split, a header split, a change of a node's type or a removal, \
-            and any part of what it posted lands. Every client that needs the same node ends with the right answer, and no \
-            key is lost. Nobody waits for the dead client: others finish a node replacement that it has begun.",
+    about: "One client dies at any step of an insert, a leaf split, a header split, a change of a node's \
+        type or a removal, and any part of its posted requests lands. Every client that needs the same node \
+        ends with the right result, and no key is lost. No client waits for the dead client: other clients \
+        finish a node replacement that it has begun.",
     cases: || all(SHAPES, |k| k.crashes(1)),
     published: None,
     mutants: &[Twin {
@@ -126,9 +128,10 @@ pub(crate) const FAIL: Entry = Entry {
     name: "radix-fails",
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M14–M17; docs/protocol/reclaim.md R11",
-    about: "A queue pair of one client fails at any step of an insert, an update, a leaf split, a header split, a change \
-            of a node's type or a removal, and requests in flight land later, in part or never. Every answer is right, no \
-            key is lost, and other clients use the blocks that it allocated only if no request of it can land there any more.",
+    about: "A queue pair of one client fails at any step of an insert, an update, a leaf split, a header \
+        split, a change of a node's type or a removal, and requests in flight land later, in part or never. \
+        Every result is right, no key is lost, and other clients use the blocks that it allocated only if \
+        no request of it can land there any more.",
     cases: || all(CANCELS, |k| k.failures(1)),
     published: None,
     mutants: &[Twin {
@@ -155,7 +158,7 @@ pub(crate) const CANCEL: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "gives-back-early",
-        about: "a new leaf goes back to the allocator while its WRITE and its slot's CAS are under way",
+        about: "a new leaf goes back to the allocator while its WRITE and its slot's CAS are in flight",
         cases: || {
             let case = |k: Knobs| {
                 Case::fails(How::Invariant, "insert, insert", k.cancels(1)).or(How::NotLinearizable)

@@ -33,7 +33,7 @@ const T_M5_SHAPES: &[Shape] = &[(
 )];
 const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]))];
 
-/// Two nodes of two leaves each, below one node. Beside the scan a leaf is split, a node grows, and a header is split.
+/// Two nodes of two leaves each, below one node. During the scan a leaf is split, a node grows, and a header is split.
 const SPLITS: Script = Script {
     preload: &[0x101, 0x102, 0x201, 0x202],
     always: &[0x101, 0x102, 0x201, 0x202],
@@ -53,7 +53,7 @@ const T_M7_SHAPES: &[Shape] = &[
         with(SPLITS, &[(0, &[Insert(0x1_0001)]), (1, &[Scan(0x101)])]),
     ),
 ];
-/// Returns cases that must fail in a client: each scan checks its own answer.
+/// Returns cases that must fail in a client's check, because each scan checks its own result.
 fn incomplete(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, ..): &Shape| {
         plain()
@@ -107,8 +107,9 @@ flaw!(
     T_M1_SHAPES,
     "T-M1",
     "SMART's code, Tree.cpp:407",
-    "A leaf is split off its slot while a reader without a cache is on its way to it. What the reader knows about the \
-     link must not overwrite what the split stored, or readers with an old cache miss the new key.",
+    "A leaf gets a new parent node by a split, while a reader without a cache has already read the old link \
+        to it. The reader must not overwrite the link depth that the split has stored, because then readers \
+        with an old cache would miss the new key.",
     "a reader whose path disagrees with a leaf's link depth overwrites the depth",
     |f| f.inner.repairs_unchecked = true
 );
@@ -117,7 +118,8 @@ flaw!(
     T_M2_SHAPES,
     "T-M2",
     "SMART's code, Tree.cpp:431",
-    "An update runs beside a remove of the same key. It must not write back what it read before it held the lock.",
+    "An update and a remove of the same key run at the same time. The update must not write back bytes that \
+        it read before it held the lock.",
     "the whole leaf is written back as it was read before the lock",
     |f| f.leaf.stale_write_back = true
 );
@@ -126,8 +128,9 @@ flaw!(
     T_M3_SHAPES,
     "T-M3",
     "SMART's code, Tree.cpp:781",
-    "A key is inserted beside a cached leaf. Once the insert has returned, readers with an older cache find the key.",
-    "the leaf's link depth is written after the slot, and nobody waits for that WRITE",
+    "A key is inserted next to a leaf that other clients have cached. After the insert has returned, readers \
+        with an older cache find the key.",
+    "the leaf's link depth is written after the slot, and this WRITE is not awaited",
     |f| f.inner.depth_unawaited = true
 );
 flaw!(
@@ -144,7 +147,8 @@ flaw!(
     T_M5_SHAPES,
     "T-M5",
     "SMART §4.5, Algorithm 3",
-    "Two clients insert the same key into a node from which a third removes another key. It must not get two slots.",
+    "Two clients insert the same key into a node from which a third client removes another key. The inserted \
+        key must not get two slots.",
     "a removed slot becomes empty and open to any key byte",
     |f| f.inner.removal_empties = true
 );
@@ -153,7 +157,7 @@ flaw!(
     T_M6_SHAPES,
     "T-M6",
     "SMART §4.5, Algorithm 3, lines 16 to 24",
-    "A node with one child left is replaced by that child, beside an insert into the node.",
+    "A node with one child left is replaced by that child, while another client inserts into the node.",
     "the node's empty slots are not frozen first",
     |f| f.inner.merge_leaves_empties = true
 );
@@ -162,8 +166,8 @@ flaw!(
     T_M7_SHAPES,
     "T-M7",
     "SMART's code, Tree.cpp:1212 to 1400",
-    "A scan whose beginning is cached runs beside splits and growth. It returns each key that is present throughout, \
-    once and in order.",
+    "A scan whose beginning is cached runs while nodes are split and grow. It returns each key that is \
+        present throughout, once and in order.",
     "if anything is cached, the scan expands nothing else",
     |f| f.inner.scan_trusts_cache = true,
     incomplete

@@ -1,4 +1,4 @@
-//! Splits, growth, removals and merges that run beside each other.
+//! Models of splits, growth, removals and merges that run at the same time.
 
 use dm_explore::Knobs;
 use dm_verbs::Capability;
@@ -14,7 +14,7 @@ pub(super) const FULL: Script = Script {
     preload: &[1, 2],
     ..Script::EMPTY
 };
-/// The same, but the node has four slots, of which three are taken.
+/// The same, but the node has four slots, three of which are filled.
 pub(super) const ROOM: Script = Script {
     preload: &[1, 2, 4],
     ..Script::EMPTY
@@ -84,7 +84,7 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
-        // Both clients freeze the same node, and one of them freezes a slot that has changed since the other has read
+        // Both clients freeze the same node, and one of them freezes a slot that has changed since the other one read
         // it.
         "growth, leaf split and growth",
         with(
@@ -160,7 +160,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns cards with the freedoms that make a tree behave differently.
+/// Returns knobs with the freedoms that affect a tree.
 pub(super) fn knobs() -> Vec<Knobs> {
     matrix(
         &timeless(Knobs::weak()),
@@ -172,12 +172,12 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "radix-races",
     kind: Kind::Tree,
     source: "SMART §4.1.2 and §4.5, docs/protocol/smart.md M1–M20",
-    about: "Get, insert, update, upsert, remove and scan run beside each other on a radix tree, while leaves and headers are \
-            split, nodes grow, and nodes with one child are removed.",
+    about: "Get, insert, update, upsert, remove and scan run at the same time on a radix tree, while leaves \
+        and headers are split, nodes grow, and nodes with one child are removed.",
     cases: || {
         let mut cases: Vec<Case> = Vec::new();
         for &(shape, script) in SHAPES {
-            // Only the locks of leaves depend on the card, and three clients have many states.
+            // Only the locks of leaves depend on the card. Models with three clients are large.
             let locks = shape.contains("update") || shape == "leaf split, remove";
             let under = match locks && script.clients.len() < 3 {
                 true => knobs(),
@@ -190,7 +190,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read of a leaf is one chain on a card that may serve the READ first",
+        about: "lock-and-read of a leaf uses one chain on a card that may serve the READ first",
         cases: || {
             let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
             vec![Case::fails(How::NotLinearizable, "remove, remove", knobs).or(How::Invariant)]

@@ -1,4 +1,4 @@
-//! A CAS that lands late, after its operation has ended in an error, beside a block that is used again.
+//! The model of a CAS that lands late, after its operation has ended in an error, while the block is reused.
 
 use dm_alloc::{AllocError, Allocator, Block, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec, Retries};
@@ -13,9 +13,10 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-late-cas",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R2a",
-    about: "The queue pair of a client may fail after it has posted a CAS on a block, and the CAS may land later. The \
-            operation ends in an error, and its compute node goes on at another memory node. A second compute node retires the \
-            block and reuses it when it may, with the value that the CAS compares. The CAS never lands in that life.",
+    about: "The queue pair of a client may fail after it has posted a CAS on a block, and the CAS may land \
+        later. The operation ends in an error, and its compute node continues at another memory node. A \
+        second compute node retires the block and reuses it when it may, with the value that the CAS \
+        compares. The CAS never lands in that life.",
     cases: || {
         let cut_off = |knobs: Knobs| Knobs {
             retries: Retries::Bounded(2),
@@ -93,7 +94,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                     true => drop(running),
                     false => drop(end_operation(Some(running), done)),
                 }
-                // The compute node goes on.
+                // The compute node runs further operations.
                 for _ in 0..2 {
                     if alloc.collect(v, &seat).await.is_err() {
                         break;

@@ -41,13 +41,13 @@ const NEXT: u64 = 9;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It takes a member
-/// for silent if `looks` looks in a row find no change and the clock agrees.
+/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It counts a member
+/// as silent if `looks` consecutive looks find no change, and enough time has passed.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     allocator_that(compute_node, slots, looks, false, flaws)
 }
 
-/// Makes the same allocator for a compute node that remembers addresses, or does not.
+/// Makes the same allocator with a choice of whether the compute node remembers addresses.
 fn allocator_that(
     compute_node: u16,
     slots: u16,
@@ -104,7 +104,7 @@ async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Ru
 }
 
 /// Unlinks the block, marks it dead and retires it, and reuses it if it becomes free within `rounds` rounds. Returns
-/// whether it was reused. This need not run inside an operation, because it reads nothing that another client reuses.
+/// whether it was reused. This need not run inside an operation, because it reads no memory that another client reuses.
 async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool, AllocError> {
     let Some(epochs) = alloc.epochs() else {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! A scan reads by an old address a leaf that is merged and dies, and whose memory becomes another leaf.
+//! The model of a scan that uses an old address: the leaf there is merged and dies, and its memory is reused
+//! for another leaf.
 
 use dm_alloc::{Allocator, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
@@ -17,9 +18,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-scan",
     kind: Kind::Tree,
     source: "docs/protocol/reclaim.md R1, R8, R9; S2, S22 to S24",
-    about: "A leaf is merged into its left neighbour and retired, and its memory becomes another leaf of the same format. A \
-            scan reads it by a cached address at any time. A node that answers for the leaf's keys shows all of them, and \
-            it shows no old value of a key that has changed elsewhere.",
+    about: "A leaf is merged into its left neighbour and retired, and its memory becomes another leaf of the \
+        same format. A scan reads it by a cached address at any time. A node that covers the leaf's keys \
+        contains all of them, and has no old value of a key that was changed in another leaf.",
     cases: || {
         [Knobs::weak(), Knobs::declared()]
             .map(|k| Case::holds("1x2", k))
@@ -151,7 +152,7 @@ async fn scan(c: &Client<Shared, NoSpec>) {
     read.expect("no faults in this model");
 }
 
-/// Merges the leaf, changes a key in the merged leaf, and starts the next life.
+/// Merges the leaf, changes a key in the merged leaf, and builds the next leaf in its memory.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();

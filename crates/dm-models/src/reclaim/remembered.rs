@@ -1,4 +1,5 @@
-//! A block is reused beside a compute node that remembers its address from an operation that has ended.
+//! The model of a block that is reused while a compute node remembers its address from an operation that has
+//! ended.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -17,7 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
             check, until the second next turn, beside rounds and turns. Meanwhile another compute node unlinks the block, \
             retires it, and reuses it when it may. The operations find the first life or a dead block, never the next life.",
     cases: || {
-        // Single words are read and written here, so most freedoms of a card would only multiply equal states.
+        // Only single words are read and written here, so most freedoms of a card make no difference.
         vec![
             Case::holds("2x1", Knobs::strong()),
             Case::holds("2x1", Knobs::weak()).nightly(),
@@ -52,7 +53,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, move |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced; it reads nothing more.
+            // An error means that the client was fenced. It then reads no more memory.
             let _fenced = remember(&c, forgets).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -63,8 +64,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Runs the operations of one client. The first one reads the address; the others use it as long as it is not too old. Another
-/// client could do a round and a turn in the middle of each.
+/// Runs the operations of one client. The first one reads the address; the others use it as long as it is not too old.
+/// Within each of them, rounds and turns are possible, as if another client did them.
 async fn remember(c: &Client<Allocator, NoSpec>, forgets: bool) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! A block is reused beside an operation that may hold its address.
+//! The model of a block that is reused while an operation may hold its address.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -30,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Twin {
             name: "announces-now",
-            about: "a compute node announces the present epoch, not the epoch of its oldest operation",
+            about: "a compute node announces the current epoch, not the epoch of its oldest operation",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
     ],
@@ -50,7 +50,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced; it reads nothing more.
+            // An error means that the client was fenced. It then reads no more memory.
             let _fenced = follow(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {

@@ -1,4 +1,5 @@
-//! A compute node dies in an operation that writes. The memory that it pinned becomes free, and its WRITE never lands there.
+//! The model of a compute node that dies during an operation that writes. The memory that it pinned becomes free, and
+//! its WRITE never lands there.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -13,10 +14,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-silent-member",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R7",
-    about: "A client of one compute node dies at any step of an operation that follows the root to a block and writes to \
-            it; its requests land at any time. The other compute node unlinks and retires the block, waits for the lease, \
-            fences the silent one, and reuses the block: no request of the last life lands in the next. The shape `never \
-            back` claims that memory pinned by a dead client stays pinned, and must fail.",
+    about: "A client of one compute node dies at any step of an operation that follows the root to a block \
+        and writes to it; its requests land at any time. The other compute node unlinks and retires the \
+        block, waits for the lease, fences the silent compute node, and reuses the block. No request of the \
+        last life lands in the next. The shape `never back` claims that memory pinned by a dead client \
+        stays pinned, and must fail.",
     cases: || {
         let dying = Knobs::strong().crashes(1);
         vec![
@@ -61,7 +63,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             Ok(())
         })
         .client("S", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced; it writes nothing more.
+            // An error means that the client was fenced. It then writes no more memory.
             let _fenced = write(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {

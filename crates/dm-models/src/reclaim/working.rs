@@ -1,4 +1,4 @@
-//! A compute node works while another one looks whether it is silent.
+//! The model of a compute node that runs operations while another one checks whether it is silent.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -13,9 +13,10 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-working-member",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R7, R7a",
-    about: "A compute node announces itself between two looks of another one: twice, or once while one of its clients is \
-            held up at any step of a round. It is not fenced, whatever the clocks say. In `given up` that round may be \
-            cancelled. The shape `stands still` claims the same of a compute node that announces nothing between the looks, and must fail.",
+    about: "A compute node announces itself between two looks of another one: twice, or once while one of \
+        its clients is delayed at any step of a round. It is not fenced, whatever the clocks show. In \
+        `given up` that round may be cancelled. The shape `stands still` claims the same of a compute node \
+        that announces nothing between the looks, and must fail.",
     cases: || {
         vec![
             Case::holds("2x1", Knobs::strong()),
@@ -29,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "one-bit",
-            about: "looks compare one bit of a beat, so two announcements look like none",
+            about: "looks compare one bit of a beat, so two announcements are not noticed",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
         Twin {
@@ -64,7 +65,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     };
     let model = Model::new(s.title.clone())
         .shared_opened(move |v, node| {
-            // The compute node that works does not look at others.
+            // The compute node that runs operations does not look at others.
             let looks = if node == 0 { u32::MAX } else { 1 };
             member(v, looks, flaws)
         })
@@ -78,7 +79,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             });
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
-            // Nobody looks at this compute node, so its result does not matter.
+            // No other compute node looks at this one, so its result does not matter.
             let _looked = look(&c).await;
         });
     if beside {

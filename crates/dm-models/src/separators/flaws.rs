@@ -13,7 +13,7 @@ const TWO_LEAVES: Script = Script {
     ..Script::EMPTY
 };
 
-/// Shapes without remembered separators. They get a key behind a separator, the same key again, and the separator.
+/// Shapes without cached separators. They get a key behind a separator, the same key again, and the separator itself.
 const T_D12_SHAPES: &[Shape] = &[
     (
         "1x1",
@@ -28,8 +28,8 @@ const T_D12_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Shapes that remember all separators, but roughly. If there are two clients, one does not know of a leaf that the other
-/// adds or removes.
+/// Shapes that cache all separators approximately. If there are two clients, the cache of one does not show a leaf that
+/// the other adds or removes.
 const ROUGH_SHAPES: &[Shape] = &[
     (
         "rough: split, get and update",
@@ -52,12 +52,13 @@ pub(crate) const T_D12: Entry = Entry {
     name: "T-D12",
     kind: Kind::Tree,
     source: "Dolphin's code, Tree.cpp, search 3.3",
-    about: "A client without remembered separators finds a key that is not itself a separator, by the last separator below it. \
-            A client that remembers separators roughly finds it from its leaf or from one to the left.",
+    about: "A client without cached separators finds a key that is not itself a separator, by the last \
+        separator below it. A client with approximate separators finds the key from its leaf or from a leaf \
+        to the left.",
     cases: || [holds(T_D12_SHAPES), holds(ROUGH_SHAPES)].concat(),
     published: Some(Twin {
         name: "published",
-        about: "a cold search follows a separator only if it is the key",
+        about: "a search without a cache follows a separator only if the separator is the key",
         cases: || fails(T_D12_SHAPES),
     }),
     mutants: &[],

@@ -14,8 +14,9 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Returns options with leaves of two lines and 3 entries of whole keys, radix nodes of one line with 2 or 4 slots, and 16
-/// locks per memory node. (Packed leaves would hold twice as many entries; they have models of a single leaf.)
+/// Returns options with leaves of two lines and 3 entries of whole keys, radix nodes of one line with 2 or 4 slots, and
+/// 16 locks per memory node. (Packed leaves would hold twice as many entries; there are separate models for them, with
+/// a single leaf.)
 pub(super) const fn options() -> Options {
     Options {
         leaf_bytes: 128,
@@ -67,7 +68,7 @@ impl Subject for Dolphin<Key8> {
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
         let separators = radix::memory::contents(end, &options.types)?;
-        // The separator of the smallest key names the first leaf, and each leaf names the next.
+        // The separator of the smallest key leads to the first leaf, and each leaf leads to the next one.
         let Some(&(0, first)) = separators.first() else {
             return Err(format!("no separator names the first leaf: {separators:?}"));
         };

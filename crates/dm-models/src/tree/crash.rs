@@ -1,4 +1,4 @@
-//! A client dies, or its queue pair fails, in the middle of a split or a merge.
+//! Models of a client that dies, or whose queue pair fails, in the middle of a split or a merge.
 
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
@@ -64,14 +64,15 @@ pub(crate) const SPLIT: Entry = Entry {
     name: "split-crash",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S12–S17, When a writer dies",
-    about: "One client dies at any step of a split, and any part of what it posted lands. Every answer is still \
-            right, no key is lost, and doing the split again completes whatever landed. A client that needs the dead \
-            client's lock waits for ever here; with a budget it gets a typed error.",
+    about: "One client dies at any step of a split, and any part of its posted requests lands. Every result \
+        is still right, no key is lost, and finishing the split gives a correct tree whatever has landed. A \
+        client that needs the dead client's lock waits for ever here; with a budget it would get a typed \
+        error.",
     cases: || crashes(SHAPES),
     published: None,
     mutants: &[Twin {
         name: "right-unawaited",
-        about: "the left node points to the right one before that is known to be written",
+        about: "the left node points to the right one before the WRITE of the right one has completed",
         cases: || {
             let knobs = timeless(Knobs::declared()).crashes(1);
             vec![
@@ -106,8 +107,9 @@ pub(crate) const FAILED_SPLIT: Entry = Entry {
     name: "split-fails",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S12–S17; docs/protocol/lock.md L18",
-    about: "A queue pair of one client fails at any step of a split, and requests in flight land later, in part or \
-            never. Every answer is right, no key is lost, and doing the split again completes whatever landed.",
+    about: "A queue pair of one client fails at any step of a split, and requests in flight land later, in \
+        part or never. Every result is right, no key is lost, and finishing the split gives a correct tree \
+        whatever has landed.",
     cases: || {
         let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
         let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
@@ -116,7 +118,7 @@ pub(crate) const FAILED_SPLIT: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "right-unawaited",
-        about: "the left node points to the right one before that is known to be written",
+        about: "the left node points to the right one before the WRITE of the right one has completed",
         cases: || {
             let knobs = timeless(Knobs::declared()).failures(1);
             vec![
@@ -158,12 +160,12 @@ pub(crate) const MERGE: Entry = Entry {
     name: "merge-crash",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S23–S28, When a writer dies",
-    about: "One client dies at any step of a merge. Readers go on, and no key is lost.",
+    about: "One client dies at any step of a merge. Readers continue, and no key is lost.",
     cases: || crashes(MERGES),
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
+        about: "lock-and-read uses one chain on a card that may serve the READ first",
         cases: || super::split::read_first("writer"),
     }],
     build: |s| {
@@ -176,7 +178,7 @@ pub(crate) const MERGE: Entry = Entry {
     },
 };
 
-/// The leaves lie on one memory node, their parent on the other.
+/// The leaves are on one memory node, and their parent is on the other.
 const HALVES: &[(&str, Script)] = &[
     (
         "reader",
@@ -193,7 +195,7 @@ const HALVES: &[(&str, Script)] = &[
             ..THREE_LEAVES
         },
     ),
-    // One client comes from the left leaf, the other by its cache.
+    // One client reaches the right leaf from the left one, the other client through its cache.
     (
         "2 MN, writer by the left leaf",
         Script {
@@ -209,13 +211,15 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
     name: "merge-fails",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S24 and S28",
-    about: "A chain of a merge fails at any step. What has landed stays, and the locks become free. No key is lost at any \
-            step, and no key is written in one leaf while the other still shows its old value.",
+    about: "A chain of a merge fails at any step. Requests that have landed stay, and the locks become free. \
+        No key is lost at any step, and no key is written in one leaf while the other leaf still has its \
+        old value.",
     cases: || {
         let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
         let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
         let mut cases: Vec<Case> = HALVES.iter().flat_map(each).collect();
-        // Three operations on a weak card with a fault at any step have too many states for every check.
+        // With three operations, a weak card and a fault at any step, there are too many states for every
+        // check.
         if let Some(last) = cases.iter_mut().rev().nth(1) {
             *last = last.clone().nightly();
         }
@@ -224,7 +228,7 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "open-before-burial",
-        about: "the left leaf is open with the keys of both leaves before the right one is dead",
+        about: "the left leaf is live with the keys of both leaves before the right one is dead",
         cases: || {
             let knobs = timeless(Knobs::declared()).failures(1);
             vec![Case::fails(

@@ -12,8 +12,8 @@ use super::world::{Do, Script, Spec, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
-/// The old leaf is on memory node 0 and its parent on node 1. A splits the leaf, B goes down by the new parent, and C has
-/// cached the old parent before.
+/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches it through the new
+/// parent, and C has cached the old parent before.
 const T_S4_SHAPES: &[(&str, Script)] = &[(
     "3x1",
     Script {
@@ -75,7 +75,7 @@ const T_S5_SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // Both clients split the root leaf, one after the other, before either has put a root above it.
+    // Both clients split the root leaf, one after the other, before either of them has added a root above it.
     (
         "first root",
         Script {
@@ -99,8 +99,8 @@ pub(crate) const T_S5: Entry = Entry {
     name: "T-S5",
     kind: Kind::Tree,
     source: "Sherman's code, Tree.cpp:824 and :986",
-    about: "Clients race to create the first leaf, or to put the first root above it. The loser goes on with the leaf or \
-            root of the winner.",
+    about: "Clients race to create the first leaf, or to put the first root above it. The loser continues \
+        with the leaf or root of the winner.",
     cases: || {
         let under = matrix(
             &timeless(Knobs::weak()),
@@ -110,7 +110,7 @@ pub(crate) const T_S5: Entry = Entry {
         let mut cases: Vec<Case> = shapes
             .flat_map(|&(shape, _)| under.iter().map(move |k| Case::holds(shape, k.clone())))
             .collect();
-        // Two clients of one compute node change shared state, which gives millions of states.
+        // Two clients of one compute node change shared state, so there are millions of states.
         cases.push(Case::holds("1x2", timeless(Knobs::declared())).nightly());
         cases
     },
@@ -131,7 +131,7 @@ pub(crate) const T_S5: Entry = Entry {
     }),
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
+        about: "lock-and-read uses one chain on a card that may serve the READ first",
         cases: || read_first("first root"),
     }],
     build: |s| build(s, options()),
@@ -175,8 +175,8 @@ pub(crate) const BOOTSTRAP: Entry = Entry {
     },
 };
 
-/// Returns knobs under which the READ of the superblock's page is in order. It has 63 lines, which nobody writes any more;
-/// in any order it would have 2^63 states.
+/// Returns knobs with which the READ of the superblock's page is in order. It has 63 lines, which no client writes any
+/// more. In any order, this READ would have 2^63 states.
 fn opening() -> Vec<Knobs> {
     let base = Knobs {
         read_lines: LineOrder::Increasing,

@@ -11,7 +11,8 @@ use sherman::LeafFormat;
 
 use super::world::{Do, Script, loaded, number_of, options, written};
 
-/// The output of a client whose operation failed with its chain. The operation may have happened or not.
+/// The output of a client whose operation failed because its chain failed. The operation may have taken
+/// effect or not.
 pub(crate) const FAILED: u64 = u64::MAX;
 
 /// Returns the format of the inner nodes of every tree here.
@@ -36,7 +37,7 @@ fn node<F: NodeFormat<Key8>>(
 /// Finds the leftmost leaf through the first child of each level. Returns `None` in an empty tree.
 fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     let word = end.word(Superblock::ROOT_WORD);
-    // The level is in the bits that alignment leaves free.
+    // The level is in the low bits of the word, which are zero in an aligned address.
     let (mut at, mut level) = (RemotePtr::from_raw(word & !63), word & 63);
     while level > 0 {
         let (header, bytes) = node(end, &inner(), at)?;
@@ -54,7 +55,7 @@ fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     Ok((!at.is_null()).then_some(at))
 }
 
-/// Returns the entries that the node answers for.
+/// Returns the entries whose keys the node covers.
 fn entries<F: NodeFormat<Key8>>(
     format: &F,
     header: &Header<Key8>,
@@ -77,7 +78,7 @@ fn entries<F: NodeFormat<Key8>>(
     Ok(found)
 }
 
-/// Finishes a split that was begun, as a survivor does under the node's lock (S16).
+/// Finishes a split that was begun, like a survivor under the node's lock (S16).
 fn redo<F: NodeFormat<Key8>>(
     format: &F,
     at: RemotePtr,
@@ -86,7 +87,7 @@ fn redo<F: NodeFormat<Key8>>(
 ) -> Result<(), String> {
     let bad = |e| format!("node {at} can't be finished: {e}");
     match (header.state, header.lag) {
-        // A merge in progress is read as it is, because nobody takes it over yet.
+        // A merge in progress is read as it is, because no client finishes another client's merge.
         (NodeState::Live | NodeState::Frozen, _) => return Ok(()),
         (NodeState::Splitting, LineLag::Behind) => {
             let plan = SplitPlan {
@@ -111,8 +112,8 @@ fn redo<F: NodeFormat<Key8>>(
     }
 }
 
-/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if the leaves leave a gap or
-/// overlap, or if finishing an unfinished split changes what is read.
+/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if there are gaps or overlaps
+/// between leaves, or if finishing an unfinished split changes the entries.
 pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
     contents_of(end, &F::of(options().node, 8).expect("entries fit"))
 }
@@ -159,7 +160,8 @@ pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     }
 }
 
-/// Returns how far the split of the leaf that holds 30 has come. `held` says whether its lock is held.
+/// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the leaf's lock
+/// is held.
 #[cfg(test)]
 pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     let format = Slotted::tiny(8).expect("two entries fit");
@@ -192,8 +194,8 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     })
 }
 
-/// Checks that `contents` is what the script's clients must have left. Keys that nobody writes are as they were loaded. Keys
-/// with one writer that finished are as it left them. Other keys are not lost if nobody removes them.
+/// Checks `contents` against the script. Keys that no client writes must be as they were loaded. Keys with one writer,
+/// which finished, must be as this writer left them. Other keys must be present if no client removes them.
 pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
     let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
     let keys = script.clients.iter().flat_map(|(_, does)| *does);

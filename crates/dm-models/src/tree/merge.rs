@@ -1,4 +1,4 @@
-//! Trees whose nodes merge, and scans across nodes that split and merge.
+//! Models of trees whose nodes merge, and of scans across nodes that split and merge.
 
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
@@ -59,7 +59,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..THREE_LEAVES
         },
     ),
-    // The only two leaves merge, and the root is lowered.
+    // The only two leaves merge, and the remaining leaf becomes the root.
     (
         "2x1 root goes",
         Script {
@@ -114,7 +114,7 @@ pub(crate) const MERGE: Entry = Entry {
     name: "tree-merge",
     kind: Kind::Tree,
     source: "docs/protocol/sherman.md S23–S28",
-    about: "Removes merge leaves and lower the root, beside readers and writers of both leaves.",
+    about: "Removes merge leaves and lower the root, while other clients read and write both leaves.",
     cases: || {
         let plain = [timeless(Knobs::weak()), timeless(Knobs::declared())];
         let mut cases = Vec::new();
@@ -128,7 +128,7 @@ pub(crate) const MERGE: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
+        about: "lock-and-read uses one chain on a card that may serve the READ first",
         cases: || read_first("2x1 insert"),
     }],
     build: |s| {

@@ -1,4 +1,4 @@
-//! Trees whose nodes split.
+//! Models of trees whose nodes split.
 
 use dm_explore::Knobs;
 use dm_layout::{Checksummed, Key8, Slotted};
@@ -77,7 +77,8 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // The left half is empty before the root above it is open, and is merged as soon as it is.
+    // The left half becomes empty before the root above it is live, and is merged as soon as the root is
+    // live.
     (
         "2x1 first root, merge",
         Script {
@@ -144,7 +145,7 @@ const SHAPES: &[(&str, Script)] = &[
     ),
 ];
 
-/// Returns cards with the freedoms that make a tree behave differently.
+/// Returns knobs with the freedoms that affect a tree.
 pub(crate) fn knobs() -> Vec<Knobs> {
     let turned = [
         Knob::ReadOrder,
@@ -165,12 +166,13 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "tree-split",
     kind: Kind::Tree,
     source: "Sherman §4.2, docs/protocol/sherman.md S1–S22",
-    about: "Get, insert, update, upsert and remove run beside each other while leaves, inner nodes and the root split.",
+    about: "Get, insert, update, upsert and remove run at the same time, while leaves, inner nodes and the \
+        root are split.",
     cases,
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
+        about: "lock-and-read uses one chain on a card that may serve the READ first",
         cases: || read_first("2x1 split, writer"),
     }],
     build: |s| build(s, options()),
@@ -192,12 +194,13 @@ fn build(s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     Box::new(script(SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// Every preset of the paper's figures, from FG on.
+/// All presets of the paper's figures, from FG on.
 pub(crate) const VARIANTS: Entry = Entry {
     name: "tree-variants",
     kind: Kind::Tree,
     source: "Sherman §5, Table 1 and Figure 10",
-    about: "A split runs beside an update under every preset: FG, FG+ and each technique added to it.",
+    about: "A split and an update run at the same time with every preset: FG, FG+, and each technique added \
+        to it.",
     cases: || {
         let presets = [
             "fg",

@@ -15,7 +15,7 @@ use super::world::{Do, LIMIT, MEMORY, Script, Spec, loaded, number_of};
 pub(crate) trait Subject: Sized + 'static {
     type Options: Copy + Send + Sync + 'static;
 
-    /// Returns the options under which the pool is prepared. They have no flaws if flaws do not change the layout.
+    /// Returns the options with which the pool is prepared. They have no flaws, except flaws that change the layout.
     fn sound(options: Self::Options) -> Self::Options;
 
     /// Creates the index in an empty pool.
@@ -31,12 +31,12 @@ pub(crate) trait Subject: Sized + 'static {
 
     fn state(&self) -> u64;
 
-    /// Returns all entries in memory by ascending key, or says what is wrong there.
+    /// Returns all entries in memory by ascending key, or a description of the error found there.
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
 }
 
 impl Script {
-    /// Builds the model: every operation is linearizable, and none fails.
+    /// Builds the model. It checks that every operation is linearizable, and that none fails.
     pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
         let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
         let keep = Arc::clone(&found);

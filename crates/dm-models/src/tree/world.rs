@@ -41,7 +41,7 @@ pub(crate) struct Script {
     pub(crate) cold: &'static [u16],
     /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Do])],
-    /// Keys that nobody removes.
+    /// Keys that no client removes.
     pub(crate) always: &'static [u64],
 }
 
@@ -114,7 +114,7 @@ pub(crate) const fn options() -> Options {
     }
 }
 
-/// Returns the same knobs without passing time, because version windows have models of their own.
+/// Returns the same knobs without passing time, because there are separate models of version windows.
 pub(crate) fn timeless(knobs: Knobs) -> Knobs {
     Knobs {
         elapsed: Elapsed::Never,
@@ -172,7 +172,7 @@ pub(crate) const fn cold(script: Script, cold: &'static [u16]) -> Script {
     Script { cold, ..script }
 }
 
-/// Returns a weak card and a card as declared, without passing time.
+/// Returns the knobs of a weak card and of a declared card, without passing time.
 pub(crate) fn plain() -> [Knobs; 2] {
     [timeless(Knobs::weak()), timeless(Knobs::declared())]
 }

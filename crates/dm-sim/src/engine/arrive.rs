@@ -31,8 +31,8 @@ fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
     }
 }
 
-/// The maximum delay of an atomic, in picoseconds, if a READ behind it may be served first. It is twice the
-/// time between the first and the second request of a chain.
+/// The maximum delay of an atomic, in picoseconds, if a later READ may be served first. It is twice the time
+/// between the first and the second request of a chain.
 const LATE_ATOMIC: u64 = 500_000;
 
 /// Returns the time from which `r` may act on memory, given the earlier requests of its queue pair.
@@ -50,21 +50,22 @@ fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     }
 }
 
-/// Returns whether requests act on memory when they arrive, rather than when the pipeline reaches them.
+/// Returns whether requests act on memory when they arrive, and not when the pipeline serves them.
 ///
-/// The pipeline serves in order of arrival, so both give the same order; acting on arrival needs no further
-/// event. It is not possible if an atomic takes time, or if other requests may overtake it: these depend on
-/// when it gets its bucket.
+/// The pipeline serves requests in order of arrival, so both give the same order, but acting on arrival needs
+/// no further event. This is not possible if an atomic takes time, or if other requests may overtake it,
+/// because this depends on the time at which the atomic gets its bucket.
 pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
-/// Returns the same for requests within one line, which depend only on the order of arrival.
+/// Does the same as [`acts_on_arrival`] for requests within one line, which depend only on the order of
+/// arrival.
 pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     acts_on_arrival(t, caps) && caps.atomic_unit == AtomicUnit::Line
 }
 
-/// The conditions that keep an arriving request from acting.
+/// The conditions under which an arriving request has no effect.
 const DEAF: Odd = Odd::BROKEN.and(Odd::FENCED);
 
 impl Engine {
@@ -100,7 +101,8 @@ impl Engine {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // Always: each of the four above gets its own copy, without the branches that it never takes.
+    // Always inline: each of the four callers above gets its own copy, without the branches that it never
+    // takes.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
@@ -134,7 +136,7 @@ impl Engine {
         let bytes = request_bytes(t, kind, length);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
-        // Cut-through: the last byte is here now, unless the link was busy.
+        // Cut-through: the last byte has arrived now, unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.through(now, wire);
         let lines = r.units(6);
@@ -164,8 +166,8 @@ impl Engine {
         let mut after = earlier(pair, kind, space, caps);
         let bucket = r.offset() & t.bucket_mask as usize;
         if atomic && let Some(written) = node.write_back(space, bucket) {
-            // Being next in the pipeline does not mean being next at memory: WRITEs of its queue pair or a
-            // busy PCIe may have delayed the atomic before it.
+            // The order in the pipeline need not be the order at memory: earlier WRITEs of the queue pair, or
+            // a busy PCIe, may have delayed the previous atomic.
             after = after.max(*written);
         }
         let mut at = (if *on_arrival { now } else { act }).max(after);
@@ -192,8 +194,8 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        // A request that ends at this very moment may still have its event to come, so this event must follow
-        // it.
+        // The event of another request at this same time may not have been processed yet, so this event must
+        // follow it.
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
@@ -214,8 +216,8 @@ impl Engine {
         let ready = if kind.answers() {
             act + if host { t.pcie } else { 0 }
         } else {
-            // The acknowledgement does not wait for memory, but it does not arrive before the data is in
-            // memory: a client that awaited it may tell others to look.
+            // The acknowledgement does not wait for memory, but it must not arrive before the data is in
+            // memory, because a client that awaited it may then cause other clients to read the data.
             start.max(act.saturating_sub(t.wire))
         };
 
@@ -258,7 +260,7 @@ fn to_memory(t: &Ticks, nic: &mut Nic, kind: Kind, now: u64, start: u64, dma: u6
     nic.to_host.booked(now, start, dma) - dma + t.pcie
 }
 
-/// Returns the time between a request's first and second part, or 0 if it has one part.
+/// Returns the time between a request's first and second part, or 0 if it has only one part.
 #[inline(always)]
 fn window(
     t: &Ticks,
@@ -289,7 +291,7 @@ fn window(
     split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng)
 }
 
-/// The cost of an answer.
+/// The cost of a response.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Bytes on the wire, including headers.
@@ -301,8 +303,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Returns the cost of an answer with `len` bytes of payload, which take `dma` on PCIe; an
-    /// acknowledgement has none.
+    /// Returns the cost of a response with `len` bytes of payload, which take `dma` on PCIe. An
+    /// acknowledgement has no payload.
     #[inline(always)]
     pub(super) fn new(t: &Ticks, len: u64, dma: u64) -> Self {
         let bytes = len + t.packets(len) * t.header_response;
@@ -314,8 +316,8 @@ impl Answer {
     }
 }
 
-/// Sends an answer, with or without `data`, that the memory node's card has at `ready`. Returns the time at
-/// which the client's card has processed it.
+/// Sends a response, with or without `data`, that is ready on the memory node's card at `ready`. Returns the
+/// time at which the client's card has processed it.
 #[inline(always)]
 pub(super) fn way_back(
     t: &Ticks,
@@ -374,7 +376,7 @@ fn admit_atomic(
     start
 }
 
-/// Draws which units the first part of a transfer holds, and how much later the second part follows.
+/// Draws which units belong to the first part of a transfer, and how much later the second part follows.
 fn split(
     t: &Ticks,
     r: &mut Request,
@@ -389,15 +391,16 @@ fn split(
         write_lines
     };
     r.words[3] = match order {
-        // Any subset of the units, chosen by their numbers modulo 64.
+        // The first part is any subset of the units, chosen by their numbers modulo 64.
         LineOrder::Any => rng.bits(),
-        // A prefix, in bytes.
+        // The first part is a prefix, in bytes.
         LineOrder::Increasing => {
             let first = unit - r.offset() as u64 % unit;
             first + rng.below(units - 1) * unit
         }
     };
-    // If words tear, each word takes a line's time: the pipeline would keep shorter windows apart.
+    // If words tear, each word takes the time of a line. With shorter times, the pipeline would separate the
+    // transfers completely.
     let time = units * t.torn_line;
     match t.tearing {
         Tearing::EqualSpeed => time * 3 / 2,

@@ -1,4 +1,4 @@
-//! The end of a chain: its waiting task is told, and the run's digest takes it in.
+//! The end of a chain: its waiting task is polled, and the completion is added to the run's digest.
 
 use super::{Engine, Odd, Turn};
 use crate::chain::{FOREIGN, NOBODY};
@@ -6,7 +6,8 @@ use crate::request::Request;
 use crate::status::State;
 
 impl Engine {
-    /// Handles the completion of `chain`. Returns the task that waits for it, if nothing else is to be done.
+    /// Handles the completion of `chain`. Returns the task that waits for it, if the task need only be
+    /// polled.
     #[inline(always)]
     pub(super) fn lands(&mut self, chain: u32) -> Option<u32> {
         let c = &mut self.chains[chain as usize];

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::nic::Tally;
 use crate::request::{Kind, Request};
 
-/// Lets `r`, which acts at one instant, act on memory.
+/// Lets `r`, which acts in a single step, act on memory.
 #[inline(always)]
 pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {
@@ -38,8 +38,8 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
     }
 }
 
-/// Carries out the first part of `r`, which takes time: some units of a transfer, or the load of an atomic
-/// that does not exclude WRITEs.
+/// Carries out the first part of `r`, which acts in two parts: some units of a transfer, or the load of an
+/// atomic that does not exclude WRITEs.
 pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
         let new = swap(r, memory, tally);
@@ -65,8 +65,8 @@ fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
 }
 
 impl Engine {
-    /// Lets request `i` of `chain`, which had to wait when it arrived, act on memory: as a whole, or its
-    /// first part.
+    /// Carries out request `i` of `chain`, which had to wait when it arrived: the whole request, or its first
+    /// part.
     pub(super) fn execute(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
@@ -95,7 +95,7 @@ impl Engine {
         self.executed(chain);
     }
 
-    /// Marks a request as done with memory.
+    /// Records that a request has acted on memory completely.
     #[inline]
     fn executed(&mut self, chain: u32) {
         self.chains[chain as usize].status.executed();

@@ -1,4 +1,4 @@
-//! Faults: what fails, when the client learns of it, and what it is told about the effect.
+//! Faults: which requests fail, when the client gets the error, and which effect the error reports.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
@@ -25,7 +25,7 @@ impl Engine {
         self.errors.swap_remove(i).1
     }
 
-    /// Keeps an unreported error; it fails the client's next operation.
+    /// Stores an unreported error, which the client's next operation returns.
     #[inline]
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Returns how long a client waits before it learns of an error.
+    /// Returns how long a client waits before it gets an error.
     fn patience(&self, kind: VerbErrorKind) -> u64 {
         if kind == VerbErrorKind::Fenced {
             self.t.wire + self.t.completion
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Checks a chain that seems to have completed, but whose node was cut off after its requests arrived. If
-    /// that was before the last answer left, the requests have acted, but the client gets no answer.
+    /// this was before the last response left, the requests have acted, but the client gets no response.
     #[cold]
     pub(super) fn cut_meanwhile(&mut self, chain: u32) -> bool {
         let c = &mut self.chains[chain as usize];
@@ -92,7 +92,8 @@ impl Engine {
 
     fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
         let fenced = kind == VerbErrorKind::Fenced;
-        // The node refuses a fenced request. If a node is silent, the client cannot tell what it did.
+        // The node refuses a fenced request, so it has no effect. If a node is silent, the client cannot know
+        // the effect.
         let effect = |mutates: bool| {
             if mutates && !fenced {
                 Effect::Unknown
@@ -125,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Crashes `client`: from now on it rings no doorbell.
+    /// Crashes `client`: from now on, it rings no doorbells.
     pub(crate) fn crash(&mut self, client: u16) {
         let (client, nodes) = (usize::from(client), self.nodes.len());
         self.clients[client].crashed = true;

@@ -10,10 +10,11 @@ use crate::request::{Entry, Kind};
 use crate::rng::Dice;
 use crate::status::State;
 
-/// Charged CPU time ends on a whole nanosecond, so a coroutine still runs up to this many picoseconds later.
+/// Charged CPU time ends on a whole nanosecond. So a coroutine still has the CPU up to this many picoseconds
+/// later.
 const RESUME: u64 = 1000;
 
-/// The conditions that keep a queue pair from sending at once.
+/// The conditions under which a queue pair cannot send at once.
 pub(super) const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 
 /// Returns the bytes on the wire of a request with `len` bytes of payload.
@@ -28,8 +29,8 @@ pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
     }
 }
 
-/// Takes the CPU time for posting, and returns the time at which it is done. A coroutine that has the CPU
-/// keeps it; one that was woken waits for its turn.
+/// Charges the CPU time for posting, and returns the time at which the posting is done. A coroutine that has
+/// the CPU keeps it; a coroutine that was woken waits for its turn.
 #[inline(always)]
 pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: u64) -> u64 {
     let thread = clients[usize::from(client)].thread;
@@ -46,7 +47,7 @@ pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: 
     client.slice_end
 }
 
-/// Puts a request on the wire that the card can have at `ready`, and returns its arrival time.
+/// Sends a request that is available to the card at `ready`, and returns its arrival time.
 #[inline(always)]
 pub(super) fn send(
     t: &Ticks,
@@ -104,8 +105,8 @@ impl Engine {
         self.post_one(client, entry)
     }
 
-    /// Opens, fills and rings a chain of one request. It does the work of the three steps with each lookup
-    /// done once.
+    /// Opens, fills and rings a chain of one request. This combines the three steps, so that each lookup is
+    /// done only once.
     #[inline(always)]
     pub(super) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
@@ -161,7 +162,7 @@ impl Engine {
         debug_assert_eq!(c.status.state(), State::Building, "a chain is rung once");
         let client = self.clients[usize::from(c.client)];
         if client.crashed {
-            // A dead client's processor rings no doorbell; the chain is forgotten when it is closed.
+            // A dead client's processor rings no doorbell. The chain is discarded when it is closed.
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
@@ -179,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// Sends nothing; the work queue itself completes the chain with an error.
+    /// Sends no request: the work queue itself completes the chain with an error.
     #[cold]
     fn refuse(&mut self, chain: u32, posted: u64) {
         let c = &self.chains[chain as usize];
@@ -196,8 +197,8 @@ impl Engine {
         self.schedule(posted + self.t.completion, What::Done { chain });
     }
 
-    /// Sends the requests of `chain` from number `from` on, as far as fences allow. Returns whether all are
-    /// sent.
+    /// Sends the requests of `chain` from number `from` on, up to a fence that must wait. Returns whether all
+    /// were sent.
     #[inline]
     pub(super) fn issue(&mut self, chain: u32, from: u16) -> bool {
         let t = &self.t;
@@ -224,7 +225,7 @@ impl Engine {
         true
     }
 
-    /// Records that a READ or atomic of queue pair `qp` will never be answered, which its client learns at
+    /// Records that a READ or atomic of queue pair `qp` will never complete; its client gets the error at
     /// `at`.
     pub(super) fn unanswered(&mut self, qp: u32, at: u64) {
         let pair = &mut self.pairs[qp as usize];
@@ -235,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Continues with the requests behind a fence, after the last READ or atomic in flight was answered.
+    /// Continues with the requests behind a fence, after the last READ or atomic in flight has completed.
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].odd.set(Odd::PARKED, false);

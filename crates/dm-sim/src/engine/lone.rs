@@ -1,6 +1,6 @@
-//! READs of one line, each alone in its chain, which are most verbs of most runs. This does the same as
-//! `post_one` and `arrive`, without the branches that such a READ never takes and with its constant costs
-//! computed beforehand.
+//! READs of one line that are alone in their chains. In most runs, most verbs are of this kind. This does the
+//! same as `post_one` and `arrive`, without the branches that such a READ never takes, and with its constant
+//! costs computed beforehand.
 
 use dm_verbs::{Caps, Place, RemotePtr, Space};
 
@@ -15,14 +15,14 @@ use crate::request::{Entry, Kind};
 /// The costs of lone READs.
 #[derive(Debug)]
 pub(super) struct Lone {
-    /// The greatest length, one line. 0 if a line does not move at one instant, on arrival and in order of
-    /// arrival.
+    /// The maximum length, which is one line. It is 0 unless a line is transferred in a single step, on
+    /// arrival and in order of arrival.
     longest: u64,
     /// Time on the wire of the request.
     wire: u64,
     /// Time in the responder's pipeline.
     service: u64,
-    /// The answer's cost by length.
+    /// The cost of the response by its length.
     answers: [Answer; LINE + 1],
 }
 
@@ -85,16 +85,16 @@ impl Engine {
         self.post_one(client, &Entry::read(at, len, fence))
     }
 
-    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair is
-    /// still on its way to memory.
+    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair has
+    /// not reached memory yet.
     #[inline(always)]
     pub(super) fn arrive_lone_read(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
         let c = &mut self.chains[chain as usize];
         let pair = &mut self.pairs[c.qp as usize];
         let node = &mut self.nodes[usize::from(c.node)];
-        // If it may have to wait, the general path decides. A request that ends at this very moment may still
-        // have its event to come.
+        // If the READ may have to wait, the general path decides. The event of another request at this same
+        // time may not have been processed yet.
         let waits = pair.order[0].max(pair.order[1]) >= now;
         if node.down || pair.odd.any(Odd::ANY) || waits {
             c.unanswered = 1;
@@ -102,13 +102,14 @@ impl Engine {
         }
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
-        // The slice is taken once: writes through it cannot move it.
+        // The slice is taken only once. Writes through it cannot move it, so the compiler need not reload its
+        // address.
         let nics = self.nics.as_mut_slice();
         let nic = &mut nics[node_nic];
         let answer = &lone.answers[c.first.len as usize];
         nic.tally.lone_reads += 1;
         nic.tally.from_host += answer.dma;
-        // Cut-through: the last byte is here now, unless the link was busy.
+        // Cut-through: the last byte has arrived now, unless the link was busy.
         let inside = nic.link_in.through(now, lone.wire);
         let start = nic.responder.fifo(inside, lone.service) + lone.service;
         let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + 2 * t.pcie;
@@ -120,8 +121,8 @@ impl Engine {
         pair.done = done;
         pair.answered = done;
         pair.unanswered -= 1;
-        // Times and bytes are updated separately: with the bytes last, fewer values are live across their
-        // copy.
+        // Times and bytes are updated separately. With the bytes last, fewer values are live during the copy
+        // of the bytes.
         let tally = &mut nics[node_nic].tally;
         execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
         self.queue.push(done, What::Done { chain }.pack());
@@ -140,7 +141,8 @@ mod tests {
 
     use crate::{CostModel, Endpoint, RunEnd, Sim};
 
-    /// Runs READs of any length and place beside WRITEs of the same queue pair, atomics, chains and dropped tickets.
+    /// Runs READs of any length and place, mixed with WRITEs of the same queue pair, atomics, chains and dropped
+    /// tickets.
     async fn anything(v: Endpoint) {
         for _ in 0..400 {
             let r = v.rng(0);

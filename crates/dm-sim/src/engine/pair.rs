@@ -3,11 +3,11 @@
 /// One client in the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientState {
-    /// The end of the CPU time that it was last given: until then it posts without waiting.
+    /// The end of the client's last CPU time: until then it posts without waiting.
     pub(super) slice_end: u64,
-    /// The client that keeps the time of its hardware thread: the first of those that share the thread.
+    /// The client that stores the time of the hardware thread: the first of those that share the thread.
     pub(super) thread: u16,
-    /// The time at which that thread's CPU is free; valid for the client that keeps it.
+    /// The time at which that thread's CPU is free; valid only for the client that stores it.
     pub(super) thread_free: u64,
     pub(super) nic: u16,
     pub(crate) fenced: bool,
@@ -26,17 +26,18 @@ pub(super) struct QueuePair {
     pub(super) sent: u64,
     /// The arrival time of the last request.
     pub(super) arrived: u64,
-    /// The time from which the next request may act on memory, by the space of the earlier requests: this is
-    /// the order within the pair.
+    /// The time from which the next request may act on memory, for each space of the earlier requests. This
+    /// implements the order within the queue pair.
     pub(super) order: [u64; 2],
     /// The time at which the last atomic acts, if a READ behind it need not wait; else 0.
     pub(super) atomic_at: u64,
     /// The last completion.
     pub(super) done: u64,
-    /// READs and atomics without an answer yet, and the time at which the last known answer arrives.
+    /// The number of READs and atomics without a response yet, and the time at which the last known response
+    /// arrives.
     pub(super) unanswered: u32,
     pub(super) answered: u64,
-    /// Everything unusual about the pair, in one word for one check.
+    /// All unusual conditions of the queue pair, in one word, so that a single check suffices.
     pub(super) odd: Odd,
 }
 

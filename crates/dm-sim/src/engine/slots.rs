@@ -69,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether `chain` has completed without error. If it is still in flight, the task that is
-    /// `asking` will be polled when it has completed. Returns `None` if anything is unusual.
+    /// Returns whether `chain` has completed without error. If it is still in flight, the task `asking` will
+    /// be polled when it has completed. Returns `None` if the chain has any unusual condition.
     #[inline(always)]
     pub(crate) fn poll_chain(
         &mut self,
@@ -85,8 +85,8 @@ impl Engine {
         self.wait_for(chain, generation, asking)
     }
 
-    /// Does the same as [`Self::poll_chain`] for a chain of which only the first answer is wanted, and then
-    /// closes it.
+    /// Does the same as [`Self::poll_chain`] for a chain of which only the first result is needed, and then
+    /// closes the chain.
     #[inline(always)]
     pub(crate) fn poll_single(
         &mut self,
@@ -132,8 +132,8 @@ impl Engine {
         }
     }
 
-    /// Returns the error of `chain` if it has completed; if not, the task that asks will be polled when it
-    /// has.
+    /// Returns the error of `chain` if it has completed. If not, the task that asks will be polled when it
+    /// has completed.
     #[cold]
     pub(crate) fn poll_slowly(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
         let c = &mut self.chains[chain as usize];
@@ -156,7 +156,7 @@ impl Engine {
         outcome
     }
 
-    /// Returns the `i`-th answer of a completed chain.
+    /// Returns the `i`-th result of a completed chain.
     #[inline]
     pub(crate) fn take(&mut self, chain: u32, i: u16) -> Outcome<Lease> {
         let c = &mut self.chains[chain as usize];
@@ -183,7 +183,7 @@ impl Engine {
         match c.status.state() {
             State::Flying => c.owner = NOBODY,
             State::Done => self.defer_error(chain),
-            // The chain was never rung, so an error in it has no consequence.
+            // The doorbell was never rung, so an error of the chain has no consequence.
             State::Building | State::Free => {
                 if c.status.take_failed() {
                     let _ = self.take_error(chain);

@@ -7,17 +7,16 @@
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
-//! As [`QueueKind::Heap`] it has no slots: all events go through `far`.
+//! As [`QueueKind::Heap`], it has no slots, and all events are in `far`.
 //!
 //! # Invariants
-//! * **W1** Every slot in use lies in `[cursor, limit)`, which is no longer than the wheel: a slot means one
-//!   time.
-//! * **W2** Events of equal time leave in the order of insertion: a list moves as a whole, oldest first, and
-//!   before anything is pushed directly to its destination.
+//! * **W1** Every slot in use lies in `[cursor, limit)`. This range is not longer than the wheel, so each
+//!   slot stands for only one time.
+//! * **W2** Events of equal time are popped in the order of insertion: a list is moved as a whole, oldest
+//!   first, before any event is pushed directly to its destination.
 //! * **W3** No slot in use lies before `word`.
 //! * **W4** The cursor's slot is in use as long as `due` holds events, and then as a list without nodes.
 //! * **W5** `far` holds no event that fits into `late`: whenever `limit` grows, such events move at once.
-//! * **W5** `far` holds nothing that `late` has room for: whatever raises `limit` moves it at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,12 +37,12 @@ const SEGMENT_WORDS: u64 = 1 << (SEGMENT_SHIFT - 6);
 const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
 const LATE: usize = 1 << 10;
 
-/// When this many events of `due` have been popped, they are removed before others are inserted in between.
+/// If at least this many events of `due` have been popped, they are removed before other events are inserted.
 const USED: usize = 64;
 
 /// A slot that holds a list: the number of its newest node.
 const LIST: u64 = 1 << 63;
-/// The content of no event.
+/// Stands for the content if there is no event.
 const NOTHING: u64 = u64::MAX;
 const _: () = assert!(
     WHAT_BITS + SHIFT <= 63,
@@ -145,7 +144,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the next event, unless it is after `limit`. `soon` gets the content of the event behind it.
+    /// Returns the next event, unless it is after `limit`. Writes the content of the event after it to
+    /// `soon`.
     #[inline(always)]
     pub(crate) fn pop(&mut self, limit: u64, soon: impl Fn(u64)) -> Option<Event> {
         loop {
@@ -171,8 +171,8 @@ impl Wheel {
             let rest = bits & (bits - 1);
             self.words[w] = rest;
             self.cursor = slot;
-            // For a list, and for the word's last slot if there is no other, the hint names something else,
-            // which does no harm. Looking it up is faster than predicting the branch.
+            // If the next slot holds a list, or if there is no further slot in the word, the hint is wrong,
+            // which does no harm. An unconditional look-up is faster than an unpredictable branch.
             let next = first | u64::from((rest | 1 << 63).trailing_zeros());
             soon(self.slots[next as usize % SLOTS] >> SHIFT);
             return Some(event);
@@ -180,7 +180,8 @@ impl Wheel {
     }
 
     /// Returns the first event of `slot`, which is a list or the rest of one in `due`. If it is after
-    /// `limit`, the result is about [`NOTHING`]: two words fit into registers.
+    /// `limit`, the content of the result is [`NOTHING`]. The result is two words, so that it fits into
+    /// registers.
     #[inline(never)]
     fn pop_listed(&mut self, slot: u64, limit: u64) -> Event {
         let s = slot as usize % SLOTS;
@@ -236,7 +237,7 @@ impl Wheel {
                 self.move_to(self.word + ahead);
                 return true;
             }
-            // The slots are empty, and nothing lies before the segment of the earliest later event.
+            // The slots are empty, and no event lies before the segment of the earliest later event.
             let Some(segment) = self.late_segment() else {
                 return false;
             };
@@ -260,7 +261,7 @@ impl Wheel {
         true
     }
 
-    /// Returns how far ahead the first word with a slot in use is, in one lap.
+    /// Returns the distance to the first word with a slot in use, within one lap of the wheel.
     fn used_word(&self) -> Option<u64> {
         let from = self.word as usize % WORDS;
         let (before, behind) = self.words.split_at(from);
@@ -268,11 +269,11 @@ impl Wheel {
         Some(ahead as u64)
     }
 
-    /// Advances to `word`, and moves the events that are now in reach into the slots.
+    /// Advances to `word`, and moves the events that now fit into the slots.
     #[inline]
     fn move_to(&mut self, word: u64) {
         self.word = word;
-        // The cursor moves only now, because these events may belong in its first slot.
+        // The cursor moves only after this, because these events may belong in its first slot.
         self.cursor = self.cursor.max((word << 6).saturating_sub(1));
         let segment = word / SEGMENT_WORDS;
         while self.limit >> SEGMENT_SHIFT < segment + SEGMENTS - 1 {
@@ -346,7 +347,8 @@ impl Wheel {
     fn drain(&mut self, newest: u32) {
         let mut n = newest;
         while n != NONE {
-            // Newest first: an event that is put before its equals is older than they are.
+            // The list is newest first, so an event that is inserted before its equals is older than they
+            // are.
             let event;
             (event, n) = self.nodes.remove(n);
             let mut i = self.due.len();
@@ -368,7 +370,7 @@ impl Wheel {
             self.word = self.cursor >> 6;
         }
         if self.head >= USED {
-            // Otherwise `due` would grow for as long as events keep coming before the rest.
+            // Otherwise `due` would grow as long as events are inserted before the remaining ones.
             self.due.drain(..self.head);
             self.head = 0;
         }
@@ -387,7 +389,8 @@ mod tests {
     #[test]
     fn what_was_popped_does_not_pile_up_before_what_waits() {
         let mut wheel = Wheel::new(QueueKind::Wheel);
-        // Both are in the first word of slots: the second waits while others are inserted before it.
+        // Both events are in the first word of slots. The second one waits while others are inserted before
+        // it.
         let (first, last) = (1 << SHIFT, 60 << SHIFT);
         wheel.push(first, 1);
         wheel.push(last, 2);

@@ -7,22 +7,22 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The access reaches past the region's end. Nothing was touched.
+    /// The access extends beyond the region's end. It had no effect.
     OutOfBounds {
         /// First byte of the access.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: u64,
         /// Bytes in the region.
         size: u64,
     },
-    /// An atomic's word does not lie on a multiple of eight bytes. Nothing was touched.
+    /// The offset of an atomic's word is not a multiple of eight. The access had no effect.
     Unaligned {
         /// Offset of the word.
         offset: u64,
     },
-    /// The process that locked the line died while it wrote: the line may be half written. The lines before
-    /// it are written.
+    /// The process that locked the line died while it wrote, so the line may be half written. The lines
+    /// before it were written.
     HolderDead {
         /// First byte of the line.
         offset: u64,
@@ -30,7 +30,7 @@ pub enum RegionError {
         pid: u32,
     },
     /// A living process kept the line locked for the whole waiting time (most likely it was stopped). The
-    /// lines before it are written.
+    /// lines before it were written.
     Busy {
         /// First byte of the line.
         offset: u64,
@@ -39,7 +39,7 @@ pub enum RegionError {
     },
     /// The operating system refused the mapping.
     Map {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
         /// The system's error number.
         errno: i32,
@@ -56,7 +56,7 @@ pub enum RegionError {
         /// The requested offset.
         at: u64,
     },
-    /// This process's id does not fit a line lock (22 bits, Linux's own limit).
+    /// This process's id does not fit into a line lock, which has 22 bits (the limit of Linux).
     PidTooBig {
         /// The process id.
         pid: u32,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{LINE_BYTES, WORD_BYTES, WORDS_PER_LINE};
 
-/// Eight words. Byte `k` of the line is bits `8k..8k+8` (little-endian) of its word, on every host.
+/// Eight words. The bytes of each word are little-endian on every host.
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [AtomicU64; WORDS_PER_LINE]);
 
@@ -19,7 +19,7 @@ impl Line {
     /// check its lock.
     #[inline]
     pub(super) fn copy_out(&self, first: usize, out: &mut [u8]) {
-        // Relaxed: the caller orders the copy by its lock's fences.
+        // Relaxed: the fences of the caller's lock order the copy.
         self.copy_words_out(first, out, |word| word.load(Relaxed));
     }
 
@@ -44,21 +44,22 @@ impl Line {
         out.copy_from_slice(&image[first..last]);
     }
 
-    /// Writes `bytes` from `first` on, with the line locked: nobody else writes, and readers check the lock.
+    /// Writes `bytes` from `first` on. The line must be locked, so that no other thread writes and readers
+    /// detect the write.
     #[inline]
     pub(super) fn copy_in_locked(&self, first: usize, bytes: &[u8]) {
         self.for_each_word(first, bytes, |word, image, mask| {
             if mask == u64::MAX {
                 word.store(image, Relaxed);
             } else {
-                // The line is locked, so nobody can change the word between the load and the store.
+                // The line is locked, so no other thread can change the word between the load and the store.
                 word.store(word.load(Relaxed) & !mask | image, Relaxed);
             }
         });
     }
 
-    /// Writes `bytes` from `first` on without a lock: each word in one step, and the word's other bytes
-    /// unchanged.
+    /// Writes `bytes` from `first` on without a lock. Each word is changed in one step, and its other bytes
+    /// stay unchanged.
     pub(super) fn copy_in_words(&self, first: usize, bytes: &[u8]) {
         self.for_each_word(first, bytes, |word, image, mask| {
             // Release: a thread that sees this word also sees the words and lines written before it.
@@ -66,7 +67,7 @@ impl Line {
                 word.store(image, Release);
             } else {
                 let merged = |old: u64| Some(old & !mask | image);
-                // The closure always gives a value, so the update always succeeds.
+                // The closure always returns a value, so the update always succeeds.
                 let _ = word.fetch_update(Release, Relaxed, merged);
             }
         });
@@ -102,10 +103,10 @@ impl Line {
     }
 }
 
-/// A sequence lock in one word: `sequence << 22 | process id of the holder`, with the id 0 while nobody
+/// A sequence lock in one word: `sequence << 22 | process id of the holder`. The id is 0 while no thread
 /// writes.
 ///
-/// The sequence has 42 bits: a reader errs only if one line is written 2^42 times during its copy.
+/// The sequence has 42 bits, so a reader is wrong only if the line is written 2^42 times during its copy.
 #[repr(transparent)]
 pub(super) struct LineLock(AtomicU64);
 
@@ -120,22 +121,22 @@ pub(super) struct Stamp(u64);
 /// The reason why a line could not be locked or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
-    /// The holder's process is gone.
+    /// The holder's process has ended.
     Dead(u32),
     /// The holder lives and keeps the line locked.
     Busy(u32),
 }
 
-/// Spins before a waiter yields its processor: a line is held for tens of nanoseconds.
+/// Number of spins before a waiter yields its processor. A line is normally held for tens of nanoseconds.
 const SPINS: u32 = crate::scaled(128, 2) as u32;
-/// Yields between two looks at the holder and the clock.
+/// Number of yields between two checks of the holder and the clock.
 const YIELDS_PER_LOOK: u32 = crate::scaled(256, 16) as u32;
-/// The time that a waiter waits for a living holder, which may be stopped or not scheduled. It is far longer
-/// than a loaded machine keeps a thread from running.
+/// The time for which a waiter waits for a living holder, which may be stopped or not scheduled. It is far
+/// longer than the time for which a loaded machine deschedules a thread.
 const PATIENCE: Duration = Duration::from_millis(crate::scaled(5_000, 50) as u64);
 
 impl LineLock {
-    /// Waits until nobody writes, and begins a read.
+    /// Waits until no thread writes, and begins a read.
     #[inline]
     pub(super) fn begin(&self) -> Result<Stamp, Stuck> {
         // Acquire: pairs with the Release in `unlock`; the copy sees everything that the last writer wrote.
@@ -147,7 +148,7 @@ impl LineLock {
         }
     }
 
-    /// Returns whether no writer came since `begin`, so that the copy in between is whole.
+    /// Returns whether there was no writer since `begin`, so that the copy made in between is consistent.
     #[inline]
     pub(super) fn unchanged(&self, stamp: Stamp) -> bool {
         // Acquire fence, then Relaxed load: if the copy saw a later writer's word, it synchronises with the
@@ -159,7 +160,7 @@ impl LineLock {
     /// Locks for `holder` if nothing changed since `stamp`.
     #[inline]
     pub(super) fn try_lock(&self, stamp: Stamp, holder: u32) -> bool {
-        // Acquire: the new holder sees the last one's words. Relaxed on failure: nothing is read then.
+        // Acquire: the new holder sees the words of the last one. Relaxed on failure: no data is read then.
         let locked = self
             .0
             .compare_exchange(stamp.0, stamp.0 | u64::from(holder), Acquire, Relaxed)
@@ -210,7 +211,8 @@ impl LineLock {
             if holder == 0 {
                 return Ok(Stamp(word));
             }
-            // A holder that unlocked before it died has changed the word: look again after looking at the process.
+            // A holder that unlocked before it died has changed the word. So the word is read again after the process
+            // was checked.
             if !crate::process_alive(holder) && self.0.load(Acquire) == word {
                 return Err(Stuck::Dead(holder));
             }

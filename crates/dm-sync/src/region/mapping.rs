@@ -15,7 +15,7 @@ pub(super) struct Mapping {
     lines: NonNull<Line>,
     locks: NonNull<LineLock>,
     count: usize,
-    // Keeps what the pointers point into.
+    // Keeps the memory alive to which the pointers point.
     _owner: Owner,
 }
 
@@ -29,9 +29,10 @@ enum Owner {
 #[repr(C, align(4096))]
 struct Page([u8; FILE_ALIGN as usize]);
 
-// SAFETY: the pointers lead to memory that the mapping owns until its drop, and all of it is seen as atomics.
+// SAFETY: the pointers lead to memory that the mapping owns until it is dropped, and all of it is accessed as
+// atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: shared access is access to atomics.
+// SAFETY: as above; shared access only accesses atomics.
 unsafe impl Sync for Mapping {}
 
 /// Returns the bytes of lines and locks together, each rounded up to whole pages.
@@ -81,8 +82,8 @@ impl Mapping {
     }
 
     pub(super) fn lines(&self) -> &[Line] {
-        // SAFETY: `count` lines lie at the pointer, zeroed or written as atomics, for as long as `self` lives;
-        // every bit pattern is a `Line`, and nobody holds plain references into them.
+        // SAFETY: `count` lines lie at the pointer, zeroed or written as atomics, for as long as `self`
+        // lives; every bit pattern is a valid `Line`, and there are no plain references into them.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr(), self.count) }
     }
 
@@ -111,12 +112,14 @@ impl Mapping {
         Self::at(words.cast(), lines, Owner::Heap { words })
     }
 
-    /// `base`: page-aligned, followed by `total_bytes(lines)` bytes that `owner` owns.
+    /// Makes a mapping at `base`, which must be page-aligned and followed by `total_bytes(lines)` bytes that
+    /// `owner` owns.
     fn at(base: NonNull<u8>, lines: u64, owner: Owner) -> Self {
-        // The length in bytes fitted a `usize`, so the count and the locks' offset do.
+        // The casts lose nothing: the length in bytes fits into a `usize`, so the count and the locks' offset
+        // do too.
         let count = lines as usize;
         let locks_at = (count * LINE_BYTES).next_multiple_of(FILE_ALIGN as usize);
-        // SAFETY: the locks begin inside of the owner's bytes.
+        // SAFETY: the locks begin inside the owner's bytes.
         let locks = unsafe { base.add(locks_at) };
         Self {
             lines: base.cast(),
@@ -130,7 +133,8 @@ impl Mapping {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Self::Heap { words } = *self {
-            // SAFETY: the pointer came from `Box::leak`, and the mapping that used it goes with this owner.
+            // SAFETY: the pointer came from `Box::leak`, and the mapping that used it is dropped together
+            // with this owner.
             drop(unsafe { Box::from_raw(words.as_ptr()) });
         }
     }

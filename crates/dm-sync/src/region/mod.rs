@@ -1,4 +1,4 @@
-//! Bytes that threads and processes share in the way in which an RNIC's clients share a memory node's memory.
+//! Bytes that threads and processes share, like the clients of an RNIC share a memory node's memory.
 //!
 //! ```text
 //! line   0 ┌────────┬────────┬─ … ─┬────────┐      lock  0  sequence:42 │ holder's process id:22
@@ -6,19 +6,19 @@
 //! line   1 ├────────┼────────┼─ … ─┼────────┤      lock  1
 //! ```
 //!
-//! * **I1** In [`AtomicUnit::Line`] a read copies each 64-byte line as some single write left it.
-//! * **I2** A write changes its own bytes only, at any alignment.
+//! * **I1** In [`AtomicUnit::Line`], a read copies each 64-byte line in a state between two writes.
+//! * **I2** A write changes only its own bytes, at any alignment.
 //! * **I3** [`Region::cas`], [`Region::masked_cas`] and [`Region::faa`] are atomic with each other and with all
 //! * **I4** A thread that reads a write's bytes also reads everything that the writer wrote before.
-//! * **I5** No access hangs for ever: a line whose holder died gives [`RegionError::HolderDead`], a line that
-//!   stays locked gives [`RegionError::Busy`].
+//! * **I5** No access hangs for ever: if the holder of a line died, the access returns
+//!   [`RegionError::HolderDead`]; if a line stays locked, it returns [`RegionError::Busy`].
 //!
-//! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]). A
-//! write followed by a read of *other* bytes needs a [`fence`] in between, if two threads that do this
-//! crosswise must not both read the old bytes.
+//! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]). If
+//! two threads each write their own bytes and then read the other's, both may read the old bytes. A [`fence`]
+//! between the write and the read prevents this.
 //!
-//! There is no data race in the language's sense, because all bytes are atomic words. Regions use std even
-//! under loom.
+//! There are no data races as the language defines them, because all bytes are in atomic words. Regions use
+//! std even under loom.
 
 mod error;
 mod line;
@@ -40,9 +40,9 @@ pub use order::LineOrder;
 use line::{HOLDER_BITS, Line, LineLock, Stuck};
 use mapping::Mapping;
 
-/// Bytes of a line: what one access copies at once.
+/// Bytes of a line, the unit that one access copies at once.
 pub const LINE_BYTES: usize = 64;
-/// Bytes of a word: what an atomic changes.
+/// Bytes of a word, the unit that an atomic changes.
 pub const WORD_BYTES: usize = 8;
 /// Words in a line.
 pub const WORDS_PER_LINE: usize = LINE_BYTES / WORD_BYTES;
@@ -52,14 +52,14 @@ pub const FILE_ALIGN: u64 = 4096;
 /// The largest unit that a read never sees torn (`dm_verbs::Caps::atomic_unit`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtomicUnit {
-    /// A 64-byte aligned line, as x86 hosts are seen to do.
+    /// A 64-byte aligned line, as observed on x86 hosts.
     #[default]
     Line,
     /// An aligned 8-byte word, which is all that the specification promises. No line locks are used.
     Word,
 }
 
-/// Orders this thread's writes before its later reads, among all threads that do the same.
+/// Orders this thread's writes before its later reads, with respect to all threads that call this too.
 ///
 /// Without it two threads that each write one line and then read the other's may both miss the other's write.
 #[inline]
@@ -68,7 +68,7 @@ pub fn fence() {
     atomic_fence(SeqCst);
 }
 
-/// A run of bytes, zero at first, seen as atomic 64-bit words in 64-byte lines.
+/// A sequence of bytes, zero at first, which are accessed as atomic 64-bit words in 64-byte lines.
 ///
 /// Word values are numbers: byte `k` of a word is its bits `8k..8k+8`. Lengths are rounded up to whole lines.
 /// `Send + Sync`; every method takes `&self`. An access of no bytes succeeds anywhere up to the end.
@@ -96,14 +96,14 @@ impl Region {
     /// Makes a region of `bytes` bytes of this process's memory. A page takes no memory before its first use.
     ///
     /// # Errors
-    /// Returns [`RegionError::Map`] if the system has no room.
+    /// Returns [`RegionError::Map`] if the system has not enough memory.
     pub fn anonymous(bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::anonymous(lines)?, lines, unit)
     }
 
-    /// Makes a region of `bytes` bytes of `file`, from byte `at` on, shared with every process that maps the
-    /// same part.
+    /// Makes a region of `bytes` bytes of `file`, from byte `at` on, which is shared with every process that
+    /// maps the same part.
     ///
     /// The region takes [`Region::file_bytes`] bytes of the file, including its line locks. All processes
     /// must give the same `bytes` and `unit`. The zeroes of a new file are a valid region. If the file is
@@ -118,8 +118,7 @@ impl Region {
     }
 
     /// Returns the bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of
-    /// [`FILE_ALIGN`].
-    /// `None` if that is more than 2^64.
+    /// [`FILE_ALIGN`]. Returns `None` if that is more than 2^64.
     pub fn file_bytes(bytes: u64) -> Option<u64> {
         mapping::total_bytes(bytes.div_ceil(LINE_BYTES as u64))
     }
@@ -169,7 +168,7 @@ impl Region {
     /// Does the same as [`Region::read`], with the atomic units (lines, or words in word mode) served in `order`.
     ///
     /// # Errors
-    /// The same as [`Region::read`].
+    /// Returns the same errors as [`Region::read`].
     pub fn read_ordered(&self, offset: u64, out: &mut [u8], order: LineOrder) -> Result<(), RegionError> {
         if order == LineOrder::Increasing {
             return self.read(offset, out);
@@ -217,8 +216,8 @@ impl Region {
     /// Writes `bytes` at `offset`, lines in increasing order. Neighbouring bytes keep their values.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], with no effect; [`RegionError::HolderDead`] and [`RegionError::Busy`], with
-    /// the lines before the named one written.
+    /// Returns [`RegionError::OutOfBounds`], without any effect, or [`RegionError::HolderDead`] or
+    /// [`RegionError::Busy`]; then the lines before the reported one were written.
     #[inline]
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         let mut at = self.check(offset, bytes.len())?;
@@ -251,21 +250,21 @@ impl Region {
         Ok(())
     }
 
-    /// Stores `new` in the word at `offset` if it holds `old`, and returns what it held.
+    /// Stores `new` in the word at `offset` if it holds `old`, and returns its old value.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`],
-    /// [`RegionError::Busy`]; none has an effect.
+    /// Returns [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`] or
+    /// [`RegionError::Busy`]. The operation then had no effect.
     #[inline]
     pub fn cas(&self, offset: u64, old: u64, new: u64) -> Result<u64, RegionError> {
         self.update(offset, |found| (found == old).then_some(new))
     }
 
     /// If the word at `offset` equals `compare` in the bits of `compare_mask`, replaces its bits of
-    /// `swap_mask` by those of `swap`. Returns what the word held.
+    /// `swap_mask` by those of `swap`. Returns the word's old value.
     ///
     /// # Errors
-    /// The same as [`Region::cas`].
+    /// Returns the same errors as [`Region::cas`].
     #[inline]
     pub fn masked_cas(
         &self,
@@ -280,20 +279,20 @@ impl Region {
         })
     }
 
-    /// Adds `add` (wrapping) to the word at `offset`, and returns what it held.
+    /// Adds `add` (wrapping) to the word at `offset`, and returns its old value.
     ///
     /// # Errors
-    /// The same as [`Region::cas`].
+    /// Returns the same errors as [`Region::cas`].
     #[inline]
     pub fn faa(&self, offset: u64, add: u64) -> Result<u64, RegionError> {
         self.update(offset, |found| Some(found.wrapping_add(add)))
     }
 
     /// Calls `change` with the word at `offset` and stores the result, if there is one, in one atomic step.
-    /// Returns what the word held. `change` may be called several times.
+    /// Returns the word's old value. `change` may be called several times.
     ///
     /// # Errors
-    /// The same as [`Region::cas`].
+    /// Returns the same errors as [`Region::cas`].
     #[inline]
     pub fn update(&self, offset: u64, change: impl Fn(u64) -> Option<u64>) -> Result<u64, RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -319,7 +318,7 @@ impl Region {
         }
     }
 
-    /// Returns the offset as an index if the access lies inside of the region.
+    /// Returns the offset as an index if the access lies inside the region.
     #[inline]
     fn check(&self, offset: u64, len: usize) -> Result<usize, RegionError> {
         let len = len as u64;

@@ -65,7 +65,7 @@ fn shuffled<E>(
     Ok(())
 }
 
-/// The splitmix64 generator (Steele, Lea and Flood, OOPSLA 2014): enough to shuffle with.
+/// The splitmix64 generator (Steele, Lea and Flood, OOPSLA 2014), which is good enough for shuffling.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -75,7 +75,7 @@ impl SplitMix {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
-        // The high half of the product: below `bound`, and near enough to uniform for a shuffle.
+        // The high half of the product is below `bound`, and uniform enough for a shuffle.
         ((u128::from(z) * bound as u128) >> 64) as usize
     }
 }

@@ -1,4 +1,4 @@
-//! Regions alone, under threads, and under other processes.
+//! Tests of regions with one thread, several threads, and several processes.
 
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -94,7 +94,7 @@ fn atomics_answer_with_the_old_word() {
     }
 }
 
-/// Writers store lines of one repeated byte; no reader may see a mixed line, in any order of lines.
+/// Writers store lines of one repeated byte. No reader may see a mixed line, in any order of lines.
 #[test]
 fn a_line_is_never_torn() {
     const LINES: usize = crate::scaled(4, 2);
@@ -122,7 +122,8 @@ fn a_line_is_never_torn() {
     });
 }
 
-/// The broken twin of the test above: without line locks torn lines must occur, or that test shows nothing.
+/// The broken twin of the test above. Without line locks, torn lines must occur; otherwise that test would
+/// prove nothing.
 #[test]
 #[cfg_attr(miri, ignore = "needs many racing rounds")]
 fn a_line_is_torn_in_word_mode() {
@@ -152,7 +153,8 @@ fn a_line_is_torn_in_word_mode() {
     assert!(torn, "50 M reads of a line under writing, and none torn");
 }
 
-/// Different writers own bytes of one word, and atomics change the next word: no write may be lost.
+/// Different writers write different bytes of one word, and atomics change the next word. No write may be
+/// lost.
 #[test]
 fn neighbours_keep_their_bytes() {
     for region in both_units() {
@@ -185,12 +187,12 @@ fn neighbours_keep_their_bytes() {
     }
 }
 
-/// Runs the store-buffer litmus test: two threads start together, write one word each and read the other's.
-/// Returns how often both read the old word. The region is in word mode, because on x86 the line locks would
-/// order the accesses too.
+/// Runs the store-buffer litmus test: two threads start together, and each writes one word and reads the
+/// other's word. Returns how often both read the old word. The region is in word mode, because on x86 the
+/// line locks would order the accesses too.
 ///
-/// It ends early on a machine that is too busy to run both threads at once, where each round would cost a time
-/// slice.
+/// It ends early if the machine is too busy to run both threads at the same time, because each round would
+/// then take a time slice.
 fn both_old(between: fn()) -> u64 {
     const ROUNDS: u64 = 100_000;
     const YIELDS_MAX: u32 = 100;
@@ -201,7 +203,8 @@ fn both_old(between: fn()) -> u64 {
         let mut seen = Vec::new();
         let mut yields = 0;
         for round in 1..=ROUNDS {
-            // In the cache, so that the read below is fast and the other's write slow.
+            // This loads the word into the cache, so that the read below is fast and the other thread's write
+            // is slow.
             region.read_word(1024 * (1 - me as u64)).expect("in bounds");
             arrived[me].store(round, SeqCst); // SeqCst: only to start together
             let mut spins = 0u32;
@@ -235,9 +238,9 @@ fn both_old(between: fn()) -> u64 {
         .count() as u64
 }
 
-/// Only the fence forbids that both read old words: without it most machines show this within a few rounds. A
-/// machine whose two processors never really run at the same time does not show it. The test then prints
-/// this, and the other half holds for lack of a race.
+/// Only the fence prevents both threads from reading old words. Without it, most machines show this within a
+/// few rounds. If the two processors of a machine never really run at the same time, it does not happen. The
+/// test then prints a message, and its other half passes because there is no race.
 #[test]
 #[cfg_attr(miri, ignore = "needs many racing rounds")]
 fn a_fence_orders_write_before_read() {
@@ -283,7 +286,7 @@ fn child(role: &str, path: &std::path::Path) -> Child {
         .expect("a second process")
 }
 
-/// Not a separate test: the second process runs this when one of the tests below starts it.
+/// This is not a separate test: the second process runs it when one of the tests below starts that process.
 #[test]
 fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -337,7 +340,8 @@ fn a_dead_holder_is_named() {
     let region = Region::in_file(&file, FILE_ALIGN, 4096, AtomicUnit::Line).expect("mapped");
     let mut other = child("die", &path.0);
     let pid = other.id();
-    // Not waited for yet: a zombie counts as dead. Until the child has the line, reads simply work.
+    // The child was not waited for yet, because a zombie must count as dead. Until the child has locked the
+    // line, reads succeed.
     let dead = Err(RegionError::HolderDead { offset: 128, pid });
     let mut out = [0; 200];
     while region.read(0, &mut out) != dead {
@@ -363,7 +367,7 @@ fn a_file_that_does_not_fit_is_refused() {
     assert_eq!(crooked, Some(RegionError::FileUnaligned { at: 64 }));
 }
 
-/// In word mode a seeded order serves words, at any alignment and length: each once.
+/// Checks that in word mode a seeded order serves each word exactly once, at any alignment and length.
 #[test]
 fn word_mode_serves_each_word_once() {
     let region = Region::anonymous(4096, AtomicUnit::Word).expect("4 KiB");

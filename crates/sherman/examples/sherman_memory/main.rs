@@ -1,10 +1,11 @@
-//! Bytes per key after inserts in random order: of the memory nodes, and of the index cache. `cargo xtask memory`.
+//! Measures the bytes per key after inserts in random order, on the memory nodes and in the index cache. `cargo xtask
+//! memory`.
 //!
 //! ```text
 //! cargo run --release -p sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
+//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

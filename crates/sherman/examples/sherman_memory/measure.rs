@@ -25,9 +25,9 @@ pub(crate) struct Measured {
     pub(crate) cache: CacheBytes,
     /// Cached nodes by level, from 1 on.
     pub(crate) cached: Vec<usize>,
-    /// Everything else that the compute node keeps for the tree, by its own account, in bytes.
+    /// All other memory that the compute node uses for the tree, by its own count, in bytes.
     pub(crate) others: u64,
-    /// The bytes that the allocator got back when the tree was dropped.
+    /// The bytes that were freed when the tree was dropped.
     pub(crate) freed: i64,
 }
 
@@ -36,16 +36,16 @@ impl Measured {
         bytes as f64 / self.keys as f64
     }
 
-    /// Returns the account minus the bytes that the allocator got back.
+    /// Returns the compute node's own count minus the bytes that were freed.
     pub(crate) fn difference(&self) -> i64 {
         (self.cache.total() + self.others) as i64 - self.freed
     }
 }
 
 /// Inserts `keys` keys of 8 bytes with values of 8 into an empty tree, in random order, and counts.
-/// `progress` is called now and then with the number of keys.
+/// `progress` is called regularly with the number of keys.
 pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measured, Box<dyn Error>> {
-    // Twice the budget, plus chunks that are partly used.
+    // The world has twice the budget, plus room for chunks that are partly used.
     let world = Loopback::builder()
         .nodes(1)
         .host_bytes(keys * 64 + (64 << 20))
@@ -59,7 +59,7 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
         };
         let tree = Sherman::<Key8>::create_or_open(&v, &options).await?;
         let client = tree.client(&v);
-        // A bijection, so all keys differ, and they come from the whole range of 64 bits.
+        // This is a bijection, so all keys differ, and they are spread over the whole range of 64 bits.
         let order = KeySpace::scrambled(1);
         for i in 0..keys {
             let key = order.number(i);

@@ -128,7 +128,7 @@ fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Option
     let mut table = Table::new();
     for (package, program) in programs {
         let of_package = || measured.iter().filter(|(case, _)| case.package == *package);
-        // Once for each program, because reading its debug information takes as long as a run.
+        // This runs once for each program, because reading its debug information takes as long as a run.
         let addresses = of_package().flat_map(|(_, measured)| measured.more.addresses());
         let files = inlined::own_files(&shell, program, &addresses.collect(), &crates)?;
         for (case, measured) in of_package() {
@@ -230,7 +230,7 @@ fn read(table: &str) -> Result<Table> {
     table.lines().skip(2).map(line).collect()
 }
 
-/// Lists the differences in both directions: a gain that is not recorded may be lost unseen.
+/// Lists differences in both directions, because an improvement that is not recorded may be lost unnoticed.
 fn differences(recorded: &Table, measured: &Table) -> Vec<String> {
     let mut differences = Vec::new();
     for ((package, op), now) in measured {

@@ -10,7 +10,7 @@ use super::{Leaf, NO_END, SLOTS, SlotFlaws, Slots, separator};
 use crate::tree::world::{loaded, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The left leaf's keys by slot, and for each client its operations and whether it starts without a cache.
+/// The left leaf's keys by slot; and for each client, its operations and whether it starts without a cache.
 struct Script {
     keys: &'static [u64],
     clients: Vec<(bool, Vec<Op>)>,
@@ -63,7 +63,7 @@ fn script(shape: &str) -> Script {
     }
 }
 
-/// Returns a weak card, a card as declared, and the latter with each order of lines.
+/// Returns the knobs of a weak card, those of a declared card, and the latter with each order of lines.
 fn under() -> Vec<Knobs> {
     let mut all = matrix(&timeless(Knobs::declared()), &[Knob::ReadOrder, Knob::WriteOrder]);
     all.push(timeless(Knobs::weak()));
@@ -142,7 +142,7 @@ macro_rules! flaw {
             $flaw
         );
     };
-    // This arm also names shapes that hold in both variants.
+    // This arm also takes shapes that hold in both variants.
     ($entry:ident, $name:literal, $source:literal, $about:literal, $different:literal, $shapes:expr, $more:expr,
      $flaw:expr) => {
         pub(in crate::nodes) const $entry: Entry = Entry {
@@ -179,7 +179,7 @@ flaw!(
     T_D2,
     "T-D2",
     "Dolphin (MSST 2024), insert; a leaf of its own, for study",
-    "A reader finds a slot that is being filled: the key is visible only once its value is.",
+    "A reader finds a slot that is being filled. The key is visible only after its value is.",
     "the slot is claimed with the key itself, and the value is written afterwards",
     ["insert, get"],
     |f| f.key_first = true
@@ -206,7 +206,7 @@ flaw!(
     T_D6_I,
     "T-D6i",
     "Dolphin (MSST 2024), READ-SMO conflicts; its code, Tree.cpp; a leaf of its own, for study",
-    "A leaf is split beside an update that finds the new leaf by its separator, and a reader that goes to the old one.",
+    "A leaf is split while an update finds the new leaf by its separator, and a reader goes to the old leaf.",
     "the separator becomes visible before the old leaf has changed",
     ["split, update, stale get"],
     ["two splits"],
@@ -216,7 +216,7 @@ flaw!(
     T_D6_II,
     "T-D6ii",
     "Dolphin (MSST 2024), READ-SMO conflicts; a leaf of its own, for study",
-    "A reader reads a leaf while a split takes keys away: it reads the fence once more after the keys.",
+    "A reader reads a leaf while a split removes keys. It reads the fence once more after the keys.",
     "the reader looks at the fence only before the keys, and takes the key for absent",
     ["split, stale get"],
     |f| f.fence_first = true

@@ -1,17 +1,17 @@
 //! The published leaf of Dolphin, for study: an array of keys and an array of values. Clients claim slots one by one under a
 //! counter.
 //!
-//! dmkit ships no such leaf: its entries hold a key and a value in one line, and a client chooses a slot under the leaf's
-//! lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a leaf of their own, written by
-//! hand over the verbs. Each flaw is a switch; without them the protocol is correct.
+//! dmkit ships no such leaf: its entries hold a key and a value in one line, and a client chooses a slot under the
+//! leaf's lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a separate leaf,
+//! which is written by hand over the verbs. Each flaw is a switch; without flaws, the protocol is correct.
 //!
 //! ```text
 //!   left, right   +0 [counter, high]   +64 [key 0, key 1, key 2]   +128 [value 0, value 1, value 2]
 //!   above                [separator]
 //! ```
 //!
-//! * The counter counts the clients that work in the leaf. A split subtracts [`ALONE`] and waits until nobody else is
-//!   counted.
+//! * The counter counts the clients that work in the leaf. A split subtracts [`ALONE`] and waits until no other client
+//!   is counted.
 //! * `high` is the end of the left leaf's range. After a split it equals the separator, and the right leaf holds the rest.
 //! * A slot's key is 0 while the slot is empty, and [`CLAIMED`] until its value is written. So no key is 0 here.
 //! * The separator is 0 until there is a right leaf. A client with a cache has read it before the split; a client without
@@ -28,11 +28,12 @@ use dm_verbs::{NodeId, RemotePtr};
 /// The published flaws. Each is off by default, and a model turns on one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct SlotFlaws {
-    /// T-D1: a split sorts the keys but leaves the values where they are.
+    /// T-D1: a split sorts the keys but does not move the values.
     values_stay: bool,
     /// T-D2: a key is visible as soon as its slot is claimed, before its value is written.
     key_first: bool,
-    /// T-D4: an insert that lost its slot takes the next one and writes there the value that it has read from it.
+    /// T-D4: an insert that lost its slot takes the next slot, and writes the value that it has read from that slot
+    /// instead of its own.
     stale_value: bool,
     /// T-D5: an insert that lost its slot does not check whether the winner inserts the same key.
     own_key_unseen: bool,
@@ -59,7 +60,7 @@ struct Leaf(RemotePtr);
 
 impl Leaf {
     const BYTES: usize = 192;
-    /// Offset of the keys, in bytes; the next constant is that of the values.
+    /// Offset of the keys, in bytes. The next constant is the offset of the values.
     const KEYS: usize = 64;
     const VALUES: usize = 128;
 
@@ -117,7 +118,7 @@ impl Slots {
         self.keys.iter().position(|k| *k == key)
     }
 
-    /// Returns the bytes of a leaf with these slots in which nobody works.
+    /// Returns the bytes of a leaf with these slots, in which no client is counted.
     fn image(&self, high: u64) -> Vec<u8> {
         let mut image = vec![0; Leaf::BYTES];
         put(&mut image[8..], &[high]);

@@ -1,4 +1,4 @@
-//! Gets, which take no lock, and updates and inserts, which are counted in the leaf.
+//! Gets, which take no lock, and updates and inserts, which the leaf's counter counts.
 
 use dm_explore::{Client, Endpoint};
 use dm_history::{KvMap, KvOp, KvRet};
@@ -60,8 +60,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the keys, then the values, then the fence. A split lowers the fence before it takes a key away, so a fence that
-    /// still covers the key was right when the keys were read.
+    /// Reads the keys, then the values, then the fence. A split lowers the fence before it removes a key. So if the
+    /// fence still covers the key, it was right when the keys were read.
     async fn get(&self, mut leaf: Leaf, key: u64) -> KvRet<u64> {
         loop {
             let chain = self.verbs().chain(leaf.0.node());
@@ -155,8 +155,8 @@ impl Worker<'_> {
         Slot::Full
     }
 
-    /// Enters the counter of the leaf of `key`, and returns the leaf and its slots. A split waits until all counted clients
-    /// have left, so nothing moves meanwhile.
+    /// Adds one to the counter of the leaf of `key`, and returns the leaf and its slots. A split waits until the
+    /// counted clients have left, so no entry moves meanwhile.
     async fn share(&self, mut leaf: Leaf, key: u64) -> (Leaf, Slots) {
         loop {
             let (high, slots) = self.count(leaf).await;
@@ -168,7 +168,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Enters the counter of this leaf, and returns the leaf's end and slots.
+    /// Adds one to the counter of this leaf, and returns the leaf's end and slots.
     async fn count(&self, leaf: Leaf) -> (u64, Slots) {
         let mut retry = self.verbs().retry(ATTEMPTS);
         loop {
@@ -190,14 +190,14 @@ impl Worker<'_> {
             .expect(OK);
     }
 
-    /// Writes the value, and leaves the counter.
+    /// Writes the value, and subtracts one from the counter.
     async fn write_and_leave(&self, leaf: Leaf, slot: usize, value: u64) {
         let chain = self.verbs().chain(leaf.0.node());
         let chain = chain.write_word(leaf.value(slot), value);
         chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
     }
 
-    /// Writes a claimed slot's value, then its key, and leaves the counter.
+    /// Writes a claimed slot's value, then its key, and subtracts one from the counter.
     async fn fill(&self, leaf: Leaf, slot: usize, key: u64, value: u64) {
         if self.flaws.key_first {
             return self.write_and_leave(leaf, slot, value).await;
@@ -225,7 +225,7 @@ impl Worker<'_> {
 /// The size of a line in bytes.
 const LINE: u32 = 64;
 
-/// Returns whether a split has the leaf alone or waits for the others.
+/// Returns whether a split holds the leaf alone, or waits to do so.
 pub(super) fn is_alone(count: u64) -> bool {
     count > u64::MAX - 2 * ALONE
 }

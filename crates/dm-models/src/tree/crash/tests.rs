@@ -1,4 +1,5 @@
-//! Checks the table of docs/protocol/sherman.md: after a death at each step of a split, who waits, and with which error.
+//! Checks the table of docs/protocol/sherman.md: which clients wait, and which error they get, if a client dies at each
+//! step of a split.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use super::super::split::TWO_LEAVES;
 use super::super::world::{Do, Script, loaded, options, timeless};
 use sherman::Sherman;
 
-/// Returns a number for the result of the survivor's operation: its place in `CODES`.
+/// Returns a number for the result of the survivor's operation: its index in `CODES`.
 fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
     match answer {
         Ok(_) => 0,
