@@ -15,19 +15,20 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Chime`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. Layout.
+    /// Bytes of every value. It is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
     pub items: bool,
-    /// Entries of a leaf. Layout.
+    /// Entries of a leaf. It is a layout option.
     pub span: usize,
-    /// Entries of a neighbourhood. Layout.
+    /// Entries of a neighbourhood. It is a layout option.
     pub neighbourhood: usize,
-    /// Children of an inner node. Layout.
+    /// Children of an inner node. It is a layout option.
     pub inner_span: usize,
-    /// Lock words per memory node. Layout.
+    /// Lock words per memory node. It is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. Layout.
+    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. It is a layout
+    /// option.
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
@@ -53,7 +54,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. This is fixed when the tree is created.
+    /// of dead nodes. This layout option is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,

@@ -13,7 +13,8 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Options;
 
-/// A CHIME tree, as the threads of one compute node share it: index cache, hotspot buffer, local locks, allocator.
+/// A CHIME tree with the state that the threads of one compute node share: index cache, hotspot buffer, local locks,
+/// allocator.
 ///
 /// [`Handle`] has the methods that every index has, and [`ChimeParts`] has the others.
 ///

@@ -1,4 +1,4 @@
-//! The radix tree as the threads of one compute node share it, and its clients.
+//! The part of a radix tree that the threads of one compute node share, and its clients.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::presence::{Clearing, Presence, Running, end_operation};
 /// The incarnation of a node in memory that never was a node.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
 
-/// A radix tree with keys `K` and leaves `L`, as the threads of one compute node share it.
+/// A radix tree with keys `K` and leaves `L`. The threads of one compute node share it.
 #[derive(Debug)]
 pub struct Art<K, L> {
     pub(crate) leaves: L,

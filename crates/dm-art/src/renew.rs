@@ -134,8 +134,9 @@ where
         let flaws = self.art.options.flaws();
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
-        // = docs/protocol/smart.md M18 The header contained all bytes of the prefix after the link before the
-        // link was made, and it never loses bytes.
+        //= docs/protocol/smart.md M18
+        // The header contained all bytes of the prefix after the link before the link was made, and it never
+        // loses bytes.
         let (header, incarnation) = (node.header(), node.incarnation());
         let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);

@@ -36,8 +36,8 @@ pub struct SeparatorOptions {
     /// Broken twin: a client follows an entry again that has led it to a wrong leaf.
     #[cfg(feature = "study")]
     pub credulous: bool,
-    /// T-D12: if the leaf of a get is not cached, the client looks for a separator that equals the key, and takes the
-    /// key for absent if there is none. It caches the separators that it has read even so.
+    /// T-D12: if the leaf of a get is not cached, the client looks for a separator that equals the key, and treats the
+    /// key as absent if there is none. It still caches the separators that it has read.
     #[cfg(feature = "study")]
     pub exact: bool,
 }

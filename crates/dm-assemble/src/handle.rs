@@ -13,7 +13,8 @@ use dm_verbs::{Control, Verbs};
 
 use crate::{Parts, Pool};
 
-/// An index as the threads of one compute node share it: its parts, local locks, allocator, shared operations.
+/// The state of an index that the threads of one compute node share: its parts, local locks, allocator,
+/// shared operations.
 ///
 /// It dereferences to its parts, which have the methods that only this index has.
 #[derive(Debug)]

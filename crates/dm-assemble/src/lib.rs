@@ -1,4 +1,4 @@
-//! An index as the threads of one compute node share it.
+//! The common part of all indexes: the state of an index that the threads of one compute node share.
 //!
 //! An index consists of an inner structure and leaves. Everything around them is the same for every index: the pool's
 //! superblock, the allocator and its membership, local lock tables, operations that clients share, items of variable

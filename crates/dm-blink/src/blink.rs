@@ -1,4 +1,4 @@
-//! The inner levels as the threads of one compute node share them.
+//! The inner levels of a tree, which the threads of one compute node share.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
 use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Split};
@@ -150,7 +150,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    // Always inlined: it runs before every operation, and its result is wide.
+    // This is always inlined, because it runs before every operation, and its result is wide.
     #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
         let (leaf, origin) = self.cache.leaf(key)?;

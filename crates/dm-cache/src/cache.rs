@@ -11,7 +11,8 @@ use dm_verbs::RemotePtr;
 use crate::state::{State, prepare};
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// Inner nodes of one tree, as the threads of one compute node last read them (Sherman §4.2.3).
+/// Copies of one tree's inner nodes, as a compute node last read them; its threads share them (Sherman
+/// §4.2.3).
 ///
 /// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of
 /// leaves): of two images drawn at random, it evicts the one that was not used for longer (Sherman's power of

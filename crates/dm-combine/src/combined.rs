@@ -191,8 +191,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     /// Returns the local locks for a write that may be shared.
     #[inline]
     fn writes(&self, value: &[u8]) -> Option<&'h Lanes<I::Key>> {
-        // A value of another length is not shared, because the index refuses it. = docs/protocol/combine.md
-        // C2
+        // A value of another length is not shared, because the index refuses it.
+        //= docs/protocol/combine.md C2
         let lanes = self.table?.writes.as_ref();
         lanes.filter(|_| value.len() == self.index.value_bytes())
     }

@@ -76,8 +76,8 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         &self.shards[at.shard]
     }
 
-    /// Returns a future that joins the operations at the key's lock. If another client's get answers this one, the
-    /// value is written to `value`.
+    /// Returns a future that joins the operations at the key's lock. If another client's get returns the result of this
+    /// one, the value is written to `value`.
     pub(crate) fn join<'a>(
         &'a self,
         key: &'a K,
@@ -275,8 +275,8 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
                 wake
             })
         });
-        // This is outside the section, because a waker may run code that enters the section. =
-        // docs/protocol/combine.md C11
+        // This is outside the section, because a waker may run code that enters the section.
+        //= docs/protocol/combine.md C11
         if let Some(mut wake) = wake {
             wake.drain(..).for_each(Waker::wake);
             wakers.set(wake);

@@ -1,5 +1,5 @@
-//! Read delegation and write combining (SMART §4.2, RDWC): clients of one compute node that want the same key at the
-//! same time do the work once.
+//! Read delegation and write combining (SMART §4.2, RDWC): clients of one compute node that use the same key at the
+//! same time share one operation on the index.
 //!
 //! [`Combined`] wraps one client of any index and is itself a `RangeIndex`. The [`Combiner`] behind it holds the
 //! local locks that all clients of the compute node share. Of the operations on one key, one **leads**: it runs on

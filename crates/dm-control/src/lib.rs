@@ -30,8 +30,8 @@
 //! * **C4** A connection can only send requests on behalf of its own clients.
 //! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
 //!   clients stay fenced when they reconnect.
-//! * **C6** After an error a client's connection sends no more requests, because a late reply would be taken
-//!   for another one.
+//! * **C6** After an error a client's connection sends no more requests, because it could mistake a late
+//!   reply for another one.
 //!
 //! # Example
 //! ```

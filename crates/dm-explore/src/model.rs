@@ -118,7 +118,7 @@ impl<'a> End<'a> {
         self.machine.ghost(name)
     }
 
-    /// Tells whether the client ran to its end.
+    /// Returns whether the client ran to its end.
     pub fn finished(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -126,7 +126,7 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Done)
     }
 
-    /// Tells whether the client crashed.
+    /// Returns whether the client crashed.
     pub fn crashed(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -134,7 +134,7 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Crashed)
     }
 
-    /// Tells whether the client was cancelled.
+    /// Returns whether the client was cancelled.
     pub fn cancelled(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -500,7 +500,7 @@ where
     /// Explores the model with other knobs, for example with each combination of a matrix.
     ///
     /// # Panics
-    /// Panics as [`Model::run`] does.
+    /// Panics in the same cases as [`Model::run`].
     pub fn run_with(&self, knobs: &Knobs, search: Search) -> Verdict {
         search::run(&Ready { model: self, knobs }, &self.rules, &search)
     }
@@ -511,7 +511,7 @@ where
     /// Returns [`BadReplay`] if the trace belongs to another model or other knobs, or if its run does not fail.
     ///
     /// # Panics
-    /// Panics as [`Model::run`] does.
+    /// Panics in the same cases as [`Model::run`].
     pub fn replay(&self, trace: &Trace) -> Result<Counterexample, BadReplay> {
         self.replay_with(&self.knobs, trace)
     }
@@ -522,7 +522,7 @@ where
     /// Returns the errors of [`Model::replay`].
     ///
     /// # Panics
-    /// Panics as [`Model::run`] does.
+    /// Panics in the same cases as [`Model::run`].
     pub fn replay_with(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, BadReplay> {
         search::replay(&Ready { model: self, knobs }, &self.rules, trace)
     }

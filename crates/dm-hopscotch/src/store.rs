@@ -10,8 +10,8 @@ use dm_verbs::{Control, Verbs};
 
 use crate::HopOptions;
 
-/// Hopscotch leaves as the threads of one compute node share them. The store `S` holds whole nodes of the same
-/// format, under the same locks.
+/// A store of hopscotch leaves, which the threads of one compute node share. The store `S` holds whole nodes
+/// of the same format, under the same locks.
 #[derive(Debug)]
 pub struct Neighbourhoods<K, S> {
     pub(crate) format: Hopscotch<K>,
@@ -107,8 +107,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeAccess<V, K> for N
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        // = docs/protocol/chime.md H5 A sibling pointer may lead to a node that is not live yet, and a
-        // neighbourhood does not show this.
+        //= docs/protocol/chime.md H5
+        // A sibling pointer may lead to a node that is not live yet, and a neighbourhood does not show this.
         if level == 0
             && !at.linked
             && after.is_none()

@@ -107,7 +107,7 @@ impl Chain {
         }
     }
 
-    /// Records that request `number` failed on its way.
+    /// Records that request `number` failed.
     pub(crate) fn fail(&mut self, number: u16, fault: Fault) {
         let Some(pushed) = self.pushed.get(usize::from(number)) else {
             return;

@@ -185,8 +185,8 @@ pub struct NodeCopy<K> {
     /// Bytes of one value.
     pub value_bytes: usize,
     /// The node's bytes, if a write returned them without decoding the entries.
-    /// [`NodeCopies::unfold`](crate::NodeCopies::unfold) then decodes them into `entries` and `values`. Empty
-    /// otherwise.
+    /// [`NodeCopies::unfold`](crate::NodeCopies::unfold) then decodes them into `entries` and `values`. It is
+    /// empty otherwise.
     pub folded: Vec<u8>,
     /// Number of entries in the folded bytes.
     pub folded_entries: usize,

@@ -135,7 +135,7 @@ pub enum Part {
 /// L's three WRITEs may share a chain, because the WRITEs of one queue pair land in order, and readers accept
 /// the mixture after any prefix of the lines.
 ///
-/// Sealed.
+/// This trait is sealed.
 pub trait NodeFormat<K: KeyBytes>: NodeSteps<K> {}
 
 impl<K: KeyBytes, F: NodeSteps<K>> NodeFormat<K> for F {}

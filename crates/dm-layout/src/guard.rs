@@ -19,7 +19,7 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// A way to detect whether the bytes of one READ are all from the same write. Sealed.
+/// A way to detect whether the bytes of one READ are all from the same write. This trait is sealed.
 ///
 /// A buffer is the object in remote memory; the payload is the user's data in it. Writers exclude each other.
 ///

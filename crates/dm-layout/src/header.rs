@@ -35,7 +35,7 @@ pub enum LineLag {
     Ahead,
 }
 
-/// A node's header, decoded.
+/// A decoded node header.
 ///
 /// ```
 /// use dm_layout::{FenceKeys, Header, Key8, LineLag, NodeEdit, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps, Slotted};

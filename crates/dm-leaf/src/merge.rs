@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     buried: Piece,
     /// The left node's head, live, which is written after the right node is dead.
     opened: Option<Piece>,
-    /// The parent's entry of the right node, removed; `None` if the parent is not a node.
+    /// The removal of the right node's entry from the parent; `None` if the parent is not a node.
     unlinked: Option<Piece>,
 }
 
@@ -141,8 +141,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         parents: &P,
         after: &mut NodeCopy<K>,
     ) -> Result<Merge, IndexError> {
-        // = docs/protocol/sherman.md S23 On two memory nodes, the WRITE that marks the right node dead and the left
-        // node's unlock would have no order if the merge is abandoned.
+        //= docs/protocol/sherman.md S23
+        // On two memory nodes, the WRITE that marks the right node dead and the left node's unlock would have
+        // no order if the merge is abandoned.
         if pair.left.node() != pair.right.node() {
             return Ok(Merge::TooFull);
         }
@@ -257,8 +258,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 .get(i)
                 .is_some_and(|(_, value)| child_of(*value) == address)
         };
-        // = docs/protocol/sherman.md S25 The first entry is never removed, because its left neighbour is
-        // another parent's child.
+        //= docs/protocol/sherman.md S25
+        // The first entry is never removed, because its left neighbour is another parent's child.
         let shown = at > 0
             && entries
                 .get(at)
@@ -308,8 +309,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             guard.release().await?;
             return Ok(false);
         }
-        // = docs/protocol/sherman.md S27 The dead root has no forwarding address, because its child is of
-        // another level, and perhaps of another format.
+        //= docs/protocol/sherman.md S27
+        // The dead root has no forwarding address, because its child is of another level, and perhaps of
+        // another format.
         self.format.bury(&mut image, 0).map_err(bad)?;
         guard.write_back(v.chain(at.node()).write(at, &image)).await?;
         let dead = self.format.header(&image).map_err(bad)?;
@@ -351,8 +353,8 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
     set: SetGuard<'a, V>,
     plan: Plan,
 ) -> Result<(), IndexError> {
-    // = docs/protocol/sherman.md S24 All WRITEs are in one chain. The unlocks of both nodes follow it, even
-    // if this future is dropped.
+    //= docs/protocol/sherman.md S24
+    // All WRITEs are in one chain. The unlocks of both nodes follow it, even if this future is dropped.
     let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
     for (at, bytes) in &plan.steps {
         chain = chain.write(*at, bytes);

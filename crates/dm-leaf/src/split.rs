@@ -425,9 +425,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
             if !F::ANYWHERE {
-                // = docs/protocol/chime.md H6 The steps have the same order as in the original split. A result that a
-                // reader derives only from lines of the left node is right as long as no client writes to the right
-                // node.
+                //= docs/protocol/chime.md H6
+                // The steps have the same order as in the original split. A result that a reader derives only
+                // from lines of the left node is right as long as no client writes to the right node.
                 chain.await?;
                 chain = v.chain(at.node());
             }

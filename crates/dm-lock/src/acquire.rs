@@ -123,7 +123,7 @@ impl<V: Verbs> Unpin for Attempt<'_, '_, V> {}
 impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
     type Output = Result<Attempted<'a, V>, LockError>;
 
-    // Always inlined, so that the result stays in registers on the path of every write.
+    // This is always inlined, so that the result stays in registers on the path of every write.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -238,7 +238,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Continues the acquisition after [`Guard::attempt`] returned an obstacle, until the lock is held: waits for the
-    /// local turn and for other compute nodes. Then READs the same bytes.
+    /// local turn and for other compute nodes. Then it READs the same bytes.
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`].
@@ -474,8 +474,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 Stage::Alone(ticket, retry)
             }
         };
-        // = docs/protocol/lock.md L7 The guard records the CAS before any await, so that dropping the guard
-        // undoes the CAS.
+        //= docs/protocol/lock.md L7
+        // The guard records the CAS before any await, so that dropping the guard undoes the CAS.
         self.asked(expect);
         stage
     }

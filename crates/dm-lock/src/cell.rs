@@ -251,7 +251,7 @@ impl Cell {
     }
 
     /// Appends the release, by WRITE, of a lock held as `raw`.
-    // Always inlined: passing a chain in memory costs as much as the request.
+    // This is always inlined, because passing a chain in memory costs as much as the request.
     #[inline(always)]
     pub(crate) fn write_release<'v, V: Verbs, S>(
         self,

@@ -400,8 +400,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[cold]
     fn lost(&self, word: u64) -> LockError {
         if self.plan.release() == Release::Faa {
-            // = docs/protocol/lock.md L5 An FAA has no condition, so it has changed another client's word. Undo the
-            // change, unless the word has changed again.
+            //= docs/protocol/lock.md L5
+            // An FAA has no condition, so it has changed another client's word. Undo the change, unless the
+            // word has changed again.
             let added = self.cell.difference(self.raw, self.payload);
             self.v.cas(self.place(), word.wrapping_add(added), word).detach();
         }
@@ -552,7 +553,7 @@ impl<V: Verbs> Unpin for Unlocking<'_, '_, V> {}
 impl<V: Verbs> Future for Unlocking<'_, '_, V> {
     type Output = Result<(), LockError>;
 
-    // Always inlined, for the same reason as in `Attempt`.
+    // This is always inlined, for the same reason as in `Attempt`.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

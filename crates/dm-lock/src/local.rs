@@ -219,7 +219,7 @@ impl LocalLockTable {
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
 
-    // Always inlined: usually no client waits for the turn.
+    // This is always inlined, because usually no client waits for the turn.
     #[inline(always)]
     pub(crate) fn pass(&self, id: LockId, unsettled: Option<u64>) {
         if !unwinds_under_checker() {

@@ -229,8 +229,8 @@ impl Locks {
     /// Returns the unsettled word for the next client, if `client` does not await its unlock. The next client must not
     /// post a CAS until it has seen another word.
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
-        // = docs/protocol/lock.md L9 If the word names `client`, the order of that client's own queue pair
-        // suffices.
+        //= docs/protocol/lock.md L9
+        // If the word names `client`, the order of that client's own queue pair suffices.
         let anothers = cell.word(raw).owner != client.0;
         (anothers && !self.options.flaws().unsettled_unsaid).then_some(raw)
     }

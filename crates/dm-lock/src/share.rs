@@ -120,8 +120,8 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. [`LockError::Held`] if one holder held the lock for the whole budget, or if the client met four
-    /// holders one after another. The client can then queue with [`Locks::lock`].
+    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
+    /// met four holders one after another. The client can then queue with [`Locks::lock`].
     ///
     /// # Panics
     /// Panics if [`LockOptions::shared`](crate::LockOptions::shared) is off, or if `read_at` is on another memory node

@@ -207,7 +207,8 @@ impl Builder {
         })
     }
 
-    /// Opens the pool that another world made with [`Builder::file`]; sizes and atomic unit are the pool's.
+    /// Opens the pool that another world made with [`Builder::file`]; the sizes and the atomic unit are those
+    /// of the pool.
     ///
     /// # Errors
     /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.

@@ -33,8 +33,8 @@ pub(crate) struct World {
     pub(crate) control: Region,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) knobs: Knobs,
-    /// Locked during an atomic if atomics race with WRITEs, so that atomics still exclude each other. The
-    /// content counts atomics.
+    /// A lock that is held during an atomic if atomics race with WRITEs, so that atomics still exclude each
+    /// other. The content counts atomics.
     pub(crate) atomics: Mutex<u32>,
     born: Instant,
     /// Counts the queries of the clock, for a clock that advances with each query.

@@ -190,7 +190,8 @@ impl Transport for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    // Always inline: each caller passes a known kind of request, so only one of these branches remains.
+    // This is always inlined, because each caller passes a known kind of request, so only one of these
+    // branches remains.
     #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Slot {
         let mut e = self.engine();
@@ -205,7 +206,7 @@ impl Transport for Endpoint {
         };
         Slot { index, generation }
     }
-    // Always inline: polling a ticket is then only a check of the chain's state.
+    // This is always inlined, because polling a ticket is then only a check of the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut e = self.engine();

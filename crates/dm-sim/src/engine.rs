@@ -59,8 +59,8 @@ pub(crate) struct Node {
     /// The time until which each atomic bucket is occupied, in the time of the responder's pipeline.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
-    /// For each space: the time at which each bucket's last atomic writes back. Empty if atomics act in a
-    /// single step.
+    /// The time at which each bucket's last atomic writes back, for each space. It is empty if atomics act in
+    /// a single step.
     write_backs: [Box<[u64]>; 2],
     pub(crate) down: bool,
     /// The number of times that the node was cut off (modulo 256), and the time of the last one.
@@ -212,7 +212,7 @@ impl Engine {
     }
 
     /// Runs events up to `limit` until the executor must act.
-    // Always inline: only the executor's loop calls this, once for every poll.
+    // This is always inlined, because only the executor's loop calls this, once for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
         while let Some(event) = self.next(limit) {

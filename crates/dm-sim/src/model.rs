@@ -24,8 +24,8 @@ pub enum Provenance {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tearing {
-    /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes the
-    /// other, so a torn READ has equal ends (why bookend versions fail, CHIME §2).
+    /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes
+    /// the other, so a torn READ has equal ends. This is why bookend versions fail (CHIME §2).
     EqualSpeed,
     /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] a line: transfers overtake each
     /// other. This is for testing.

@@ -138,7 +138,7 @@ impl Sim {
     /// Makes a client and starts `client` on it. Its first poll comes within the next virtual microsecond.
     ///
     /// # Panics
-    /// Panics as [`Sim::endpoint`] does.
+    /// Panics in the same cases as [`Sim::endpoint`].
     pub fn spawn<F, Fut>(&self, compute_node: u16, thread: u16, client: F) -> TaskId
     where
         F: FnOnce(Endpoint) -> Fut,

@@ -54,7 +54,7 @@ impl<T> Mutex<T> {
     }
 
     /// Runs `section` alone on the content, and counts it in [`local_sections`].
-    // Always inline: a section is short, and a call would force its variables into memory.
+    // This is always inlined, because a section is short, and a call would force its variables into memory.
     #[inline(always)]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         count_section();

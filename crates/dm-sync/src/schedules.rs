@@ -83,7 +83,7 @@ impl Witness {
 
     /// Counts one occurrence.
     pub fn seen(&self) {
-        // Relaxed: a counter, read when all threads have ended.
+        // Relaxed: the counter is read only when all threads have ended.
         self.times.fetch_add(1, Ordering::Relaxed);
     }
 

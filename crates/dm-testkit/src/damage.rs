@@ -83,8 +83,6 @@ where
 
 /// Returns worlds for [`damage`]: loopback, and simulated testbeds of [weak cards](Cards::Weak).
 ///
-/// No example: it only makes worlds for [`damage`].
-///
 /// # Panics
 /// Panics if one cannot be built.
 pub fn damage_worlds() -> impl Iterator<Item = World> {

@@ -1,4 +1,5 @@
-//! One client's operations over a loaded index, for counting its own instructions: `cargo xtask bench client`.
+//! Runs one client's operations on a loaded index. `cargo xtask bench client` uses it to count the client's
+//! instructions.
 
 use std::error::Error;
 use std::fmt::Debug;

@@ -74,7 +74,8 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
-    // Always inline: the kind of request is then known at compile time, so only its own branch remains.
+    // This is always inlined, because the kind of request is then known at compile time, so only its own
+    // branch remains.
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");

@@ -207,7 +207,8 @@ impl Meter {
     }
 
     /// Counts a chain of these verbs that is being posted. Returns the number of the wait in which it is posted.
-    // Always inline: if a chain is built and posted in one function, its counts are then constants.
+    // This is always inlined, because if a chain is built and posted in one function, its counts are then
+    // constants.
     #[inline(always)]
     pub(crate) fn posted(&self, tally: &Tally) -> u32 {
         let c = &self.cells;
@@ -226,8 +227,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// Cold: otherwise the compiler merges the two branches, and chooses the counter at run time for every
-    /// verb.
+    /// This is marked as cold, because otherwise the compiler merges the two branches, and chooses the
+    /// counter at run time for every verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {
@@ -285,7 +286,7 @@ impl Tally {
         }
     }
 
-    // Always inline, here and below: at each call the tally is then a constant, which need not be stored.
+    // These are always inlined, because at each call the tally is then a constant, which need not be stored.
     #[inline(always)]
     fn verbs(&self) -> u64 {
         [self.reads, self.writes, self.cas, self.masked_cas, self.faa]

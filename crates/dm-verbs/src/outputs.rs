@@ -53,7 +53,8 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     /// Collects the results of a completed slot. Closes the slot, unless the results need it.
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
     /// Polls a rung slot; when this is ready, the slot has been collected, or has been closed after an error.
-    // Always inline: the caller takes the result apart at once, so it need not be built in memory.
+    // This is always inlined, because the caller takes the result apart at once, so it need not be built in
+    // memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {
         match core::task::ready!(v.poll_chain(slot, cx)) {
@@ -93,7 +94,7 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
         v.close(slot);
         A::unwrap(outcome)
     }
-    // Always inline: a wide result is then never built in memory.
+    // This is always inlined, because a wide result is then never built in memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
         match core::task::ready!(v.poll_single(slot, cx)) {

@@ -70,8 +70,8 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 
-    // Always inline: most polls find a request still in flight, or a single result, which then stays in a
-    // register.
+    // This is always inlined, because most polls find a request still in flight, or a single result, which
+    // then stays in a register.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

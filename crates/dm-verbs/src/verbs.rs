@@ -142,8 +142,8 @@ impl<T: Transport> Verbs for T {}
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());
 
-// Always inline: each caller passes a constant kind of request, so the compiler keeps only the code for that
-// kind.
+// This is always inlined, because each caller passes a constant kind of request, so the compiler keeps only
+// the code for that kind.
 #[inline(always)]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();

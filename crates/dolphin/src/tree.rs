@@ -12,8 +12,8 @@ use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 
 use crate::Options;
 
-/// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator, running
-/// operations.
+/// A Dolphin tree with the state that the threads of one compute node share: cached separators, local locks, allocator,
+/// running operations.
 ///
 /// [`Handle`] has the methods that every index has, and [`DolphinParts`] has the others.
 ///

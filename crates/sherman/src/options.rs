@@ -38,21 +38,21 @@ pub enum NodeSize {
 /// Options of a [`crate::Sherman`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. Layout.
+    /// Bytes of every value. It is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
     pub items: bool,
-    /// Size of nodes. Layout.
+    /// Size of nodes. It is a layout option.
     pub node: NodeSize,
     /// Whether inner nodes store the address of a child in 6 bytes instead of 4. This is for pools of more
     /// than [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64
     /// GiB](dm_index::NEAR_CHILD_REACH) on one memory node; without it, memory beyond that is not used. Nodes
-    /// whose size is not a multiple of 1 KiB, and trees of items, always use 6 bytes. Layout.
+    /// whose size is not a multiple of 1 KiB, and trees of items, always use 6 bytes. It is a layout option.
     pub far_children: bool,
-    /// Lock words per memory node. Layout.
+    /// Lock words per memory node. It is a layout option.
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any (`+on-chip`); otherwise they are in host memory.
-    /// Layout.
+    /// It is a layout option.
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
@@ -77,7 +77,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 8 MiB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. This is fixed when the tree is created.
+    /// of dead nodes. This layout option is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,

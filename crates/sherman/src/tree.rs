@@ -16,7 +16,8 @@ use crate::{LeafFormat, NodeSize, Options};
 
 type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
-/// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.
+/// A Sherman tree with the state that the threads of one compute node share: index cache, local locks,
+/// allocator.
 ///
 /// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions). [`Handle`] has the methods
 /// that every index has, and [`ShermanParts`] has the others.

@@ -15,11 +15,11 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Smart`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. Layout.
+    /// Bytes of every value. It is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). Layout.
+    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
     pub items: bool,
-    /// Sizes of inner nodes. Layout.
+    /// Sizes of inner nodes. It is a layout option.
     pub types: NodeTypes,
     /// Budget of the cache of inner nodes of a compute node, bytes.
     pub cache_bytes: u64,
@@ -37,8 +37,8 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so
-    /// that memory can be reused; 0 means that memory is never reused. This is fixed when the pool is
-    /// created.
+    /// that memory can be reused; 0 means that memory is never reused. This layout option is fixed when the
+    /// pool is created.
     pub members: u16,
     /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,

@@ -10,7 +10,8 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::Options;
 
-/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, running operations.
+/// A SMART tree with the state that the threads of one compute node share: prefix cache, local locks, allocator,
+/// running operations.
 ///
 /// [`Handle`] has the methods that every index has, and [`SmartParts`] has the others.
 ///

@@ -99,8 +99,9 @@ impl Reclaim {
                 retry.again(self.place(), Why::Raced).await?;
                 continue;
             }
-            // = docs/protocol/reclaim.md R5 Blocks that were freed before the slot was taken had already been
-            // unlinked, so no later READ finds a link to them.
+            //= docs/protocol/reclaim.md R5
+            // Blocks that were freed before the slot was taken had already been unlinked, so no later READ
+            // finds a link to them.
             let epoch = v.word(self.area.epoch()).await?;
             v.local(LocalStep::Section).await;
             joining.posted = None;

@@ -35,8 +35,8 @@ impl Drop for Part<'_> {
                 m.in_round = false;
             }
             if !self.over {
-                // = docs/protocol/reclaim.md R3a The client abandoned its part, so an announcement is still
-                // due.
+                //= docs/protocol/reclaim.md R3a
+                // The client abandoned its part, so an announcement is still due.
                 self.reclaim.announced_at(m, self.before);
             }
         });
@@ -307,8 +307,9 @@ impl Reclaim {
         let parts = self.options.parts();
         let silent = self.membership.with(|m| {
             let mut silent = Vec::new();
-            // = docs/protocol/reclaim.md R7 Two looks that were posted at the same time do not count twice,
-            // because no part of a lease lies between them.
+            //= docs/protocol/reclaim.md R7
+            // Two looks that were posted at the same time do not count twice, because no part of a lease lies
+            // between them.
             if m.counted != asked {
                 return silent;
             }

@@ -143,8 +143,8 @@ impl Arena {
     #[inline]
     pub(super) fn touch(&self, image: u32) {
         if let Some(used) = self.used.get(image as usize) {
-            // Relaxed: a hint for eviction, which orders nothing. It is written only when it changes, because
-            // readers share the cache line.
+            // Relaxed: this is a hint for eviction, which orders nothing. It is written only when it changes,
+            // because readers share the cache line.
             if used.load(Ordering::Relaxed) & USED == 0 {
                 used.fetch_or(USED, Ordering::Relaxed);
             }

@@ -201,7 +201,7 @@ pub(crate) fn error_hash(e: &VerbError) -> Fp {
     Fp::bytes(format!("{e:?}").as_bytes())
 }
 
-/// Tells whether a request needs an aligned word.
+/// Returns whether a request needs an aligned word.
 pub(crate) fn needs_word(op: &Op<'_>) -> bool {
     op.is_atomic() || matches!(op, Op::Word { .. })
 }

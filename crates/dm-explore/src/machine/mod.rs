@@ -368,7 +368,7 @@ impl Machine {
         survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
     }
 
-    /// Tells whether a queue pair has failed.
+    /// Returns whether a queue pair has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.faults.2 > 0
     }

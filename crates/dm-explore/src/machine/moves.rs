@@ -92,7 +92,7 @@ impl Moves {
         self.moves.get(place)
     }
 
-    /// Tells whether there is room for another move in a search that has found this many states.
+    /// Returns whether there is room for another move in a search that has found this many states.
     pub(crate) fn has_room(&self, states: u64) -> bool {
         let clients = CLIENTS + states / STATES_PER_CLIENT;
         (self.clients.len() as u64) < clients && (self.moves.len() as u64) < MOVES_PER_CLIENT * clients

@@ -268,7 +268,7 @@ impl Machine {
         }
     }
 
-    /// Tells whether an atomic must wait for a later READ that has begun, because only a whole READ may overtake it.
+    /// Returns whether an atomic must wait for a later READ that has begun, because only a whole READ may overtake it.
     fn read_is_under_way(
         &self,
         r: &Request,

@@ -247,8 +247,8 @@ pub(crate) struct Walk<'p> {
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
-    /// The number of states that other threads have reported, and the number of its own that this thread has
-    /// reported.
+    /// The number of states that other threads have reported, and the number of states that this thread has
+    /// reported itself.
     others: u64,
     told: u64,
     pub(crate) ends: FpSet,

@@ -83,9 +83,9 @@ impl Table {
         })
     }
 
-    /// Records that `state` was reached with the steps of `sleep` asleep. From now on, only steps that slept each time
-    /// sleep. Returns the earlier facts about the state, or its new number if it was not visited before. Returns `None`
-    /// when no numbers are left.
+    /// Records that `state` was reached with the steps of `sleep` asleep. From now on, a step is asleep in this state
+    /// only if it was asleep each time that the state was reached. Returns the earlier facts about the state, or its
+    /// new number if it was not visited before. Returns `None` when no numbers are left.
     pub(super) fn reach(&self, state: Fp, sleep: u64) -> Option<Result<Met, u32>> {
         self.with(state.b, |shard| {
             shard.make_room();

@@ -17,7 +17,7 @@ use crate::study::TableFlaws;
 /// Maximum number of requests in flight at once.
 pub(super) const PARALLEL: usize = 32;
 
-/// The directory of a table, as the threads of one compute node share it: leaves by the first bits of their keys.
+/// The directory of a table, which maps the first bits of keys to leaves. The threads of one compute node share it.
 #[derive(Debug)]
 pub struct Directory<K> {
     pub(super) format: Hopscotch<K>,

@@ -1,7 +1,7 @@
 //! A hash table of hopscotch leaves, without a tree above them (CHIME §4.5).
 //!
 //! ```text
-//!   key ─► scattered key: one to one, its first bits are as good as random
+//!   key ─► scattered key: one to one, its first bits are practically random
 //!            │ first `depth` bits
 //!            ▼
 //!   directory ─ slot ─┬─ slot ─┬─ slot ─┬─ slot      8 bytes each, in a memory node and, as hints, in each compute node
@@ -50,7 +50,8 @@ type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 /// The kind of index, as a pool's superblock stores it.
 const KIND: &[u8; 4] = b"hops";
 
-/// A one-sided hash table as the threads of one compute node share it: directory, local locks, allocator.
+/// A one-sided hash table with the state that the threads of one compute node share: directory, local locks,
+/// allocator.
 ///
 /// Later entries use the memory of removed ones. Leaves are not merged, so a table does not shrink.
 #[derive(Debug)]

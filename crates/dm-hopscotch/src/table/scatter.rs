@@ -39,7 +39,7 @@ fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
 }
 
 /// Returns the key under which a table stores `key`. The mapping is one to one, and the first bits of the result are
-/// as good as random.
+/// practically random.
 ///
 /// ```
 /// use dm_hopscotch::{gather, scatter};

@@ -63,7 +63,7 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
 
     /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if there
     /// are none. Only formats with [`DUPLICATES`](super::NodeShape::DUPLICATES) can have any. They must be written
-    /// before the entry itself changes, because a reader that sees only a duplicate takes it for the entry.
+    /// before the entry itself changes, because a reader that sees only a duplicate mistakes it for the entry.
     fn remove_duplicates(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None
     }

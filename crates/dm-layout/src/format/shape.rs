@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::format::Part;
 use crate::key::{KeyBytes, sealed};
 
-/// The sizes and properties of a format. Sealed.
+/// The sizes and properties of a format. This trait is sealed.
 pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The format's name, as in tables.
     const NAME: &'static str;
@@ -52,7 +52,7 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
 
     /// Returns the offset of the aligned 8-byte word that holds version, level, state and incarnation, if the
     /// state can be changed by a CAS. This needs a format in which a change of state changes no other bytes
-    /// that a reader checks. `None` in the other formats.
+    /// that a reader checks. Returns `None` in the other formats.
     fn state_word(&self) -> Option<usize> {
         None
     }

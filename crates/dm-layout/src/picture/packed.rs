@@ -53,7 +53,7 @@ pub(super) fn packed<K: KeyBytes>(
         value_len: geometry.value_len(),
         capacity: geometry.capacity(),
         guard: format!(
-            "Guard: 8-bit line versions. As many are entries of keys near the low fence; of any keys {} find places.",
+            "Guard: 8-bit line versions. This is the capacity for keys near the low fence; for any keys it is {}.",
             geometry.capacity_of(widest)
         ),
     };

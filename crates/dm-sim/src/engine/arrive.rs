@@ -101,8 +101,8 @@ impl Engine {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // Always inline: each of the four callers above gets its own copy, without the branches that it never
-    // takes.
+    // This is always inlined, because each of the four callers above gets its own copy, without the branches
+    // that it never takes.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {

@@ -132,7 +132,7 @@ fn a_line_is_torn_in_word_mode() {
     let torn = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut byte = 0u8;
-            // Relaxed: a flag to stop by.
+            // Relaxed: the flag only stops the loop.
             while !done.load(Relaxed) {
                 byte = byte.wrapping_add(1);
                 region.write(0, &[byte; LINE_BYTES]).expect("in bounds");
