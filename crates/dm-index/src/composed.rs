@@ -217,7 +217,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         let mut way = Way::new(self.v, self.options.attempts);
         let done = loop {
             let missed = match self.leaves.write(self.v, located.leaf, 0, key, write, None).await {
-                Ok(Answer::Done(applied)) => break Ok(applied),
+                Ok(Answer::Done(applied)) => {
+                    if way.hops.taken() > 0 {
+                        let (leaf, hops) = (located.leaf.at, way.hops.taken());
+                        self.inner.found(self.v, key, leaf, hops).await;
+                    }
+                    break Ok(applied);
+                }
                 Ok(Answer::Split(applied, split)) => {
                     // The write has taken effect, even if the separator cannot be installed.
                     let installed = Box::pin(self.inner.install(self.v, split)).await;
@@ -374,6 +380,10 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         loop {
             let missed = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
                 Ok(Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found)) => {
+                    if way.hops.taken() > 0 {
+                        let (leaf, hops) = (located.leaf.at, way.hops.taken());
+                        self.inner.found(self.v, key, leaf, hops).await;
+                    }
                     return Ok(found);
                 }
                 Ok(Answer::Stale(stale)) => Missed::Stale(stale),

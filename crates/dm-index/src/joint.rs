@@ -304,6 +304,13 @@ pub trait Inner<V: Verbs, K> {
         None
     }
 
+    /// Learns that `leaf` answered for `key` after `hops` steps along sibling pointers, so that the next operation needs
+    /// fewer. A structure that predicts leaves repairs its model here. Begin a change of shared state with a local
+    /// step. It is called only after at least one step; the default learns nothing and costs nothing.
+    fn found(&self, _v: &V, _key: &K, _leaf: RemotePtr, _hops: u32) -> impl Future<Output = ()> {
+        core::future::ready(())
+    }
+
     /// Makes `leaf`, which covers all keys, the first leaf if there is none yet. Returns `false` if another client was
     /// faster.
     fn plant(&self, v: &V, leaf: RemotePtr) -> impl Future<Output = Result<bool, IndexError>>;

@@ -75,6 +75,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut retry = self.v.retry(self.options.attempts);
         // The next leaf, if a sibling pointer gave its address, so that no search is needed.
         let mut sibling: Option<Lead> = None;
+        // Steps along sibling pointers since the last search in the inner structure.
+        let mut hops = 0;
         // The last leaf that did not show where to continue.
         let mut nowhere = None;
         while out.len() < limit {
@@ -86,6 +88,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     run.push(lead.at);
                 }
                 None => {
+                    hops = 0;
                     // Leaves are at least half full, unless keys were removed. If this estimate is too low, the scan
                     // needs one more batch.
                     let want = (limit - out.len()).div_ceil(self.leaves.whole().capacity().div_ceil(2));
@@ -98,7 +101,11 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
             if let Some(seat) = &self.presence.seat {
                 self.leaves.whole().reclaim().keep_alive(self.v, seat).await?;
             }
-            match self.scan_run((run, linked), expect, limit, copy, out).await? {
+            let progress = self.scan_run((run, linked), expect, limit, copy, out).await?;
+            if hops > 0 && !matches!(progress, Progress::Lost) {
+                self.inner.found(self.v, &expect, first, hops).await;
+            }
+            match progress {
                 Progress::End => return Ok(()),
                 Progress::UpTo(next) => expect = next,
                 Progress::Lost => {
@@ -118,6 +125,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         at: copy.sibling,
                         linked: alive,
                     });
+                    hops += u32::from(sibling.is_some());
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
                         match sibling.is_none() && located.leaf.at == first {
                             true => self.inner.invalidate(self.v, located.proof),

@@ -1,9 +1,11 @@
-//! Leaves whose sibling pointers form a cycle.
+//! Leaves that are reached over sibling pointers.
+
+use std::cell::RefCell;
 
 use dm_alloc::Allocator;
 use dm_index::{
-    BulkLoad, Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopies, NodeCopy,
-    RangeIndex, Restructure, Split,
+    Applied, BulkLoad, Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopies,
+    NodeCopy, RangeIndex, Restructure, Scan, Split,
 };
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
@@ -12,8 +14,14 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
 use dm_verbs::RemotePtr;
 
-/// An inner structure that always returns the same leaf.
-struct Fixed(RemotePtr);
+/// An inner structure that always returns the same leaf, and records what it is told to learn.
+struct Fixed(RemotePtr, RefCell<Vec<(Key8, RemotePtr, u32)>>);
+
+impl Fixed {
+    fn at(leaf: RemotePtr) -> Self {
+        Self(leaf, RefCell::default())
+    }
+}
 
 impl Inner<Endpoint, Key8> for Fixed {
     type Proof = ();
@@ -37,6 +45,9 @@ impl Inner<Endpoint, Key8> for Fixed {
         Ok(())
     }
     fn stale(&self, _: &Endpoint, (): ()) {}
+    async fn found(&self, _: &Endpoint, key: &Key8, leaf: RemotePtr, hops: u32) {
+        self.1.borrow_mut().push((*key, leaf, hops));
+    }
     async fn plant(&self, _: &Endpoint, _: RemotePtr) -> Result<bool, IndexError> {
         Ok(false)
     }
@@ -74,7 +85,7 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
         at
     });
     let options = ComposedOptions::new(10, CpuCost::NONE);
-    let inner = Fixed(leaf);
+    let inner = Fixed::at(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
     let mut value = Vec::new();
     assert!(matches!(
@@ -100,9 +111,49 @@ fn a_scan_without_bound_of_the_smallest_leaves_is_a_scan() {
         .expect("room")
         .at;
     let options = ComposedOptions::new(10, CpuCost::NONE);
-    let inner = Fixed(leaf);
+    let inner = Fixed::at(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
-    let mut scan = dm_index::Scan::new();
+    let mut scan = Scan::new();
     block_on(index.scan(&Key8(0), usize::MAX, &mut scan)).expect("no trouble");
     assert_eq!(scan.keys(), [Key8(1), Key8(2)]);
+}
+
+#[test]
+fn an_inner_structure_learns_of_a_leaf_that_was_reached_by_steps_to_the_right() {
+    let world = Loopback::builder().nodes(1).build().expect("a world");
+    let v = world.connect(0).expect("a client");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("a node");
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+    let alloc = Arc::new(Allocator::new(1, 0));
+    let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
+    block_on(async {
+        // Three leaves, [0, 10), [10, 20) and [20, ...), linked from the last to the first.
+        let mut right = RemotePtr::NULL;
+        let mut copy = NodeCopy::new();
+        let mut at = Vec::new();
+        for (low, high) in [(20, None), (10, Some(20)), (0, Some(10))] {
+            let fences = FenceKeys::new(Key8(low), high.map(Key8));
+            let entries = [(Key8(low), &[7; 8][..])];
+            let leaf = leaves.create(&v, 0, fences, &entries, false);
+            let leaf = leaf.await.expect("room").at;
+            leaves.copy(&v, leaf, &mut copy).await.expect("a node");
+            copy.sibling = right;
+            leaves.load(&v, &copy).await.expect("a node");
+            right = leaf;
+            at.insert(0, leaf);
+        }
+        let inner = Fixed::at(at[0]);
+        let index = Composed::new(&v, &inner, &leaves, ComposedOptions::default());
+        let learnt = || inner.1.take();
+        let mut value = Vec::new();
+        assert_eq!(index.get(&Key8(0), &mut value).await, Ok(true));
+        assert_eq!(learnt(), [], "the leaf itself was named");
+        assert_eq!(index.get(&Key8(25), &mut value).await, Ok(false));
+        assert_eq!(learnt(), [(Key8(25), at[2], 2)]);
+        assert_eq!(index.update(&Key8(10), &[8; 8]).await, Ok(Applied::Replaced));
+        assert_eq!(learnt(), [(Key8(10), at[1], 1)]);
+        let mut scan = Scan::new();
+        index.scan(&Key8(21), 5, &mut scan).await.expect("no trouble");
+        assert_eq!((scan.len(), learnt()), (0, vec![(Key8(21), at[2], 2)]));
+    });
 }
