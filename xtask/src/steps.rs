@@ -2,7 +2,7 @@
 //!
 //! They skip dm-ib, which needs RDMA packages and is tested by `cargo xtask rxe`.
 
-use crate::{Result, layout, tidy, workspace};
+use crate::{Result, layout, outside, tidy, workspace};
 use std::{
     ops::Range,
     path::Path,
@@ -15,8 +15,8 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle and the models' page; then
-/// every test.
+/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle, the models' page and a
+/// crate outside of the workspace; then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -67,6 +67,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         steps.run("loom", || loom(root, None));
         steps.run("shuttle", || shuttle(root, None, None));
         steps.run("models", || models(root, true, false, None));
+        steps.run("outside", || outside::run(root));
     }
     // The tests run last, so that the reader sees cargo's summary of them last. They include doc tests and the
     // README's blocks, because tidy demands that a crate includes every Rust block of a Markdown file.

@@ -30,6 +30,11 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
+#[derive(Deserialize)]
+struct Build {
+    target_directory: PathBuf,
+}
+
 /// Returns the workspace's root directory, which is the parent of this crate's own.
 pub(crate) fn root() -> Result<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -47,6 +52,11 @@ pub(crate) fn root() -> Result<PathBuf> {
 /// Returns the members of the workspace at `root`.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     Ok(metadata::<Metadata>(root)?.packages)
+}
+
+/// Returns the directory of the workspace's builds.
+pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
+    Ok(metadata::<Build>(root)?.target_directory)
 }
 
 /// Runs `cargo metadata` on the workspace at `root` and parses its output.

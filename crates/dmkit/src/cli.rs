@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dm_bench::{CostModel, Registry, count, preset};
 
 use crate::bench_args::Bench;
-use crate::{cluster, main_job};
+use crate::{cluster, main_job, new};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
@@ -53,6 +53,7 @@ impl Cli {
                 let points = bench.points(registry).map_err(io::Error::other);
                 points.and_then(|points| dm_bench::perform(&bench.title(), &points, &output))
             }
+            Some(Command::New(asked)) => new::perform(&asked, registry),
             #[cfg(feature = "eval")]
             Some(Command::Reproduce(asked)) => dm_eval::reproduce::perform(&asked, &output, registry),
             Some(Command::Serve(asked)) => cluster::serve(&asked),
@@ -115,6 +116,9 @@ fn print_model(model: &CostModel) -> io::Result<bool> {
 pub(crate) enum Command {
     /// Measures one or more points; every parameter is an option. Lists (a,b,c) make one row each.
     Bench(Box<Bench>),
+    /// Writes a crate for an index of your own: its parts, its tests, its models, and a command that measures it
+    /// beside the shipped indexes.
+    New(new::New),
     /// Runs figures of papers on the simulated testbed and grades the papers' claims. Without a name it lists
     /// the figures.
     ///

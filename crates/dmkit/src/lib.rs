@@ -10,6 +10,7 @@ mod bench_args;
 mod cli;
 mod cluster;
 mod main_job;
+mod new;
 
 pub use cli::Cli;
 pub use dm_bench as bench;

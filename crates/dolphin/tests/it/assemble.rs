@@ -1,4 +1,4 @@
-//! The page quotes the example, and nothing else.
+//! The page quotes the example and the template of `dmkit new`, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_walk_through_quotes_is_in_the_example() {
+fn what_the_walk_through_quotes_is_in_the_files() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(here.join(path)).expect(path);
     let page = read("../../docs/assemble.md");
@@ -20,6 +20,14 @@ fn what_the_walk_through_quotes_is_in_the_example() {
         ["main.rs", "tree.rs", "checks.rs"].map(|file| read(&format!("examples/art_hopscotch/{file}")));
     let whole: usize = files.iter().map(|file| file.lines().count()).sum();
     assert!(whole <= 400, "{whole} lines are more than an afternoon's");
+    let template = [
+        "main.rs",
+        "inner/array.rs",
+        "inner/fences.rs",
+        "inner/walk.rs",
+        "tests/model.rs",
+    ];
+    let template = template.map(|file| read(&format!("../dmkit/template/{file}")));
     let mut quotes = 0;
     for block in page.split("```rs").skip(1) {
         let code = block.split("```").next().unwrap_or_default();
@@ -27,9 +35,10 @@ fn what_the_walk_through_quotes_is_in_the_example() {
         let code = lines(code.split_once('\n').map_or("", |(_, code)| code));
         let quoted = files
             .iter()
+            .chain(&template)
             .any(|file| lines(file).windows(code.len()).any(|part| part == code));
-        assert!(quoted, "not in the example: {code:#?}");
+        assert!(quoted, "in no file: {code:#?}");
         quotes += 1;
     }
-    assert!(quotes > 8, "{quotes} quotes");
+    assert!(quotes > 16, "{quotes} quotes");
 }

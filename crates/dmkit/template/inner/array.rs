@@ -1,0 +1,74 @@
+//! What a compute node has learned: where leaves begin. Put a model that predicts leaves in its place.
+
+use dm_index::KeyBytes;
+use dm_sync::{Fingerprint, Mutex, fingerprint_of};
+use dm_verbs::RemotePtr;
+
+/// A sorted array of fences, each with a leaf that answered for it once.
+#[derive(Debug)]
+pub(super) struct Array<K>(Mutex<Vec<(K, RemotePtr)>>);
+
+impl<K: KeyBytes> Array<K> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Replaces everything.
+    pub(super) fn fill(&self, leaves: &[(K, RemotePtr)]) {
+        self.0.with(|known| *known = leaves.to_vec());
+    }
+
+    /// Returns the leaf of the last fence at or below `key`.
+    pub(super) fn leaf(&self, key: &K) -> Option<RemotePtr> {
+        self.0.with(|known| {
+            let after = known.partition_point(|(low, _)| low <= key);
+            known[..after].last().map(|(_, leaf)| *leaf)
+        })
+    }
+
+    /// Adds up to `max` leaves to `run`, beginning with the one that [`Array::leaf`] returns.
+    pub(super) fn run(&self, key: &K, max: usize, run: &mut Vec<RemotePtr>) {
+        self.0.with(|known| {
+            let after = known.partition_point(|(low, _)| low <= key);
+            if let Some(first) = after.checked_sub(1) {
+                run.extend(known[first..].iter().map(|(_, leaf)| *leaf).take(max));
+            }
+        });
+    }
+
+    /// Learns that `leaf` answered for `low`. Then it is the leaf of every greater key, or one to its left.
+    pub(super) fn learn(&self, low: K, leaf: RemotePtr) {
+        self.0.with(|known| {
+            let after = known.partition_point(|(fence, _)| *fence <= low);
+            let (left, right) = known.split_at_mut(after);
+            match (left.last_mut(), right.first_mut()) {
+                (Some(entry), _) if entry.1 == leaf => {}
+                (Some(entry), _) if entry.0 == low => entry.1 = leaf,
+                (_, Some(entry)) if entry.1 == leaf => entry.0 = low,
+                _ => known.insert(after, (low, leaf)),
+            }
+        });
+    }
+
+    /// Forgets every entry that leads to this leaf.
+    pub(super) fn forget(&self, leaf: RemotePtr) {
+        self.0.with(|known| known.retain(|(_, at)| *at != leaf));
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.0.with(|known| known.len())
+    }
+
+    /// Returns the bytes of the allocation.
+    pub(super) fn bytes(&self) -> usize {
+        self.0
+            .with(|known| known.capacity() * size_of::<(K, RemotePtr)>())
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for Array<K> {
+    fn fingerprint(&self) -> u64 {
+        self.0.with(|known| fingerprint_of(known))
+    }
+}

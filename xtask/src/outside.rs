@@ -1,0 +1,137 @@
+//! A crate outside of this workspace, as `dmkit new` writes it: its tests, and its curve beside a shipped index's.
+
+use crate::{Result, workspace};
+use serde::Deserialize;
+use std::{fs, path::Path};
+use xshell::{Shell, cmd};
+
+/// The crate and its index.
+const NAME: &str = "learned-fences";
+/// The shipped index beside it.
+const BESIDE: &str = "chime";
+const WORKLOADS: [&str; 4] = ["c", "a", "load", "e"];
+const CLIENTS: [&str; 2] = ["16", "64"];
+
+/// A row of `bench --json`.
+#[derive(Debug, Deserialize)]
+struct Row {
+    index: String,
+    workload: String,
+    clients: u32,
+    ops: u64,
+    mops: f64,
+    wrong_values: u64,
+}
+
+/// Writes the crate, runs its tests, measures it beside [`BESIDE`], and checks what was measured.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    // It is removed at the end, unless something failed in it.
+    let dir = std::env::temp_dir().join(format!("dmkit-outside-{}", std::process::id()));
+    let at = dir.join(NAME);
+    // The build of the tests, which every other step uses.
+    let parts = ["--inner", "own", "--leaf", "hopscotch"];
+    cmd!(
+        shell,
+        "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
+    )
+    .run()?;
+    // The versions of this workspace, so that the result depends on the crate alone.
+    fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
+
+    shell.change_dir(&at);
+    // The build of dmkit's crates outlives the directory.
+    shell.set_var(
+        "CARGO_TARGET_DIR",
+        workspace::target_directory(root)?.join("outside"),
+    );
+    cmd!(shell, "cargo fmt --check").run()?;
+    cmd!(shell, "cargo test").run()?;
+    let (indexes, workloads, clients) = (format!("{NAME},{BESIDE}"), WORKLOADS.join(","), CLIENTS.join(","));
+    let size = ["--keys", "50k", "--ops", "50k", "--cns", "4", "--mns", "4"];
+    let rows = cmd!(
+        shell,
+        "cargo run --quiet -- bench --index {indexes} --workload {workloads} --clients {clients} {size...} --json --out out"
+    )
+    .read()?;
+    let rows: Vec<Row> = rows
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<std::result::Result<_, _>>()?;
+    check(&rows)?;
+    let table = fs::read_to_string(at.join("out/rows.csv"))?;
+    for index in [NAME, BESIDE] {
+        if !table
+            .lines()
+            .any(|line| line.split(',').any(|cell| cell == index))
+        {
+            return Err(format!("rows.csv has no row of {index}").into());
+        }
+    }
+    for curves in ["out/curves.svg", "out/curves.png"] {
+        if fs::metadata(at.join(curves))?.len() == 0 {
+            return Err(format!("{curves} is empty").into());
+        }
+    }
+    for row in &rows {
+        eprintln!(
+            "{} {} with {} clients: {:.1} Mops",
+            row.index, row.workload, row.clients, row.mops
+        );
+    }
+    fs::remove_dir_all(dir)?;
+    Ok(())
+}
+
+/// Checks that both indexes have a row for each workload and number of clients, and that no value was wrong.
+fn check(rows: &[Row]) -> Result<()> {
+    for index in [NAME, BESIDE] {
+        let count = rows.iter().filter(|row| row.index == index).count();
+        let expected = WORKLOADS.len() * CLIENTS.len();
+        if count != expected {
+            return Err(format!("{index} has {count} rows, and not {expected}").into());
+        }
+    }
+    match rows
+        .iter()
+        .find(|row| row.wrong_values > 0 || row.ops == 0 || row.mops <= 0.0)
+    {
+        Some(row) => Err(format!("a row is no measurement: {row:?}").into()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_row_and_a_wrong_value_fail() {
+        let rows = |wrong_values| {
+            let row = |index: &str, workload: &str, clients: &str| Row {
+                index: index.to_owned(),
+                workload: workload.to_owned(),
+                clients: clients.parse().unwrap(),
+                ops: 1,
+                mops: 1.0,
+                wrong_values,
+            };
+            let mut rows = Vec::new();
+            for index in [NAME, BESIDE] {
+                for workload in WORKLOADS {
+                    rows.extend(CLIENTS.map(|clients| row(index, workload, clients)));
+                }
+            }
+            rows
+        };
+        check(&rows(0)).unwrap();
+        assert!(
+            check(&rows(1))
+                .unwrap_err()
+                .to_string()
+                .contains("no measurement")
+        );
+        assert!(check(&rows(0)[1..]).unwrap_err().to_string().contains("7 rows"));
+    }
+}
