@@ -3,7 +3,7 @@
 use dm_workload::{Mix, WorkloadError};
 
 use crate::report::Row;
-use crate::{BenchIndex, Driver, Fabric, Point, RunError, Setting};
+use crate::{BenchIndex, Driver, Fabric, Origin, Point, RunError, Setting};
 
 /// A measurement of one index: every workload with every number of clients.
 ///
@@ -80,7 +80,7 @@ impl Bench {
         if clients.is_empty() {
             clients.push(setting.clients);
         }
-        let mut rows = Vec::new();
+        let (mut rows, origin) = (Vec::new(), Origin::here(None));
         for mix in mixes {
             for &clients in &clients {
                 let setting = Setting {
@@ -91,8 +91,8 @@ impl Bench {
                     ..setting.clone()
                 };
                 let point = Point::of(name, driver(), setting);
-                let measured = point.run()?;
-                rows.push(Row::of(&point, &measured));
+                let row = Row::planned(&point, &origin).finished(&point.run()?);
+                rows.push(row.map_err(|column| RunError::Bad(format!("{column} is not a finite number")))?);
             }
         }
         Ok(rows)

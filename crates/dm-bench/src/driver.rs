@@ -79,14 +79,17 @@ impl<I: BenchIndex> Driver<I> {
     /// nodes have begun.
     pub(crate) fn memory_bytes(&self, at: &Setting) -> u64 {
         let entries = at.entry_bytes((self.entry_bytes)(at)) / u64::from(at.memory_nodes.max(1));
-        let chunks = u64::from(at.compute_nodes + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;
-        (entries + chunks).next_multiple_of(1 << 20)
+        let chunks = (u64::from(at.compute_nodes) + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;
+        let bytes = entries.saturating_add(chunks);
+        bytes.checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX)
     }
 }
 
 /// A driver whose index is not named in its type.
 pub(crate) trait Drive: fmt::Debug + Send + Sync {
     fn key_bytes(&self) -> usize;
+    /// Returns the size of a memory node.
+    fn memory_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;
     /// Creates the index, or opens it, and drops it again.
@@ -113,6 +116,10 @@ pub struct Trips {
 impl<I: BenchIndex> Drive for Driver<I> {
     fn key_bytes(&self) -> usize {
         <I::Key as KeyBytes>::LEN
+    }
+
+    fn memory_bytes(&self, setting: &Setting) -> u64 {
+        Self::memory_bytes(self, setting)
     }
 
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {

@@ -27,19 +27,25 @@ mod index;
 mod job;
 mod key;
 mod measured;
+mod origin;
+mod refusal;
 mod registry;
 pub mod report;
 mod run;
 mod setting;
+#[cfg(test)]
+mod toy;
 mod work;
 
 pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use endpoint::{AnyEndpoint, AnyLease};
 pub use index::{BenchIndex, Footprint};
-pub use job::{Output, perform, replot, run_all, show};
+pub use job::{INTERRUPTED, Interrupted, LATEST, Output, perform, replot};
 pub use key::BenchKey;
 pub use measured::{Measured, NicShares, Steady, WriteCosts};
+pub use origin::Origin;
+pub use refusal::{Needs, Refusal};
 pub use registry::{IndexEntry, Point, Registry, UnknownIndex, VariantEntry};
 pub use run::RunError;
 #[cfg(feature = "ib")]

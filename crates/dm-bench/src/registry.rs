@@ -405,18 +405,4 @@ impl Point {
     pub fn trips(&self, caps: Caps) -> Result<Trips, RunError> {
         self.driver.trips(&self.setting, caps)
     }
-
-    /// Returns the variant, and what the setting changes about it.
-    pub fn techniques(&self) -> String {
-        let sharing = self
-            .setting
-            .sharing
-            .map(|sharing| format!(" +rdwc:{}", sharing.name()));
-        format!(
-            "{}{}{}",
-            self.variant,
-            sharing.unwrap_or_default(),
-            self.setting.knobs
-        )
-    }
 }

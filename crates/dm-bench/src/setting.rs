@@ -66,6 +66,11 @@ pub struct Setting {
     /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take a while
     /// to fill; the more clients there are, the longer.
     pub least: u64,
+    /// Operations that end in this time at the begin are checked, but not counted. In nanoseconds of the world's time.
+    pub warm_up_ns: u64,
+    /// Operations that end in this time after the warm-up are counted, and then the clients stop. In nanoseconds of the
+    /// world's time. The operations of the setting are then a limit that the clients must not reach.
+    pub duration_ns: Option<u64>,
 }
 
 impl Setting {
@@ -99,6 +104,8 @@ impl Setting {
             by_thread: false,
             steady: false,
             least: 0,
+            warm_up_ns: 0,
+            duration_ns: None,
         }
     }
 
@@ -117,7 +124,7 @@ impl Setting {
 
     /// Returns the number of clients with connections of their own: threads times coroutines.
     pub fn endpoints(&self) -> u32 {
-        self.clients * self.coroutines
+        self.clients.saturating_mul(self.coroutines)
     }
 
     /// Returns the share of an operation in the mix.
@@ -177,16 +184,22 @@ impl Setting {
             .plan()
     }
 
-    /// Returns a generous estimate of the bytes of entries and nodes, over all memory nodes: `per_entry` for each key
-    /// that is loaded or inserted.
-    pub(crate) fn entry_bytes(&self, per_entry: u64) -> u64 {
+    /// Returns how many operations of a kind the run makes on average.
+    pub(crate) fn operations(&self, kind: OpKind) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a share of a count"
         )]
-        let inserts = (self.ops as f64 * self.share(OpKind::Insert)) as u64;
-        self.keys.saturating_add(inserts).saturating_mul(per_entry)
+        let operations = (self.ops as f64 * self.share(kind)) as u64;
+        operations
+    }
+
+    /// Returns a generous estimate of the bytes of entries and nodes, over all memory nodes: `per_entry` for each key
+    /// that is loaded or inserted.
+    pub(crate) fn entry_bytes(&self, per_entry: u64) -> u64 {
+        let entries = self.keys.saturating_add(self.operations(OpKind::Insert));
+        entries.saturating_mul(per_entry)
     }
 }
 

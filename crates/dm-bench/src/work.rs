@@ -8,8 +8,8 @@ use dm_workload::{KeySpace, Op, OpKind, OpStream, Values};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 
-use crate::BenchKey;
 use crate::measured::{Steady, WriteCosts};
+use crate::{BenchKey, Setting};
 
 impl WriteCosts {
     fn note(&mut self, cost: Counters) {
@@ -50,6 +50,13 @@ pub(crate) struct Tally {
     pub(crate) warm_up: u64,
     /// Operations that end before this time belong to the warm-up too, in the world's time.
     pub(crate) warm_until: u64,
+    /// Operations that end after this time are not counted.
+    pub(crate) count_until: u64,
+    /// The operations that were counted, and their cost.
+    pub(crate) counted: u64,
+    pub(crate) cost: Counters,
+    /// Whether a client had no work left before the time was over.
+    pub(crate) exhausted: bool,
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
 }
@@ -65,6 +72,10 @@ impl Tally {
             ended: 0,
             warm_up,
             warm_until: 0,
+            count_until: u64::MAX,
+            counted: 0,
+            cost: Counters::default(),
+            exhausted: false,
             steady: Steady::default(),
             writes: WriteCosts {
                 round_trips: histogram(),
@@ -84,6 +95,11 @@ impl Tally {
             self.steady.from = ended;
             return;
         }
+        if ended > self.count_until {
+            return;
+        }
+        self.counted += 1;
+        self.cost += cost;
         record(&mut self.latency, ended - began);
         if !matches!(kind, OpKind::Get | OpKind::Scan) {
             self.writes.note(cost);
@@ -92,6 +108,15 @@ impl Tally {
             self.steady.ops += 1;
             self.steady.scans += u64::from(kind == OpKind::Scan);
         }
+    }
+
+    /// Counts only operations that end in the setting's time, which begins at `began`. Returns the end of it.
+    pub(crate) fn count_in(&mut self, began: u64, setting: &Setting) -> u64 {
+        self.warm_until = self.warm_until.max(began.saturating_add(setting.warm_up_ns));
+        if let Some(duration) = setting.duration_ns {
+            self.count_until = self.warm_until.saturating_add(duration);
+        }
+        self.count_until
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -106,6 +131,9 @@ impl Tally {
         into.count += other.writes.count;
         into.splits += other.writes.splits;
         self.ops += other.ops;
+        self.counted += other.counted;
+        self.cost += other.cost;
+        self.exhausted |= other.exhausted;
         self.wrong += other.wrong;
         self.inserted += other.inserted;
         self.failed = self.failed.or(other.failed);
@@ -164,6 +192,7 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
             tally.note(op.kind, began.0, ended.0, cost);
             self.progress.inc(1);
         }
+        tally.borrow_mut().exhausted = true;
     }
 
     /// Runs an operation and returns whether its answer is right.

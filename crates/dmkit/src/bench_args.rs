@@ -76,9 +76,16 @@ pub(crate) struct Bench {
     /// Keys loaded first, in all.
     #[arg(long, default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
-    /// Operations, in all.
-    #[arg(long, default_value = "1M", value_parser = count)]
-    pub(crate) ops: u64,
+    /// Operations, in all; default: 1M, or more than enough for --duration, which they then only limit.
+    #[arg(long, value_parser = count)]
+    pub(crate) ops: Option<u64>,
+    /// Operations that end in this time at the begin are checked but not counted, such as 500us. The model's time, or the
+    /// machine's on loopback.
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
+    pub(crate) warmup: u64,
+    /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) duration: Option<u64>,
     /// Scans ask for this many keys; default: 1 to 100.
     #[arg(long)]
     pub(crate) scan_len: Option<u32>,
@@ -106,13 +113,40 @@ pub(crate) struct Bench {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Run each point with this many seeds, from --seed on, and show the mean and its 95 % interval.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: u64,
+    /// Write the latencies of every point to a file, in HdrHistogram's interval log format, which its plotters read. The
+    /// values are nanoseconds, and a tag names the point.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) histogram: Option<PathBuf>,
 }
+
+/// Operations if nobody asks for another number.
+const OPS: u64 = 1_000_000;
+/// Operations per second that no testbed reaches: the limit of a point with a duration.
+const OPS_PER_SECOND_MAX: u64 = 200_000_000;
 
 /// Parses a mix. Shares are separated by `/` here, because `,` separates mixes.
 fn mix(s: &str) -> Result<Mix, String> {
     s.replace('/', ",")
         .parse()
         .map_err(|e: dm_workload::WorkloadError| e.to_string())
+}
+
+/// Parses a time with its unit, to nanoseconds.
+fn time(s: &str) -> Result<u64, String> {
+    let wrong = || format!("{s:?} is no time (such as 500us, 5ms, 2s)");
+    let digits = s.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit = match &s[digits.len()..] {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number = digits.parse::<u64>().ok();
+    number.and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
 }
 
 /// Parses `NAME=N`.
@@ -134,10 +168,11 @@ impl Bench {
         for &mix in &self.workload {
             for index in &self.index {
                 for (variant, sharing) in self.variants() {
-                    for &clients in &self.clients {
+                    for (clients, seed) in self.clients_and_seeds() {
                         let setting = Setting {
                             sharing,
                             clients,
+                            seed,
                             ..self.setting(mix, trace.as_ref(), !points.is_empty())
                         };
                         points.push(
@@ -150,6 +185,36 @@ impl Bench {
             }
         }
         Ok(points)
+    }
+
+    /// Pairs each number of clients with each seed.
+    fn clients_and_seeds(&self) -> impl Iterator<Item = (u32, u64)> {
+        let seeds = self.seed..self.seed.saturating_add(self.seeds);
+        self.clients
+            .iter()
+            .flat_map(move |&clients| seeds.clone().map(move |seed| (clients, seed)))
+    }
+
+    /// Returns the operations of a point, or their limit.
+    fn operations(&self) -> u64 {
+        let enough = |duration| {
+            let nanos = u128::from(self.warmup.saturating_add(duration));
+            let operations = nanos * u128::from(OPS_PER_SECOND_MAX) / 1_000_000_000;
+            u64::try_from(operations).unwrap_or(u64::MAX).max(OPS)
+        };
+        self.ops.unwrap_or_else(|| self.duration.map_or(OPS, enough))
+    }
+
+    /// Says that a trace has fewer operations than are made.
+    pub(crate) fn note(&self, points: &[Point]) -> Option<String> {
+        let recorded = points.first()?.setting.trace.as_ref()?.operations();
+        let (path, asked) = (self.trace.as_deref()?.display(), self.operations());
+        (recorded < asked).then(|| {
+            format!(
+                "{path}: {recorded} recorded operations, and up to {asked} are made: where the trace ends, the clients begin \
+                 it again"
+            )
+        })
     }
 
     /// Pairs each variant with each kind of sharing.
@@ -169,7 +234,9 @@ impl Bench {
         };
         let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let file = BufReader::new(File::open(path).map_err(|e| wrong(&e))?);
-        Trace::read(file, self.ops).map(Some).map_err(|e| wrong(&e))
+        Trace::read(file, self.operations())
+            .map(Some)
+            .map_err(|e| wrong(&e))
     }
 
     fn setting(&self, mix: Mix, trace: Option<&Trace>, later: bool) -> Setting {
@@ -185,7 +252,9 @@ impl Bench {
             colocated: self.colocated,
             coroutines: self.coroutines,
             keys,
-            ops: self.ops,
+            ops: self.operations(),
+            warm_up_ns: self.warmup,
+            duration_ns: self.duration,
             mix: trace.map_or(mix, Trace::mix),
             distribution: self.dist.unwrap_or_else(|| mix.usual_distribution()),
             ranks: if trace.is_some() {
@@ -203,7 +272,6 @@ impl Bench {
             )]
             cache_bytes: (self.cache_mb * 1e6) as u64,
             fill: self.fill,
-            seed: self.seed,
             trace: trace.cloned(),
             knobs,
             ..Setting::new(fabric)
@@ -246,5 +314,129 @@ impl Bench {
                 self.mns
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    fn bench(words: &str) -> Bench {
+        Cli::try_parse_from(["bench"].into_iter().chain(words.split_whitespace()))
+            .map_err(|e| e.to_string())
+            .unwrap()
+            .bench
+    }
+
+    fn points(words: &str) -> Result<Vec<Point>, String> {
+        bench(words).points(&dm_shipped::shipped())
+    }
+
+    #[test]
+    fn lists_name_every_combination() {
+        let named: Vec<_> = points("--index chime,sherman --variant default,as-in-chime --clients 1,2")
+            .unwrap_err()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        assert!(
+            named[0].starts_with("sherman has no variant \"as-in-chime\""),
+            "{named:?}"
+        );
+        let named: Vec<String> =
+            points("--index chime,smart --clients 1,2 --workload a,c --seeds 2 --seed 5")
+                .unwrap()
+                .iter()
+                .map(|point| {
+                    let at = &point.setting;
+                    format!("{} {} {} {}", at.mix, point.index, at.clients, at.seed)
+                })
+                .collect();
+        assert_eq!(named.len(), 16);
+        assert_eq!(
+            named[..4],
+            ["a chime 1 5", "a chime 1 6", "a chime 2 5", "a chime 2 6"]
+        );
+        assert_eq!(named[15], "c smart 2 6");
+        let variants = points("--variant fg,fg+,default").unwrap();
+        assert_eq!(variants.len(), 3);
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_nearest() {
+        for (words, expected) in [
+            (
+                "--index shermann",
+                "no index \"shermann\"; did you mean \"sherman\"? there are ",
+            ),
+            (
+                "--index sherman,chmie",
+                "no index \"chmie\"; did you mean \"chime\"? there are ",
+            ),
+            (
+                "--variant fg++",
+                "sherman has no variant \"fg++\"; did you mean \"fg+\"? there are ",
+            ),
+            (
+                "--index chime --variant default,as-in-chme",
+                "chime has no variant \"as-in-chme\"; did you mean \"as-in-chime\"? there are ",
+            ),
+            (
+                "--set spam=3",
+                "sherman has no knob \"spam\"; did you mean \"span\"? there are ",
+            ),
+            ("--index zzzzzzzz", "no index \"zzzzzzzz\"; there are "),
+        ] {
+            let told = points(words).unwrap_err();
+            assert!(told.starts_with(expected), "{words}: {told}");
+        }
+    }
+
+    #[test]
+    fn counts_and_times_have_units() {
+        let asked = bench("--keys 500K --ops 2m --warmup 500us --duration 5ms");
+        assert_eq!((asked.keys, asked.ops), (500_000, Some(2_000_000)));
+        assert_eq!((asked.warmup, asked.duration), (500_000, Some(5_000_000)));
+        assert_eq!(
+            [time("3ns"), time("4µs"), time("2s")],
+            [Ok(3), Ok(4_000), Ok(2_000_000_000)]
+        );
+        for wrong in ["5", "ms", "1.5ms", "5m", "-1s", "99999999999999s"] {
+            assert!(time(wrong).unwrap_err().contains("such as"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_operations_enough() {
+        assert_eq!(bench("").operations(), 1_000_000);
+        assert_eq!(bench("--duration 1us").operations(), 1_000_000);
+        assert_eq!(bench("--duration 40ms --warmup 10ms").operations(), 10_000_000);
+        assert_eq!(bench("--duration 40ms --ops 7").operations(), 7);
+    }
+
+    #[test]
+    fn a_trace_that_is_too_short_is_said_to_be() {
+        let path = std::env::temp_dir().join(format!("dmkit-trace-{}", std::process::id()));
+        std::fs::write(&path, "0,aa,2,39,7,get,0\n0,bb,2,39,7,set,7200\n").unwrap();
+        let asked = |ops: u64| bench(&format!("--trace {} --ops {ops}", path.display()));
+        let note = |ops| {
+            let asked = asked(ops);
+            asked.note(&asked.points(&dm_shipped::shipped()).unwrap())
+        };
+        assert_eq!(note(2), None);
+        let told = note(9).unwrap();
+        assert!(
+            told.contains("2 recorded operations, and up to 9 are made: where the trace ends, the clients begin it again"),
+            "{told}"
+        );
+        std::fs::remove_file(&path).unwrap();
     }
 }

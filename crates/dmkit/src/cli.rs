@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use dm_bench::{CostModel, Registry, count, preset};
+use dm_bench::{CostModel, INTERRUPTED, LATEST, Point, Registry, count, preset};
 
 use crate::bench_args::Bench;
 use crate::{cluster, main_job, new};
@@ -43,7 +43,16 @@ impl Cli {
     }
 
     fn perform(self, registry: &Registry) -> ExitCode {
-        let output = self.output.into();
+        if self.output.resume.is_some() && !matches!(self.command, None | Some(Command::Bench(_))) {
+            return end(Err(io::Error::other("--resume is for bench and the main job")));
+        }
+        let name = match &self.command {
+            None => "main",
+            Some(Command::Merge { .. }) => "merge",
+            Some(Command::Plot { .. }) => "plot",
+            Some(_) => "bench",
+        };
+        let output = self.output.named(name);
         let done = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         let result = match self.command {
             #[cfg(feature = "eval")]
@@ -51,7 +60,7 @@ impl Cli {
             None => main_job::perform(registry, &output),
             Some(Command::Bench(bench)) => {
                 let points = bench.points(registry).map_err(io::Error::other);
-                points.and_then(|points| dm_bench::perform(&bench.title(), &points, &output))
+                points.and_then(|points| measure(&bench, &points, output))
             }
             Some(Command::New(asked)) => new::perform(&asked, registry),
             #[cfg(feature = "eval")]
@@ -67,6 +76,19 @@ impl Cli {
         };
         end(result.map(done))
     }
+}
+
+/// Runs the points of a bench.
+fn measure(bench: &Bench, points: &[Point], output: dm_bench::Output) -> io::Result<bool> {
+    if let Some(note) = bench.note(points) {
+        // Standard error may be closed; the rows say it too.
+        let _unheard = writeln!(io::stderr(), "dmkit: {note}");
+    }
+    let output = dm_bench::Output {
+        histogram: bench.histogram.clone(),
+        ..output
+    };
+    dm_bench::perform(&bench.title(), points, &output)
 }
 
 /// Lists the indexes, their variants and their knobs.
@@ -92,7 +114,10 @@ fn end(result: io::Result<ExitCode>) -> ExitCode {
         Err(e) => {
             // Standard error may be closed too; then the message is lost.
             let _unheard = writeln!(io::stderr(), "dmkit: {e}");
-            ExitCode::FAILURE
+            match e.kind() {
+                io::ErrorKind::Interrupted => ExitCode::from(INTERRUPTED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -147,16 +172,17 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 if there is a usable device, 1 if there is none.
     Doctor(Doctor),
-    /// Combines the rows of several client machines (the `--json` output of each machine, in a file).
+    /// Combines the rows of several client machines. Refuses rows of different settings.
     Merge {
-        /// Files of JSON lines, one per machine.
+        /// Files of JSON lines, as `--json` prints them, or directories of runs: one per machine.
         #[arg(required = true)]
         rows: Vec<PathBuf>,
     },
-    /// Draws a table and curves from rows that `--json` printed.
+    /// Draws a table and curves from rows of earlier runs. Refuses rows of different settings that would be one curve.
     Plot {
-        /// A file of JSON lines.
-        rows: PathBuf,
+        /// Files of JSON lines, as `--json` prints them, or directories of runs.
+        #[arg(required = true)]
+        rows: Vec<PathBuf>,
     },
     /// Lists the parameters of the simulated NIC, each with its provenance.
     Model {
@@ -172,20 +198,32 @@ pub(crate) struct Output {
     /// Print one JSON object per line on standard output, and nothing else there.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Directory for the plots (SVG and PNG) and the CSV.
+    /// The directory of all runs. Each run has a directory of its own in it, called after the time and the command, and
+    /// `latest` links to the last one that measured. Its rows.jsonl has a row as soon as a point ends; then come curves.svg,
+    /// curves.png and rows.csv.
     #[arg(long, global = true, default_value = "dmkit-out")]
     pub(crate) out: PathBuf,
-    /// Write no plots and no CSV.
+    /// Write no plots and no CSV. The rows are written all the same.
     #[arg(long, global = true)]
     pub(crate) no_plot: bool,
+    /// Continue an earlier run with the same parameters: only points that have no row yet are run. Without a name it is the
+    /// latest run.
+    #[arg(long, global = true, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = LATEST)]
+    pub(crate) resume: Option<String>,
 }
 
-impl From<Output> for dm_bench::Output {
-    fn from(asked: Output) -> Self {
-        Self {
-            json: asked.json,
-            out: asked.out,
-            no_plot: asked.no_plot,
+impl Output {
+    /// Returns the destination of a command's results.
+    fn named(self, name: &str) -> dm_bench::Output {
+        dm_bench::Output {
+            json: self.json,
+            out: self.out,
+            name: name.to_owned(),
+            no_plot: self.no_plot,
+            resume: self.resume,
+            histogram: None,
+            // Set by whoever builds dmkit: a build script would build it anew for each commit.
+            commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
         }
     }
 }

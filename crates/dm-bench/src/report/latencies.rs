@@ -41,6 +41,11 @@ impl Latencies {
         Ok(())
     }
 
+    /// Returns the mean in microseconds.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
     /// Returns a quantile in microseconds.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3

@@ -1,10 +1,10 @@
 //! Rows of several client machines, combined into one row per point.
 
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::PathBuf;
 
-use super::{Latencies, Row, read_json_lines};
+use super::columns::{Column, Kind};
+use super::{Latencies, Row};
 use crate::Output;
 use crate::cluster::Machine;
 
@@ -15,50 +15,56 @@ use crate::cluster::Machine;
 pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     let mut rows = Vec::new();
     for file in files {
-        let named = |e: String| io::Error::other(format!("{}: {e}", file.display()));
-        let opened = File::open(file).map_err(|e| named(e.to_string()))?;
-        rows.extend(read_json_lines(BufReader::new(opened)).map_err(|e| named(e.to_string()))?);
+        rows.extend(crate::job::read_rows(file)?);
     }
     let merged = merged(rows).map_err(io::Error::other)?;
-    crate::job::show("dmkit, several client machines", &merged, output)
+    crate::job::redraw("dmkit, several client machines", &merged, output)
 }
 
-/// Returns the fields that must be equal for rows to be parts of one point.
-fn point(row: &Row) -> impl PartialEq + use<'_> {
-    let (a, b) = (&row.index, &row.variant);
-    (
-        a,
-        b,
-        &row.workload,
-        &row.distribution,
-        row.clients,
-        row.keys,
-        row.seed,
-    )
+/// Returns whether rows with different values in a column can't be parts of one point. A cluster's file has another path,
+/// and a device other promises, on each machine.
+fn splits(column: &Column) -> bool {
+    let own = ["machine", "host", "fabric", "assumptions"].contains(&column.name);
+    matches!(column.kind, Kind::Curve | Kind::Setting | Kind::Along) && !own
 }
 
 fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
+    let all = rows.clone();
     let mut points = Vec::new();
     while let Some(first) = (!rows.is_empty()).then(|| rows.remove(0)) {
-        let (parts, others) = rows.into_iter().partition(|row| point(row) == point(&first));
+        let (parts, others) = rows
+            .into_iter()
+            .partition(|row| row.difference(&first, splits).is_none());
         rows = others;
-        points.push(one(first, parts)?);
+        points.push(one(first, parts, &all)?);
     }
     Ok(points)
+}
+
+/// Says in what the row of another machine that comes nearest to `row` differs, if there is one.
+fn nearest(row: &Row, all: &[Row]) -> String {
+    let near = |other: &&Row| other.machine != row.machine && other.name() == row.name();
+    let difference = all
+        .iter()
+        .find(near)
+        .and_then(|other| row.difference(other, splits));
+    difference.map_or_else(String::new, |difference| {
+        format!(": its row and that of another machine differ, {difference}")
+    })
 }
 
 /// Returns the number of a row's machine, and the number of machines.
 fn machine(row: &Row) -> Result<(u16, u16), String> {
     let parsed: Machine = row.machine.parse().map_err(|_| {
         format!(
-            "a row of {} under {} is of no client machine: only `--fabric ib:…` rows are merged",
-            row.index, row.workload
+            "{} is of no client machine: only `--fabric ib:…` rows are merged",
+            row.name()
         )
     })?;
     Ok((parsed.number, parsed.of))
 }
 
-fn one(first: Row, parts: Vec<Row>) -> Result<Row, String> {
+fn one(first: Row, parts: Vec<Row>, everything: &[Row]) -> Result<Row, String> {
     let mut all = vec![first];
     all.extend(parts);
     let of = machine(&all[0])?.1;
@@ -67,26 +73,24 @@ fn one(first: Row, parts: Vec<Row>) -> Result<Row, String> {
         let (number, its) = machine(row)?;
         if its != of || seen.contains(&number) {
             return Err(format!(
-                "{} under {}: machine {} is there twice, or of another run",
-                row.index, row.workload, row.machine
+                "{}: machine {} is there twice, or of another run",
+                row.name(),
+                row.machine
             ));
         }
         seen.push(number);
     }
     if seen.len() != usize::from(of) {
         return Err(format!(
-            "{} under {}: {} of {of} machines",
-            all[0].index,
-            all[0].workload,
-            seen.len()
+            "{}: {} of {of} machines{}",
+            all[0].name(),
+            seen.len(),
+            nearest(&all[0], everything)
         ));
     }
     let ops: u64 = all.iter().map(|row| row.ops).sum();
     // All machines began together, so the last end counts.
-    let seconds = all
-        .iter()
-        .map(|row| row.ops as f64 / row.mops.max(f64::MIN_POSITIVE));
-    let seconds = seconds.fold(0.0, f64::max);
+    let seconds = all.iter().map(|row| row.seconds).fold(0.0, f64::max);
     let mut latencies = Latencies::none();
     for row in &all {
         latencies.add(&row.latencies)?;
@@ -97,9 +101,14 @@ fn one(first: Row, parts: Vec<Row>) -> Result<Row, String> {
     let most = |figure: fn(&Row) -> u64| all.iter().map(figure).max().unwrap_or(0);
     Ok(Row {
         ops,
-        mops: ops as f64 / seconds.max(f64::MIN_POSITIVE),
+        mops: ops as f64 / seconds.max(f64::MIN_POSITIVE) / 1e6,
+        seconds,
+        mean_us: latencies.mean_us(),
         p50_us: latencies.quantile_us(0.5),
+        p90_us: latencies.quantile_us(0.9),
         p99_us: latencies.quantile_us(0.99),
+        p999_us: latencies.quantile_us(0.999),
+        max_us: latencies.quantile_us(1.0),
         round_trips: mean(|row| row.round_trips),
         verbs: mean(|row| row.verbs),
         bytes_read: mean(|row| row.bytes_read),
@@ -132,6 +141,7 @@ mod tests {
             machine: machine.to_owned(),
             ops,
             mops,
+            seconds: ops as f64 / mops / 1e6,
             round_trips: ops as f64 / 100.0,
             latencies: latencies.to_owned(),
             wrong_values: 1,
@@ -157,6 +167,14 @@ mod tests {
     fn missing_and_doubled_machines_are_named() {
         let missing = merged(vec![row("0/2", 1, 1.0, "")]).unwrap_err();
         assert!(missing.contains("1 of 2 machines"), "{missing}");
+        let mut other = row("1/2", 1, 1.0, "");
+        other.value_bytes = 64;
+        let told = merged(vec![row("0/2", 1, 1.0, ""), other]).unwrap_err();
+        assert!(
+            told.contains("1 of 2 machines")
+                && told.contains("`value_bytes` is 0 in the first and 64 in the second"),
+            "{told}"
+        );
         let twice = merged(vec![row("0/2", 1, 1.0, ""), row("0/2", 1, 1.0, "")]).unwrap_err();
         assert!(twice.contains("twice"), "{twice}");
         assert!(

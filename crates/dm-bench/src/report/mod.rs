@@ -3,21 +3,32 @@
 //! One [`Row`] is one point: one index at one client count under one workload. Everything else is drawn from rows,
 //! so that a file of rows can be plotted again later.
 
+mod columns;
+mod formats;
+mod histogram;
 mod latencies;
 mod merge;
+mod mixed;
 mod page;
 mod plot;
+mod point;
 mod row;
+mod seeds;
 mod summary;
 mod table;
 
+pub use columns::{Column, Difference, Fold, Kind, columns_page};
+pub use formats::{RowError, read_json_lines, write_csv, write_json_lines};
+pub(crate) use histogram::HistogramLog;
 pub(crate) use latencies::Latencies;
 pub use merge::merge;
+pub use mixed::{MixedRows, check_curves};
 pub use page::page;
 pub use plot::{Curves, PlotError};
-pub use row::{Row, RowError, read_json_lines, write_csv, write_json_lines};
+pub use row::Row;
+pub use seeds::over_seeds;
 pub use summary::sentences;
 pub use table::table;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

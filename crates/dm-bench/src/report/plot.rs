@@ -12,6 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
+use super::mixed::{MixedRows, check_curves};
 use super::row::Row;
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
@@ -56,6 +57,8 @@ pub struct Curves<'a> {
 pub enum PlotError {
     /// No row has a throughput and latencies above zero.
     Nothing,
+    /// Rows of one curve do not belong together.
+    Mixed(MixedRows),
     /// The file could not be drawn or written.
     Draw {
         /// The file.
@@ -69,6 +72,7 @@ impl fmt::Display for PlotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => write!(f, "nothing to plot: no row has a throughput and a latency"),
+            Self::Mixed(why) => why.fmt(f),
             Self::Draw { path, why } => write!(f, "{}: {why}", path.display()),
         }
     }
@@ -82,8 +86,10 @@ impl<'a> Curves<'a> {
     /// Makes the curves of `rows`: panels and series in order of appearance, points by clients.
     ///
     /// # Errors
-    /// Returns [`PlotError::Nothing`] if no row can be drawn.
+    /// Returns [`PlotError::Nothing`] if no row can be drawn, and [`PlotError::Mixed`] if rows of one curve do not belong
+    /// together.
     pub fn new(title: &str, rows: &'a [Row]) -> Result<Self, PlotError> {
+        check_curves(rows).map_err(PlotError::Mixed)?;
         let mut panels: Vec<(&str, Vec<&Row>)> = Vec::new();
         let mut series = Vec::new();
         let positive = |figure: f64| figure.is_finite() && figure > 0.0;
@@ -188,7 +194,13 @@ impl<'a> Curves<'a> {
         let lowest = rows()
             .map(|row| row.p50_us.min(row.p99_us))
             .fold(f64::INFINITY, f64::min);
-        let highest = rows().map(|row| row.p99_us.max(row.p50_us)).fold(0.0, f64::max);
+        let upper = |row: &&Row| {
+            let ends = [(row.p50_us, row.p50_us_ci95), (row.p99_us, row.p99_us_ci95)];
+            ends.map(|(at, half)| at + half.unwrap_or(0.0))
+                .into_iter()
+                .fold(0.0, f64::max)
+        };
+        let highest = rows().map(upper).fold(0.0, f64::max);
         lowest / 1.3..highest * 1.3
     }
 
@@ -209,7 +221,10 @@ impl<'a> Curves<'a> {
         format!(
             "{nature}: {}; {}; {} keys; {} to {} clients",
             each(|row| row.fabric.clone()),
-            each(|row| row.distribution.clone()),
+            each(|row| match row.ranks > row.keys {
+                true => format!("{} of {}", row.distribution, millions(row.ranks)),
+                false => row.distribution.clone(),
+            }),
             each(|row| millions(row.keys)),
             clients().min().unwrap_or(0),
             clients().max().unwrap_or(0),
@@ -265,7 +280,8 @@ impl Pen<'_> {
             .iter()
             .map(|name| of_series(points, name))
             .collect();
-        let fastest = points.iter().map(|row| row.mops).fold(0.0, f64::max);
+        let upper = |row: &&Row| row.mops + row.mops_ci95.unwrap_or(0.0);
+        let fastest = points.iter().map(upper).fold(0.0, f64::max);
         // A bound far above the curves would squeeze them, so it is left out of the picture.
         let bounds: Vec<Option<f64>> = series
             .iter()
@@ -312,6 +328,9 @@ impl Pen<'_> {
             chart.draw_series(pieces.map(|(from, to)| PathElement::new([from, to], line)))?;
             chart.draw_series(DashedLineSeries::new(p99(), 6 * self.zoom, 4 * self.zoom, line))?;
             chart.draw_series(p50().chain(p99()).map(|at| self.marker(at, place)))?;
+            let thin = colour(place).stroke_width(self.zoom.unsigned_abs());
+            let bars = rows.iter().flat_map(|row| intervals(row, latencies.start));
+            chart.draw_series(bars.map(|bar| PathElement::new(bar, thin)))?;
         }
         Ok(())
     }
@@ -397,6 +416,23 @@ fn of_series<'a>(points: &[&'a Row], name: &str) -> Vec<&'a Row> {
         .copied()
         .filter(|row| row.series() == name)
         .collect()
+}
+
+/// Returns the bars of a row's 95 % intervals: one of the throughput and one of the latency for each marker. They begin at
+/// `lowest`, because an interval may reach below 0, which a log axis does not have.
+fn intervals(row: &Row, lowest: f64) -> Vec<[(f64, f64); 2]> {
+    let mut bars = Vec::new();
+    for (latency, half) in [(row.p50_us, row.p50_us_ci95), (row.p99_us, row.p99_us_ci95)] {
+        if let Some(half) = row.mops_ci95 {
+            let from = (row.mops - half).max(0.0);
+            bars.push([(from, latency), (row.mops + half, latency)]);
+        }
+        if let Some(half) = half {
+            let from = (latency - half).max(lowest);
+            bars.push([(row.mops, from), (row.mops, latency + half)]);
+        }
+    }
+    bars
 }
 
 /// Returns the bound at a curve's fastest point.
@@ -514,6 +550,33 @@ mod tests {
             fonts,
             text.matches("font-family=\"sans-serif\"").count(),
             "only generic families"
+        );
+    }
+
+    #[test]
+    fn intervals_are_bars_and_single_seeds_have_none() {
+        let mut rows = samples();
+        let without = svg("no-bars.svg", &rows).matches("<polyline").count();
+        assert!(rows.iter().all(|row| intervals(row, 0.1).is_empty()));
+        rows[4].mops_ci95 = Some(0.001);
+        rows[4].p50_us_ci95 = Some(0.002);
+        let (mops, p50) = (rows[4].mops, rows[4].p50_us);
+        let bars = intervals(&rows[4], 0.1);
+        assert_eq!(bars.len(), 3);
+        assert_eq!(bars[0], [(mops - 0.001, p50), (mops + 0.001, p50)]);
+        assert_eq!(bars[1], [(mops, p50 - 0.002), (mops, p50 + 0.002)]);
+        assert_eq!(intervals(&rows[4], p50)[1][0], (mops, p50), "an axis begins here");
+        assert_eq!(svg("bars.svg", &rows).matches("<polyline").count(), without + 3);
+    }
+
+    #[test]
+    fn rows_of_two_settings_are_no_curve() {
+        let mut rows = samples();
+        rows[1].memory_nodes = 2;
+        let told = Curves::new("t", &rows).unwrap_err().to_string();
+        assert!(
+            told.contains("`memory_nodes` is 0 in the first and 2 in the second"),
+            "{told}"
         );
     }
 

@@ -12,15 +12,19 @@ pub(super) fn is_word(column: usize) -> bool {
     WORDS.contains(&column)
 }
 
-pub(super) const HEADERS: [&str; 15] = [
+pub(super) const HEADERS: [&str; 19] = [
     "panel",
     "index",
     "clients",
     "Mops",
     "bound",
     "by",
+    "mean µs",
     "p50 µs",
+    "p90 µs",
     "p99 µs",
+    "p99.9 µs",
+    "max µs",
     "trips",
     "verbs",
     "B read",
@@ -65,11 +69,15 @@ pub(super) fn cells(row: &Row) -> [String; HEADERS.len()] {
         row.panel_title().to_owned(),
         row.series(),
         row.clients.to_string(),
-        figure(row.mops),
+        within(row.mops, row.mops_ci95),
         row.bound_mops.map(figure).unwrap_or_default(),
         row.bound_by.clone().unwrap_or_default(),
-        figure(row.p50_us),
-        figure(row.p99_us),
+        figure(row.mean_us),
+        within(row.p50_us, row.p50_us_ci95),
+        figure(row.p90_us),
+        within(row.p99_us, row.p99_us_ci95),
+        figure(row.p999_us),
+        figure(row.max_us),
         format!("{:.2}", row.round_trips),
         format!("{:.2}", row.verbs),
         figure(row.bytes_read),
@@ -78,6 +86,14 @@ pub(super) fn cells(row: &Row) -> [String; HEADERS.len()] {
         figure(row.remote_bytes_per_key),
         format!("{wrong}{}", row.wrong_values),
     ]
+}
+
+/// Formats a mean with half of its 95 % interval, if it has one.
+fn within(mean: f64, half: Option<f64>) -> String {
+    match half {
+        Some(half) => format!("{} ±{}", figure(mean), figure(half)),
+        None => figure(mean),
+    }
 }
 
 /// Formats three significant digits.
@@ -127,6 +143,19 @@ mod tests {
         }
         assert!(lines[1].starts_with("c      sherman"), "{}", lines[1]);
         assert!(text.contains("sherman (published)") && text.contains("516 KB"));
+    }
+
+    #[test]
+    fn means_of_several_seeds_show_their_interval() {
+        let mut rows = samples();
+        rows.truncate(2);
+        assert!(!table(&rows).contains('±'));
+        rows[1].mops_ci95 = Some(0.123_4);
+        let text = table(&rows);
+        assert!(
+            text.contains(&format!("{} ±0.123", figure(rows[1].mops))),
+            "{text}"
+        );
     }
 
     #[test]

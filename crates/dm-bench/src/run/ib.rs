@@ -14,7 +14,7 @@ use super::{RunError, bad, load, measured};
 use crate::cluster::{ClusterFile, ClusterRun};
 use crate::driver::Driver;
 use crate::work::{Tally, Worker};
-use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Point, Setting};
+use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Point, Setting, Sharing};
 
 /// Makes the world of the cluster.
 fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
@@ -103,12 +103,11 @@ pub(super) fn run<I: BenchIndex>(
         tally.add(&t);
         counters += c;
     }
-    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
     let measured = measured(
         driver,
         setting,
         tally,
-        seconds,
+        began.0,
         counters,
         std::slice::from_ref(&tree),
     )?;
@@ -133,9 +132,10 @@ async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
 fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Result<(), RunError> {
     // The same words give the same place on every machine that runs this program.
     let mut place = DefaultHasher::new();
-    let (what, at) = ((&point.index, point.techniques()), &point.setting);
+    let at = &point.setting;
     (
-        what,
+        (&point.index, &point.variant),
+        (at.sharing.map(Sharing::name), at.knobs.to_string()),
         at.mix.to_string(),
         at.clients,
         at.keys,

@@ -44,7 +44,7 @@ pub(super) fn run<I: BenchIndex>(
         let threads: Vec<_> = (0..setting.clients)
             .map(|thread| {
                 let (world, handles, plan) = (&world, &handles, &plan);
-                scope.spawn(move || clients(setting, plan, world, handles, thread, progress))
+                scope.spawn(move || clients(setting, plan, world, handles, thread, began.0, progress))
             })
             .collect();
         threads
@@ -53,14 +53,14 @@ pub(super) fn run<I: BenchIndex>(
             .collect()
     });
     let mut tally = Tally::new(0);
+    tally.count_in(began.0, setting);
     let mut counters = Counters::default();
     for result in results {
         let (t, c) = result?;
         tally.add(&t);
         counters += c;
     }
-    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
-    measured(driver, setting, tally, seconds, counters, &handles)
+    measured(driver, setting, tally, began.0, counters, &handles)
 }
 
 fn connect(world: &Loopback, cn: u16) -> Result<AnyEndpoint, RunError> {
@@ -74,10 +74,13 @@ fn clients<I: BenchIndex>(
     world: &Loopback,
     handles: &[I],
     thread: u32,
+    began: u64,
     progress: &ProgressBar,
 ) -> Result<(Tally, Counters), RunError> {
     let cn = (thread % u32::from(setting.compute_nodes)) as u16;
-    let tally = RefCell::new(Tally::new(0));
+    let mut tally = Tally::new(0);
+    let stop = tally.count_in(began, setting);
+    let tally = RefCell::new(tally);
     let mut endpoints = Vec::new();
     for _ in 0..setting.coroutines {
         endpoints.push(connect(world, cn)?);
@@ -94,7 +97,7 @@ fn clients<I: BenchIndex>(
             progress,
         };
         let tally = &tally;
-        async move { worker.run(plan.client(client), |_| true, tally).await }
+        async move { worker.run(plan.client(client), |now| now < stop, tally).await }
     }));
     let counters = endpoints
         .iter()

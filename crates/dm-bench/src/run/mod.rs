@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use crate::driver::Driver;
 use crate::measured::{Measured, NicShares};
 use crate::work::Tally;
-use crate::{BenchIndex, BenchKey, Fabric, Footprint, Point, Setting};
+use crate::{BenchIndex, BenchKey, Fabric, Footprint, Point, Refusal, Setting};
 
 #[cfg(feature = "ib")]
 pub(crate) mod ib;
@@ -26,8 +26,12 @@ pub enum RunError {
     Open(OpenError),
     /// An operation failed.
     Index(IndexError),
+    /// The setting is refused.
+    Refused(Refusal),
     /// The setting can't be measured, or its world could not be made.
     Bad(String),
+    /// The code of the index or of the harness panicked, with this message.
+    Panicked(String),
 }
 
 impl fmt::Display for RunError {
@@ -35,13 +39,20 @@ impl fmt::Display for RunError {
         match self {
             Self::Open(e) => write!(f, "opening the index: {e}"),
             Self::Index(e) => e.fmt(f),
+            Self::Refused(e) => e.fmt(f),
             Self::Bad(e) => f.write_str(e),
+            Self::Panicked(e) => write!(f, "a panic: {e}"),
         }
     }
 }
 
 impl std::error::Error for RunError {}
 
+impl From<Refusal> for RunError {
+    fn from(e: Refusal) -> Self {
+        Self::Refused(e)
+    }
+}
 impl From<IndexError> for RunError {
     fn from(e: IndexError) -> Self {
         Self::Index(e)
@@ -69,15 +80,7 @@ impl Point {
 
     /// Does the same; `progress` advances by one per operation.
     pub(crate) fn run_with(&self, progress: &ProgressBar) -> Result<Measured, RunError> {
-        let setting = &self.setting;
-        if setting.value_bytes < 8 {
-            return Err(bad(
-                "a value has at least 8 bytes: a stamp, by which every read is checked",
-            ));
-        }
-        if setting.clients == 0 || setting.coroutines == 0 || setting.compute_nodes == 0 {
-            return Err(bad("there must be a compute node, a client and a coroutine"));
-        }
+        self.check()?;
         self.driver.measure(self, progress)
     }
 }
@@ -166,18 +169,37 @@ fn measured<I: BenchIndex>(
     driver: &Driver<I>,
     setting: &Setting,
     tally: Tally,
-    seconds: f64,
+    began: u64,
     counters: Counters,
     handles: &[I],
 ) -> Result<Measured, RunError> {
     if let Some(e) = tally.failed {
         return Err(e.into());
     }
+    // Without a warm-up, the time of connecting and the verbs between operations belong to the run.
+    let timed = setting.warm_up_ns > 0 || setting.duration_ns.is_some();
+    let (began, ops, counters) = match timed {
+        true => (tally.warm_until, tally.counted, tally.cost),
+        false => (began, tally.ops, counters),
+    };
+    if timed && ops == 0 {
+        return Err(bad(
+            "no operation ended between the warm-up and the end: ask for more",
+        ));
+    }
+    if setting.duration_ns.is_some() && tally.exhausted {
+        return Err(bad(format_args!(
+            "a client did its part of the {} operations before the time was over: ask for more operations",
+            setting.ops
+        )));
+    }
+    let ended = tally.ended.min(tally.count_until);
+    let seconds = ended.saturating_sub(began) as f64 / 1e9;
     let footprints: Vec<Footprint> = handles.iter().map(I::footprint).collect();
     let most = |part: fn(&Footprint) -> u64| footprints.iter().map(part).max().unwrap_or(0);
     let remote: i64 = footprints.iter().map(|footprint| footprint.remote).sum();
     Ok(Measured {
-        ops: tally.ops,
+        ops,
         seconds,
         counters,
         wrong_values: tally.wrong,
@@ -185,7 +207,7 @@ fn measured<I: BenchIndex>(
         local_bytes: most(|footprint| footprint.local),
         remote_bytes: remote.max(0).unsigned_abs(),
         keys: setting.keys + tally.inserted,
-        bound: driver.bound(&handles[0], setting, &counters, tally.ops),
+        bound: driver.bound(&handles[0], setting, &counters, ops),
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,

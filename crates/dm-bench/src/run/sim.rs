@@ -37,6 +37,7 @@ pub(super) fn run<I: BenchIndex>(
     let nics_before = nics(&sim, setting.memory_nodes);
     let tally = Rc::new(RefCell::new(Tally::new(setting.warm_up())));
     tally.borrow_mut().warm_until = began.0 + setting.least / 4;
+    let stop = tally.borrow_mut().count_in(began.0, setting);
     let until = began.0 + setting.least;
     let left = Rc::new(Cell::new(setting.ops));
     for client in 0..setting.endpoints() {
@@ -60,7 +61,7 @@ pub(super) fn run<I: BenchIndex>(
             worker
                 .run(
                     stream,
-                    |now| left.replace(left.get().saturating_sub(1)) > 0 || now < until,
+                    |now| now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until),
                     &tally,
                 )
                 .await;
@@ -68,7 +69,6 @@ pub(super) fn run<I: BenchIndex>(
     }
     finish(&sim)?;
     let tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
-    let seconds = (tally.ended.saturating_sub(began.0)) as f64 / 1e9;
     let took = (sim.now() - began).0.max(1) as f64;
     let busiest = nics(&sim, setting.memory_nodes)
         .into_iter()
@@ -79,7 +79,7 @@ pub(super) fn run<I: BenchIndex>(
         })
         .max_by(|a, b| (a.stalled + a.worked).total_cmp(&(b.stalled + b.worked)));
     let counters = sim.meter() - before;
-    let mut measured = measured(driver, setting, tally, seconds, counters, &handles)?;
+    let mut measured = measured(driver, setting, tally, began.0, counters, &handles)?;
     measured.nic = busiest.unwrap_or_default();
     Ok(measured)
 }

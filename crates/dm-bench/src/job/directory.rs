@@ -1,0 +1,267 @@
+//! The directory of a run. Its rows are on disk as soon as their points end.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::origin::Utc;
+use crate::report::{Column, Kind, Row, RowError, read_json_lines, write_json_lines};
+
+/// The name of the file of rows.
+pub(super) const ROWS: &str = "rows.jsonl";
+/// The link to the directory of the latest run.
+pub const LATEST: &str = "latest";
+
+/// A directory, and its file of rows, which this process alone may write.
+#[derive(Debug)]
+pub(super) struct RunDirectory {
+    path: PathBuf,
+    rows: File,
+    /// The length of the file up to the end of its last row.
+    length: u64,
+}
+
+/// Adds the path of a file to an error.
+fn named(path: &Path, e: &dyn fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {e}", path.display()))
+}
+
+impl RunDirectory {
+    /// Creates a directory in `out` that no other run has, and checks that it can be written.
+    ///
+    /// # Errors
+    /// Returns an error that names the file.
+    pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
+        let path = new_directory(out, name)?;
+        let file = path.join(ROWS);
+        let mut rows = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&file)
+            .map_err(|e| named(&file, &e))?;
+        // A full disk may have room for names, but not for bytes.
+        rows.write_all(b"\n")
+            .and_then(|()| rows.set_len(0))
+            .map_err(|e| named(&file, &e))?;
+        let mut run = Self {
+            path,
+            rows,
+            length: 0,
+        };
+        run.lock()?;
+        run.link(out);
+        Ok(run)
+    }
+
+    /// Opens the directory of an earlier run, and returns its rows. The last line may lack its end if the process was killed;
+    /// it is dropped.
+    ///
+    /// # Errors
+    /// Returns an error that names the file.
+    pub(super) fn resume(out: &Path, which: &str) -> io::Result<(Self, Vec<Row>)> {
+        let path = out.join(which);
+        // The link may point to another run later.
+        let path = path.canonicalize().map_err(|e| named(&path, &e))?;
+        let file = path.join(ROWS);
+        let rows = OpenOptions::new()
+            .append(true)
+            .open(&file)
+            .map_err(|e| named(&file, &e))?;
+        let mut run = Self {
+            path,
+            rows,
+            length: 0,
+        };
+        run.lock()?;
+        let mut bytes = fs::read(&file).map_err(|e| named(&file, &e))?;
+        bytes.truncate(
+            bytes
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1),
+        );
+        run.length = bytes.len() as u64;
+        run.rows.set_len(run.length).map_err(|e| named(&file, &e))?;
+        let earlier = read_json_lines(bytes.as_slice()).map_err(|e| named(&file, &e))?;
+        Ok((run, earlier))
+    }
+
+    fn lock(&mut self) -> io::Result<()> {
+        let locked = self.rows.try_lock();
+        locked.map_err(|e| {
+            named(
+                &self.path,
+                &format_args!("another dmkit writes to this directory ({e})"),
+            )
+        })
+    }
+
+    /// Makes it the latest run.
+    fn link(&self, out: &Path) {
+        let Some(name) = self.path.file_name() else {
+            return;
+        };
+        // The link changes at once, so that two runs that begin together leave one of theirs.
+        let new = out.join(format!(".{LATEST}-{}", std::process::id()));
+        let linked = std::os::unix::fs::symlink(name, &new).and_then(|()| fs::rename(&new, out.join(LATEST)));
+        if let Err(e) = linked {
+            let _ = fs::remove_file(&new);
+            // The run does not need the link: without it, --resume must name the directory.
+            let _unheard = writeln!(io::stderr(), "{}: {e}", out.join(LATEST).display());
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a row. If that fails, the file ends with the last row before it.
+    ///
+    /// # Errors
+    /// Returns an error that names the file and the row.
+    pub(super) fn append(&mut self, row: &Row) -> io::Result<()> {
+        let mut line = Vec::new();
+        let written = write_json_lines(std::slice::from_ref(row), &mut line)
+            .and_then(|()| self.rows.write_all(&line).map_err(RowError::from));
+        match written {
+            Ok(()) => {
+                self.length += line.len() as u64;
+                Ok(())
+            }
+            Err(e) => {
+                // If this fails too, a later run drops what has no end of line.
+                let _ = self.rows.set_len(self.length);
+                let why = format!(
+                    "the row of {} could not be written: {e}; make room, then --resume runs what is missing",
+                    row.name()
+                );
+                Err(named(&self.path.join(ROWS), &why))
+            }
+        }
+    }
+}
+
+/// Creates a directory in `out` whose name begins with the time.
+pub(super) fn new_directory(out: &Path, name: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(out).map_err(|e| named(out, &e))?;
+    let stem = format!("{}-{name}", Utc::now().compact());
+    for number in 1_u32.. {
+        let path = match number {
+            1 => out.join(&stem),
+            _ => out.join(format!("{stem}-{number}")),
+        };
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(named(&path, &e)),
+        }
+    }
+    Err(named(out, &"it has a directory of every name"))
+}
+
+/// Gives each row of an earlier run to its planned point.
+///
+/// # Errors
+/// Returns a message about the first row that belongs to no point.
+pub(super) fn assign(earlier: Vec<Row>, planned: &[Row]) -> Result<Vec<Option<Row>>, String> {
+    let same = |column: &Column| matches!(column.kind, Kind::Curve | Kind::Setting | Kind::Along);
+    let mut rows = vec![None; planned.len()];
+    for (at, row) in earlier.into_iter().enumerate() {
+        if let Some(point) = planned.iter().position(|p| row.difference(p, same).is_none()) {
+            rows[point] = Some(row);
+            continue;
+        }
+        // Another point on the same curve would tell about clients only.
+        let near = planned
+            .iter()
+            .find(|p| p.name() == row.name())
+            .or(planned.first());
+        let difference = near.and_then(|near| row.difference(near, same));
+        return Err(format!(
+            "row {} ({}) is of no point of this run{}; --resume needs the parameters of the earlier run",
+            at + 1,
+            row.name(),
+            difference.map_or_else(String::new, |d| {
+                let [was, is] = d.values;
+                format!(": `{}` was {was} and is {is}", d.column)
+            })
+        ));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    fn out(name: &str) -> PathBuf {
+        let out = std::env::temp_dir().join(format!("dmkit-directory-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&out);
+        out
+    }
+
+    #[test]
+    fn two_runs_have_two_directories_and_the_link_leads_to_the_later_one() {
+        let out = out("two");
+        let runs = [(); 2].map(|()| RunDirectory::create(&out, "bench").unwrap());
+        assert_ne!(runs[0].path, runs[1].path);
+        let latest = out.join(LATEST).canonicalize().unwrap();
+        assert_eq!(latest, runs[1].path.canonicalize().unwrap());
+        let name = runs[0].path.file_name().unwrap().to_str().unwrap();
+        assert!(name.ends_with("-bench") && name.as_bytes()[8] == b'T', "{name}");
+        // A run that another process still writes is not resumed.
+        let refused = RunDirectory::resume(&out, LATEST).unwrap_err().to_string();
+        assert!(refused.contains("another dmkit writes"), "{refused}");
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn rows_are_on_disk_at_once_and_half_a_line_is_dropped() {
+        let (out, rows) = (out("half"), samples::samples());
+        let mut run = RunDirectory::create(&out, "bench").unwrap();
+        let file = run.path.join(ROWS);
+        for row in &rows[..2] {
+            run.append(row).unwrap();
+        }
+        let whole = fs::read(&file).unwrap();
+        assert_eq!(whole.iter().filter(|byte| **byte == b'\n').count(), 2);
+        drop(run);
+        // The process was killed in the middle of a line.
+        fs::write(&file, [&whole[..], &whole[..100]].concat()).unwrap();
+        let (mut run, earlier) = RunDirectory::resume(&out, LATEST).unwrap();
+        assert!(earlier == rows[..2]);
+        run.append(&rows[2]).unwrap();
+        drop(run);
+        assert!(RunDirectory::resume(&out, LATEST).unwrap().1 == rows[..3]);
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named_before_the_run() {
+        let file = out("file");
+        fs::write(&file, "").unwrap();
+        let refused = RunDirectory::create(&file.join("in a file"), "bench").unwrap_err();
+        assert!(refused.to_string().contains("in a file"), "{refused}");
+        fs::remove_file(&file).unwrap();
+        let missing = RunDirectory::resume(Path::new("/no/such"), "latest").unwrap_err();
+        assert!(missing.to_string().starts_with("/no/such/latest: "), "{missing}");
+    }
+
+    #[test]
+    fn rows_of_other_parameters_are_not_continued() {
+        let planned = samples::samples();
+        let done = assign(planned[3..5].to_vec(), &planned).unwrap();
+        assert_eq!(done.iter().filter(|row| row.is_some()).count(), 2);
+        assert!(done[3].is_some() && done[4].is_some());
+        let mut other = planned[3].clone();
+        other.cache_limit_bytes = 7;
+        let refused = assign(vec![planned[2].clone(), other], &planned).unwrap_err();
+        assert!(
+            refused.starts_with("row 2 (sherman, c, 128 clients, seed 7) is of no point")
+                && refused.contains("`cache_limit_bytes` was 7 and is 0"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,278 @@
+//! Jobs: lists of points that run in parallel, with progress, a table, plots and files. No row is lost: each is on disk when
+//! its point ends, whatever happens to the others.
+
+mod directory;
+mod progress;
+mod run;
+mod stop;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+pub use self::directory::LATEST;
+use self::directory::{ROWS, RunDirectory, assign, new_directory};
+use self::run::run_points;
+use self::stop::Stop;
+pub use self::stop::{INTERRUPTED, Interrupted};
+use crate::report::{
+    Curves, HistogramLog, Row, check_curves, over_seeds, read_json_lines, sentences, table, write_csv,
+    write_json_lines,
+};
+use crate::{Measured, Origin, Point, RunError};
+
+/// The destination of results.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// Print one JSON object per line on standard output, and nothing else there.
+    pub json: bool,
+    /// The directory of all runs: each run has a directory of its own in it.
+    pub out: PathBuf,
+    /// What the run's directory is called after the time.
+    pub name: String,
+    /// Write no plots and no CSV. The rows of a run are written all the same.
+    pub no_plot: bool,
+    /// Continue the run in this directory of `out` instead: only points that have no row there are run.
+    pub resume: Option<String>,
+    /// A file for the latencies of every point, in HdrHistogram's interval log format.
+    pub histogram: Option<PathBuf>,
+    /// The git commit from which the program was built, if it is known.
+    pub commit: Option<String>,
+}
+
+/// Adds the path of a file to an error.
+fn named(path: &Path, e: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {e}", path.display()))
+}
+
+/// Runs the points, and prints and draws the results. Returns `false` if a point failed or read a wrong value.
+///
+/// # Errors
+/// Before anything runs, returns an error for a point that is refused, for points that do not belong together, and for a
+/// place that can't be written. Afterwards, returns [`Interrupted`] if Ctrl-C left points without a row, and an error if a
+/// row or a picture could not be written; what there is was shown then.
+pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<bool> {
+    perform_until(title, points, output, &Stop::on_signals())
+}
+
+fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) -> io::Result<bool> {
+    let origin = Origin::here(output.commit.as_deref());
+    let planned: Vec<Row> = points.iter().map(|point| Row::planned(point, &origin)).collect();
+    for (point, row) in points.iter().zip(&planned) {
+        point
+            .check()
+            .map_err(|e| io::Error::other(format!("{}: {e}", row.name())))?;
+    }
+    check_curves(&planned).map_err(io::Error::other)?;
+    let (run, rows) = begin(output, points, &planned)?;
+    let mut records = Records {
+        run,
+        log: output
+            .histogram
+            .as_deref()
+            .map(|path| log(path, output))
+            .transpose()?,
+        rows,
+        good: true,
+        failed: None,
+    };
+    if !output.json {
+        // If nobody reads this, the rows are on disk all the same.
+        let _unread = announce(title, points, &records);
+    }
+
+    let left: Vec<usize> = (0..points.len()).filter(|&i| records.rows[i].is_none()).collect();
+    let names = left.iter().map(|&i| planned[i].name()).collect();
+    let running: Vec<&Point> = left.iter().map(|&i| &points[i]).collect();
+    run_points(&running, names, stop, |number, result| {
+        let i = left[number];
+        if records.ended(i, &planned[i], result).is_err() {
+            stop.set();
+        }
+    });
+
+    let rows: Vec<Row> = records.rows.into_iter().flatten().collect();
+    let shown = show(title, &rows, output, records.run.path());
+    if let Some(e) = records.failed {
+        return Err(e);
+    }
+    let right = shown?;
+    let done = rows.len();
+    if stop.is_set() && done < points.len() {
+        return Err(Interrupted {
+            done,
+            of: points.len(),
+        }
+        .into());
+    }
+    Ok(right && records.good)
+}
+
+/// Creates the directory of the run, or opens an earlier one with its rows.
+fn begin(output: &Output, points: &[Point], planned: &[Row]) -> io::Result<(RunDirectory, Vec<Option<Row>>)> {
+    let Some(which) = &output.resume else {
+        let run = RunDirectory::create(&output.out, &output.name)?;
+        return Ok((run, vec![None; points.len()]));
+    };
+    if points
+        .iter()
+        .any(|point| matches!(point.setting.fabric, crate::Fabric::Ib(_)))
+    {
+        return Err(io::Error::other(
+            "--resume is not for clusters: the machines of a cluster must run the same points together",
+        ));
+    }
+    let (run, earlier) = RunDirectory::resume(&output.out, which)?;
+    let rows = assign(earlier, planned).map_err(|e| named(&run.path().join(ROWS), &e))?;
+    Ok((run, rows))
+}
+
+/// Opens the file of latencies. A run that is continued adds to it.
+fn log(path: &Path, output: &Output) -> io::Result<HistogramLog> {
+    let mut options = OpenOptions::new();
+    match &output.resume {
+        Some(_) => options.append(true).create(true),
+        None => options.append(true).create_new(true),
+    };
+    let file = options.open(path).map_err(|e| named(path, &e))?;
+    HistogramLog::new(file).map_err(|e| named(path, &e))
+}
+
+fn announce(title: &str, points: &[Point], records: &Records) -> io::Result<()> {
+    let what = match points.iter().all(|p| p.setting.fabric.is_simulated()) {
+        true => "on a model of the NICs, not on cards",
+        false => "on this machine",
+    };
+    let earlier = match records.rows.iter().flatten().count() {
+        0 => String::new(),
+        some => format!(", {some} of them from an earlier run"),
+    };
+    writeln!(io::stdout(), "{title}: {} points{earlier}, {what}", points.len())?;
+    writeln!(
+        io::stdout(),
+        "rows in {}",
+        records.run.path().join(ROWS).display()
+    )
+}
+
+/// The results so far, which are also on disk.
+struct Records {
+    run: RunDirectory,
+    log: Option<HistogramLog>,
+    rows: Vec<Option<Row>>,
+    /// Whether every point has a row.
+    good: bool,
+    /// The first error of the disk.
+    failed: Option<io::Error>,
+}
+
+impl Records {
+    /// Takes the result of point `i`, or reports its error.
+    ///
+    /// # Errors
+    /// Returns an error if the row can't be written; then no more points should run.
+    fn ended(&mut self, i: usize, planned: &Row, result: Result<Measured, RunError>) -> Result<(), ()> {
+        let finished = result.and_then(|measured| {
+            let row = planned.clone().finished(&measured);
+            let row = row.map_err(|column| RunError::Bad(format!("{column} is not a finite number")))?;
+            Ok((row, measured))
+        });
+        let (row, measured) = match finished {
+            Ok(finished) => finished,
+            Err(e) => {
+                self.good = false;
+                // Standard error may be closed; the exit status tells too.
+                let _unheard = writeln!(io::stderr(), "dmkit: {}: {e}", planned.name());
+                return Ok(());
+            }
+        };
+        // The row comes last: if there is one, its latencies are in the log.
+        let logged = self
+            .log
+            .as_mut()
+            .map_or(Ok(()), |log| log.add(&row, &measured.latency));
+        let written = logged.and_then(|()| self.run.append(&row));
+        self.rows[i] = Some(row);
+        written.map_err(|e| {
+            self.failed.get_or_insert(e);
+        })
+    }
+}
+
+/// Reads a file of JSON lines, or the one in the directory of a run.
+///
+/// # Errors
+/// Returns an error that names the file and the line.
+pub(crate) fn read_rows(file: &Path) -> io::Result<Vec<Row>> {
+    let inner = file.join(ROWS);
+    let file = if file.is_dir() { &inner } else { file };
+    let opened = File::open(file).map_err(|e| named(file, &e))?;
+    read_json_lines(io::BufReader::new(opened)).map_err(|e| named(file, &e))
+}
+
+/// Shows rows that earlier runs wrote.
+///
+/// # Errors
+/// Returns an error for a file that can't be read or written, and for rows that do not belong together.
+pub fn replot(files: &[PathBuf], output: &Output) -> io::Result<bool> {
+    let mut rows = Vec::new();
+    for file in files {
+        rows.extend(read_rows(file)?);
+    }
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    redraw(&format!("dmkit, {}", names.join(", ")), &rows, output)
+}
+
+/// Shows rows that are not those of a run.
+pub(crate) fn redraw(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
+    check_curves(rows).map_err(io::Error::other)?;
+    let path = match output.no_plot {
+        true => PathBuf::new(),
+        false => new_directory(&output.out, &output.name)?,
+    };
+    show(title, rows, output, &path)
+}
+
+/// Prints rows, and draws them in a directory; returns `false` if a wrong value was read.
+fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Result<bool> {
+    let rows = &over_seeds(rows).map_err(io::Error::other)?;
+    if output.json {
+        write_json_lines(rows, io::stdout().lock()).map_err(io::Error::other)?;
+    } else if !rows.is_empty() {
+        writeln!(io::stdout(), "{}", table(rows))?;
+        writeln!(io::stdout(), "{}", summary(rows))?;
+    }
+    if !output.no_plot && !rows.is_empty() {
+        let files = write_files(title, rows, directory)?;
+        if !output.json {
+            writeln!(io::stdout(), "{files}")?;
+        }
+    }
+    Ok(rows.iter().all(|row| row.wrong_values == 0))
+}
+
+/// Says what each panel shows, and how many values were checked.
+fn summary(rows: &[Row]) -> String {
+    let wrong: u64 = rows.iter().map(|r| r.wrong_values).sum();
+    let checked: u64 = rows.iter().map(|r| r.ops).sum();
+    let told = sentences(rows).join("\n");
+    format!("{told}\n{checked} operations, every value read was checked: {wrong} wrong")
+}
+
+fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String> {
+    let path = |name: &str| directory.join(name);
+    // A run that is continued replaces its own pictures, and nothing else's.
+    let csv = path("rows.csv");
+    let file = File::create(&csv).map_err(|e| named(&csv, &e))?;
+    write_csv(rows, file).map_err(|e| named(&csv, &e))?;
+    let curves = Curves::new(title, rows).map_err(io::Error::other)?;
+    curves.write_svg(&path("curves.svg")).map_err(io::Error::other)?;
+    curves.write_png(&path("curves.png")).map_err(io::Error::other)?;
+    Ok(format!(
+        "{0}/curves.svg, {0}/curves.png and {0}/rows.csv written",
+        directory.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Settings that are refused before anything runs: they are empty, or need more memory than there is.
+
+use std::fmt;
+use std::fs;
+
+use dm_workload::OpKind;
+
+use crate::{Fabric, Point, Setting};
+
+/// Operations and loaded keys that a core simulates in a second, roughly.
+const OPS_PER_SECOND: f64 = 3e5;
+const KEYS_PER_SECOND: f64 = 1.5e6;
+
+/// The reason why a setting is not measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is none of something that a measurement needs.
+    None {
+        /// What is missing, and the option that says how many.
+        what: &'static str,
+    },
+    /// Values have no room for the stamp.
+    ValueBytes {
+        /// Their size.
+        bytes: usize,
+    },
+    /// The world has no common clock that could end the run.
+    Clock,
+    /// There is less memory than the point needs.
+    Memory {
+        /// The estimate.
+        needs: Needs,
+        /// Bytes of memory that are available.
+        available: u64,
+        /// The keys of the setting.
+        keys: u64,
+        /// The inserts of the setting.
+        inserts: u64,
+    },
+}
+
+/// A rough estimate of what a point needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Needs {
+    /// Bytes of this machine's memory.
+    pub bytes: u64,
+    /// Seconds, if the world is the simulator.
+    pub seconds: f64,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gigabytes = self.bytes as f64 / 1e9;
+        let (time, unit) = match self.seconds {
+            s if s < 120.0 => (s, "seconds"),
+            s if s < 7200.0 => (s / 60.0, "minutes"),
+            s => (s / 3600.0, "hours"),
+        };
+        write!(f, "{gigabytes:.1} GB of memory and roughly {time:.0} {unit}")
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None { what } => write!(f, "there must be at least one {what}"),
+            Self::ValueBytes { bytes } => write!(
+                f,
+                "values of {bytes} bytes: a value has at least 8 bytes (--value-size), a stamp by which every read is checked"
+            ),
+            Self::Clock => write!(
+                f,
+                "the machines of a cluster have no common clock: --warmup and --duration are for the simulator and loopback"
+            ),
+            Self::Memory {
+                needs,
+                available,
+                keys,
+                inserts,
+            } => {
+                let limit =
+                    two_digits(keys.saturating_add(*inserts) as f64 * *available as f64 / needs.bytes as f64);
+                write!(
+                    f,
+                    "{keys} keys (--keys) and {inserts} inserts (--ops) need about {needs}, but {:.1} GB of memory are available: \
+                     ask for at most about {limit} keys and inserts in all",
+                    *available as f64 / 1e9
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Rounds down to two digits, because an estimate has no more.
+fn two_digits(count: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float's cast saturates"
+    )]
+    let count = count as u64;
+    let unit = 10_u64.pow(count.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    count / unit * unit
+}
+
+/// Returns the bytes of memory that new processes can use, if the system tells.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim_end().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+impl Setting {
+    /// Refuses what no index could do.
+    fn check(&self) -> Result<(), Refusal> {
+        let counts = [
+            (self.clients == 0, "client thread (--clients)"),
+            (self.coroutines == 0, "coroutine (--coroutines)"),
+            (self.compute_nodes == 0, "compute node (--cns)"),
+            (self.memory_nodes == 0, "memory node (--mns)"),
+            (self.ops == 0 && self.least == 0, "operation (--ops)"),
+            (self.duration_ns == Some(0), "nanosecond (--duration)"),
+        ];
+        if let Some((_, what)) = counts.into_iter().find(|(none, _)| *none) {
+            return Err(Refusal::None { what });
+        }
+        if self.value_bytes < 8 {
+            return Err(Refusal::ValueBytes {
+                bytes: self.value_bytes,
+            });
+        }
+        let timed = self.warm_up_ns > 0 || self.duration_ns.is_some();
+        if timed && matches!(self.fabric, Fabric::Ib(_)) {
+            return Err(Refusal::Clock);
+        }
+        Ok(())
+    }
+}
+
+impl Point {
+    /// Returns what the point needs, from the setting and the index's own estimate.
+    pub fn needs(&self) -> Needs {
+        let at = &self.setting;
+        // The keys are sorted in memory before they are loaded.
+        let list = at.keys.saturating_mul(at.key_bytes as u64);
+        let nodes = self
+            .driver
+            .memory_bytes(at)
+            .saturating_mul(at.memory_nodes.into());
+        Needs {
+            bytes: nodes.saturating_add(list),
+            seconds: at.ops as f64 / OPS_PER_SECOND + at.keys as f64 / KEYS_PER_SECOND,
+        }
+    }
+
+    /// Refuses a setting that can't be measured, before anything is built.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`].
+    pub fn check(&self) -> Result<(), Refusal> {
+        self.setting.check()?;
+        if matches!(self.setting.fabric, Fabric::Ib(_)) {
+            // The memory is on other machines, which answer for themselves.
+            return Ok(());
+        }
+        self.fits(available_bytes().unwrap_or(u64::MAX))
+    }
+
+    fn fits(&self, available: u64) -> Result<(), Refusal> {
+        let needs = self.needs();
+        if needs.bytes <= available {
+            return Ok(());
+        }
+        Err(Refusal::Memory {
+            needs,
+            available,
+            keys: self.setting.keys,
+            inserts: self.setting.operations(OpKind::Insert),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toy;
+
+    fn refused(change: impl FnOnce(&mut Setting)) -> String {
+        let mut point = toy::point(1, 100);
+        change(&mut point.setting);
+        let refusal = point.check().unwrap_err().to_string();
+        let run = point.run().unwrap_err().to_string();
+        assert_eq!(refusal, run, "a program hears the same");
+        refusal
+    }
+
+    #[test]
+    fn nothing_is_not_measured() {
+        assert_eq!(toy::point(1, 100).check(), Ok(()));
+        for (told, option) in [
+            (refused(|at| at.clients = 0), "--clients"),
+            (refused(|at| at.coroutines = 0), "--coroutines"),
+            (refused(|at| at.compute_nodes = 0), "--cns"),
+            (refused(|at| at.memory_nodes = 0), "--mns"),
+            (refused(|at| at.ops = 0), "--ops"),
+            (refused(|at| at.duration_ns = Some(0)), "--duration"),
+        ] {
+            assert!(
+                told.starts_with("there must be at least one ") && told.contains(option),
+                "{told}"
+            );
+        }
+        let value = refused(|at| at.value_bytes = 4);
+        assert!(value.contains("at least 8 bytes (--value-size)"), "{value}");
+    }
+
+    #[test]
+    fn too_much_memory_is_refused_with_the_estimate_and_the_limit() {
+        let told = refused(|at| at.keys = 1_000_000_000_000);
+        assert!(told.contains("1000000000000 keys (--keys)"), "{told}");
+        assert!(
+            told.contains("GB of memory and roughly 185 hours, but "),
+            "{told}"
+        );
+        let far = refused(|at| at.keys = u64::MAX);
+        assert!(far.contains("at most about"), "{far}");
+
+        let mut point = toy::point(1, 100);
+        point.setting.keys = 10_000_000;
+        let bytes = point.needs().bytes;
+        assert!(bytes > 10_000_000 * 24, "{bytes}");
+        assert_eq!(point.fits(bytes), Ok(()));
+        let half = point.fits(bytes / 2).unwrap_err().to_string();
+        assert!(
+            half.ends_with("ask for at most about 5000000 keys and inserts in all"),
+            "{half}"
+        );
+    }
+
+    #[test]
+    fn this_machine_tells_its_memory() {
+        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        assert_eq!([0.0, 7.0, 1234.0, 98_765.4].map(two_digits), [0, 7, 1200, 98_000]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Refuses rows of different settings that would look like one curve.
+
+use std::fmt;
+
+use super::Row;
+use super::columns::{Column, Difference, Kind};
+
+/// The reason why rows do not belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MixedRows {
+    /// Two rows of one curve were measured in different settings.
+    Settings {
+        /// The rows.
+        rows: [String; 2],
+        /// The first column in which they differ.
+        difference: Difference,
+    },
+    /// One point was measured twice with one seed.
+    Twice {
+        /// The rows.
+        rows: [String; 2],
+    },
+}
+
+impl fmt::Display for MixedRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings {
+                rows: [one, other],
+                difference,
+            } => write!(f, "{one} and {other} are not points of one curve: {difference}"),
+            Self::Twice { rows: [one, other] } => {
+                write!(f, "{one} and {other} are the same point: keep one of them")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MixedRows {}
+
+/// Returns the name of a row of a list, with its number from 1.
+fn numbered(at: usize, row: &Row) -> String {
+    format!("row {} ({})", at + 1, row.name())
+}
+
+/// Returns whether two rows are drawn as one curve.
+pub(crate) fn same_curve(one: &Row, other: &Row) -> bool {
+    let names = |row: &Row| (row.panel_title().to_owned(), row.series());
+    names(one) == names(other)
+}
+
+/// Checks that the rows of each curve agree in everything but their place on it, and that none is there twice.
+///
+/// # Errors
+/// Returns [`MixedRows`], which names the first two rows that do not belong together.
+pub fn check_curves(rows: &[Row]) -> Result<(), MixedRows> {
+    let setting = |column: &Column| column.kind == Kind::Setting;
+    for (at, row) in rows.iter().enumerate() {
+        let earlier = || {
+            rows[..at]
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| same_curve(other, row))
+        };
+        let Some((first, other)) = earlier().next() else {
+            continue;
+        };
+        if let Some(difference) = other.difference(row, setting) {
+            return Err(MixedRows::Settings {
+                rows: [numbered(first, other), numbered(at, row)],
+                difference,
+            });
+        }
+        // A row of several seeds has theirs from its own on.
+        let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
+        let again = earlier().find(|(_, other)| {
+            let (ours, theirs) = (seeds(row), seeds(other));
+            other.clients == row.clients && ours.start < theirs.end && theirs.start < ours.end
+        });
+        if let Some((first, other)) = again {
+            return Err(MixedRows::Twice {
+                rows: [numbered(first, other), numbered(at, row)],
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::samples;
+    use super::*;
+
+    #[test]
+    fn rows_of_one_run_belong_together() {
+        assert_eq!(check_curves(&samples()), Ok(()));
+        let mut seeds = samples();
+        let more = seeds.iter().cloned().map(|row| Row { seed: 8, ..row });
+        seeds.extend(more.collect::<Vec<_>>());
+        assert_eq!(check_curves(&seeds), Ok(()));
+    }
+
+    #[test]
+    fn the_two_rows_and_the_first_field_are_named() {
+        let mut rows = samples();
+        rows[3].value_bytes = 64;
+        rows[3].cache_limit_bytes = 1;
+        assert_eq!(
+            check_curves(&rows).unwrap_err().to_string(),
+            "row 1 (sherman, c, 16 clients, seed 7) and row 4 (sherman, c, 128 clients, seed 7) are not points of one curve: \
+             `value_bytes` is 8 in the first and 64 in the second"
+        );
+        // Every setting counts, and so does the version of dmkit.
+        for column in [
+            "fabric",
+            "model_hash",
+            "memory_nodes",
+            "commit",
+            "duration_us",
+            "assumptions",
+        ] {
+            let mut values = samples()[5].values();
+            let other = match &values[column] {
+                serde_json::Value::String(_) => "other".into(),
+                _ => 77.into(),
+            };
+            values.insert(column.to_owned(), other);
+            let mut rows = samples();
+            rows[5] = serde_json::from_value(values.into()).unwrap();
+            match check_curves(&rows) {
+                Err(MixedRows::Settings { difference, .. }) => assert_eq!(difference.column, column),
+                other => panic!("{column}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn other_curves_and_other_panels_may_have_other_settings() {
+        let mut rows = samples();
+        for row in rows
+            .iter_mut()
+            .filter(|row| row.index == "fg+" || row.workload == "load")
+        {
+            row.cache_limit_bytes = 1;
+        }
+        assert_eq!(check_curves(&rows), Ok(()));
+        rows.iter_mut()
+            .filter(|row| row.workload == "a")
+            .for_each(|row| row.workload = "c".to_owned());
+        assert!(matches!(check_curves(&rows), Err(MixedRows::Twice { .. })));
+        rows.iter_mut()
+            .skip(18)
+            .for_each(|row| row.panel = "another".to_owned());
+        rows.retain(|row| row.workload != "load");
+        assert_eq!(check_curves(&rows), Ok(()));
+    }
+
+    #[test]
+    fn one_point_is_not_there_twice() {
+        let mut rows = samples();
+        rows.push(rows[2].clone());
+        let told = check_curves(&rows).unwrap_err().to_string();
+        assert!(
+            told.starts_with("row 3 (sherman, c, 64 clients, seed 7) and row 55 (")
+                && told.ends_with("keep one of them"),
+            "{told}"
+        );
+        rows[54].seed = 8;
+        assert_eq!(check_curves(&rows), Ok(()));
+        // A row of several seeds has this seed.
+        (rows[54].seed, rows[54].seeds) = (5, 3);
+        assert!(matches!(check_curves(&rows), Err(MixedRows::Twice { .. })));
+    }
+}

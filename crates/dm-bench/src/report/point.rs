@@ -1,0 +1,151 @@
+//! The row of a point: first its settings, then its results.
+
+use dm_workload::Trace;
+use twox_hash::XxHash3_64;
+
+use super::{Latencies, Row};
+use crate::origin::Utc;
+use crate::{Fabric, Fill, Measured, Origin, Point, ScanLength};
+
+impl Row {
+    /// Returns the row that a point will have, without results.
+    pub fn planned(point: &Point, origin: &Origin) -> Self {
+        let at = &point.setting;
+        let (assumptions, model_hash) = match &at.fabric {
+            Fabric::Sim(model) => {
+                let assumed: Vec<String> = model.assumptions().iter().map(ToString::to_string).collect();
+                // Debug shows every parameter, also one that is added later.
+                let parameters = format!("{model:?} {:?}", at.cpu_cost);
+                let hash = XxHash3_64::oneshot(parameters.as_bytes());
+                (assumed.join("; "), format!("{hash:016x}"))
+            }
+            Fabric::Ib(_) => Default::default(),
+            Fabric::Loopback => (
+                "in-process memory, lines never torn, CAS→READ in order".to_owned(),
+                String::new(),
+            ),
+        };
+        let micros = |nanos: u64| nanos as f64 / 1e3;
+        let knobs = at.knobs.to_string().trim_start().to_owned();
+        Self {
+            index: point.index.clone(),
+            variant: point.variant.clone(),
+            sharing: at.sharing.map(|s| s.name().to_owned()).unwrap_or_default(),
+            knobs,
+            panel: point.panel.clone(),
+            workload: at.mix.to_string(),
+            distribution: match at.trace {
+                Some(_) => "trace".to_owned(),
+                None => at.distribution.to_string(),
+            },
+            ranks: at.ranks.max(at.keys),
+            scan_length: match at.scan_length {
+                ScanLength::UpTo(most) => format!("1-{most}"),
+                ScanLength::Fixed(number) => number.to_string(),
+            },
+            trace: at.trace.as_ref().map(|t| recorded(t, at.ops)).unwrap_or_default(),
+            fabric: at.fabric.name(),
+            model_hash,
+            simulated: at.fabric.is_simulated(),
+            compute_nodes: at.compute_nodes,
+            memory_nodes: at.memory_nodes,
+            colocated: at.colocated,
+            clients: at.clients,
+            coroutines: at.coroutines,
+            keys: at.keys,
+            key_bytes: at.key_bytes as u64,
+            value_bytes: at.value_bytes as u64,
+            cache_limit_bytes: at.cache_bytes,
+            fill: match at.fill {
+                Fill::Even(share) => share.to_string(),
+                Fill::AsInserted => "as-inserted".to_owned(),
+            },
+            ops_limit: at.ops,
+            warm_up_us: micros(at.warm_up_ns),
+            duration_us: micros(at.duration_ns.unwrap_or(0)),
+            mode: mode(at),
+            seed: at.seed,
+            seeds: 1,
+            assumptions,
+            machine: match &at.fabric {
+                Fabric::Ib(cluster) => cluster.machine.to_string(),
+                _ => String::new(),
+            },
+            version: origin.version.clone(),
+            commit: origin.commit.clone(),
+            host: origin.host.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the row with the results of its point, which has just ended.
+    ///
+    /// # Errors
+    /// Returns the column of the first figure that is not finite.
+    pub fn finished(self, m: &Measured) -> Result<Self, &'static str> {
+        let ops = m.ops.max(1) as f64;
+        let per_op = |n: u64| n as f64 / ops;
+        let c = &m.counters;
+        let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
+        let row = Self {
+            ops: m.ops,
+            seconds: m.seconds,
+            mops: m.ops as f64 / m.seconds / 1e6,
+            bound_mops: m.bound.as_ref().map(|b| b.mops),
+            bound_by: m.bound.as_ref().map(|b| b.limit.to_string()),
+            mean_us: m.latency.mean() / 1e3,
+            p50_us: micros(0.5),
+            p90_us: micros(0.9),
+            p99_us: micros(0.99),
+            p999_us: micros(0.999),
+            max_us: m.latency.max() as f64 / 1e3,
+            round_trips: per_op(c.round_trips),
+            verbs: per_op(c.verbs()),
+            bytes_read: per_op(c.bytes_read),
+            bytes_written: per_op(c.bytes_written),
+            lock_retries: per_op(c.lock_retries),
+            torn_reads: per_op(c.torn_reads),
+            delegated: per_op(c.delegated),
+            combined: per_op(c.combined),
+            cache_bytes: m.cache_bytes,
+            local_bytes: m.local_bytes,
+            remote_bytes_per_key: m.remote_bytes as f64 / m.keys.max(1) as f64,
+            wrong_values: m.wrong_values,
+            assumptions: m.promises.clone().unwrap_or(self.assumptions),
+            // `dmkit merge` combines rows of several machines.
+            latencies: match self.machine.as_str() {
+                "" => String::new(),
+                _ => Latencies::text(&m.latency),
+            },
+            date: Utc::now().to_string(),
+            ..self
+        };
+        match row.not_finite() {
+            Some(column) => Err(column),
+            None => Ok(row),
+        }
+    }
+}
+
+/// Describes the recorded operations from which `ops` are made.
+fn recorded(trace: &Trace, ops: u64) -> String {
+    let (operations, keys) = (trace.operations(), trace.keys());
+    let repeated = if operations < ops { ", repeated" } else { "" };
+    format!("{operations} operations of {keys} keys{repeated}")
+}
+
+/// Names the settings that the command line can't make.
+fn mode(at: &crate::Setting) -> String {
+    let least = format!("least={}", at.least);
+    let all = [
+        (at.addresses, "addresses"),
+        (at.by_thread, "by-thread"),
+        (at.steady, "steady"),
+        (at.least > 0, least.as_str()),
+    ];
+    let named: Vec<&str> = all
+        .into_iter()
+        .filter_map(|(is, name)| is.then_some(name))
+        .collect();
+    named.join(" ")
+}
