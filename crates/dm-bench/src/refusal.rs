@@ -17,7 +17,7 @@ const KEYS_PER_SECOND: f64 = 1.5e6;
 pub enum Refusal {
     /// There is none of something that a measurement needs.
     None {
-        /// What is missing, and the option that says how many.
+        /// The missing thing, and the option that says how many.
         what: &'static str,
     },
     /// Values have no room for the stamp.

@@ -9,7 +9,7 @@ use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 
 use crate::{BenchIndex, Driver, Fabric, IndexEntry, Point, Setting};
 
-/// The entries of a pool, and what goes wrong with it.
+/// The entries of a pool, and its fault.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Toy {
     entries: Arc<Mutex<BTreeMap<Key8, Vec<u8>>>>,
@@ -17,7 +17,7 @@ pub(crate) struct Toy {
     flaw: Option<Flaw>,
 }
 
-/// What a toy does wrong.
+/// A fault of a toy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// A get panics.

@@ -163,6 +163,12 @@ impl Bench {
     /// # Errors
     /// Returns a message that names the index, variant or file and the problem.
     pub(crate) fn points(&self, registry: &Registry) -> Result<Vec<Point>, String> {
+        if self.seeds > 1 && matches!(self.fabric, Fabric::Ib(_)) {
+            return Err(
+                "--seeds is not for clusters: all points use one index, which has the keys of one seed"
+                    .to_owned(),
+            );
+        }
         let mut points: Vec<Point> = Vec::new();
         let trace = self.recorded()?;
         for &mix in &self.workload {
@@ -342,13 +348,13 @@ mod tests {
 
     #[test]
     fn lists_name_every_combination() {
-        let named: Vec<_> = points("--index chime,sherman --variant default,as-in-chime --clients 1,2")
+        let named: Vec<_> = points("--index chime,sherman --variant default,+speculative --clients 1,2")
             .unwrap_err()
             .lines()
             .map(str::to_owned)
             .collect();
         assert!(
-            named[0].starts_with("sherman has no variant \"as-in-chime\""),
+            named[0].starts_with("sherman has no variant \"+speculative\""),
             "{named:?}"
         );
         let named: Vec<String> =
@@ -386,8 +392,8 @@ mod tests {
                 "sherman has no variant \"fg++\"; did you mean \"fg+\"? there are ",
             ),
             (
-                "--index chime --variant default,as-in-chme",
-                "chime has no variant \"as-in-chme\"; did you mean \"as-in-chime\"? there are ",
+                "--index chime --variant default,+speculatve",
+                "chime has no variant \"+speculatve\"; did you mean \"+speculative\"? there are ",
             ),
             (
                 "--set spam=3",
@@ -420,6 +426,17 @@ mod tests {
         assert_eq!(bench("--duration 1us").operations(), 1_000_000);
         assert_eq!(bench("--duration 40ms --warmup 10ms").operations(), 10_000_000);
         assert_eq!(bench("--duration 40ms --ops 7").operations(), 7);
+    }
+
+    #[test]
+    fn a_cluster_has_one_seed() {
+        let path = std::env::temp_dir().join(format!("dmkit-cluster-{}.toml", std::process::id()));
+        std::fs::write(&path, "nodes = [\"127.0.0.1:1\"]").unwrap();
+        let words = format!("--fabric ib:{}", path.display());
+        assert_eq!(points(&words).unwrap().len(), 1);
+        let told = points(&format!("{words} --seeds 2")).unwrap_err();
+        assert!(told.starts_with("--seeds is not for clusters"), "{told}");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Output {
     pub json: bool,
     /// The directory of all runs: each run has a directory of its own in it.
     pub out: PathBuf,
-    /// What the run's directory is called after the time.
+    /// The name of the run's directory, after the time.
     pub name: String,
     /// Write no plots and no CSV. The rows of a run are written all the same.
     pub no_plot: bool,

@@ -14,11 +14,19 @@ const LINES: Duration = Duration::from_secs(5);
 /// The time between two pictures of the bar.
 const PICTURES: Duration = Duration::from_millis(200);
 
+/// The operations of a point.
+struct Counted {
+    all: u64,
+    /// Those that it has made.
+    made: ProgressBar,
+    /// Whether time ends it: then the operations are a limit, and say nothing about the end.
+    timed: bool,
+}
+
 /// The progress of all points.
 pub(super) struct Progress {
     began: Instant,
-    /// The operations of each point, and a counter of those that it has made.
-    points: Vec<(u64, ProgressBar)>,
+    points: Vec<Counted>,
     names: Vec<String>,
     /// The points that have ended, and the one that began last.
     state: Mutex<(usize, usize)>,
@@ -26,7 +34,11 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(points: &[&Point], names: Vec<String>) -> Self {
-        let of = |point: &&Point| (point.setting.ops.max(1), ProgressBar::hidden());
+        let of = |point: &&Point| Counted {
+            all: point.setting.ops.max(1),
+            made: ProgressBar::hidden(),
+            timed: point.setting.duration_ns.is_some(),
+        };
         Self {
             began: Instant::now(),
             points: points.iter().map(of).collect(),
@@ -38,22 +50,25 @@ impl Progress {
     /// Returns the counter of a point that begins now.
     pub(super) fn begin(&self, point: usize) -> &ProgressBar {
         self.state.lock().expect("no thread panics while it holds this").1 = point;
-        &self.points[point].1
+        &self.points[point].made
     }
 
     /// Notes that a point has ended, however many of its operations it has made.
     pub(super) fn end(&self, point: usize) {
-        let (ops, counter) = &self.points[point];
-        counter.set_position(*ops);
+        let Counted { all, made, .. } = &self.points[point];
+        made.set_position(*all);
         self.state.lock().expect("no thread panics while it holds this").0 += 1;
     }
 
     /// Returns the share of the operations that are made.
     fn share(&self) -> f64 {
         let (mut made, mut all) = (0.0, 0.0);
-        for (ops, counter) in &self.points {
-            made += counter.position().min(*ops) as f64;
-            all += *ops as f64;
+        for point in &self.points {
+            let position = point.made.position().min(point.all);
+            if !point.timed || position == point.all {
+                made += position as f64;
+            }
+            all += point.all as f64;
         }
         made / f64::max(all, 1.0)
     }
@@ -165,6 +180,31 @@ mod tests {
             )
         );
         assert_eq!(minutes(Duration::from_secs(7265)), "2:01:05");
+    }
+
+    #[test]
+    fn a_point_that_time_ends_counts_when_it_has_ended() {
+        let points = [1, 2].map(|clients| {
+            let mut point = toy::point(clients, 1_000_000);
+            point.setting.duration_ns = Some(1_000);
+            point
+        });
+        let points: Vec<&Point> = points.iter().collect();
+        let progress = Progress::new(&points, vec![String::new(); 2]);
+        progress.begin(0).inc(1_000);
+        assert!(
+            progress
+                .words(Duration::from_secs(9))
+                .1
+                .contains("no estimate yet")
+        );
+        progress.end(0);
+        assert!(
+            progress
+                .words(Duration::from_secs(9))
+                .1
+                .contains("about 0:09 left")
+        );
     }
 
     #[test]

@@ -330,7 +330,7 @@ fn a_warm_up_is_not_counted_and_a_duration_ends_the_run() {
 
     let timed = run(span / 4, Some(span / 2), 1_000_000).unwrap();
     assert!((1_800..2_200).contains(&timed.ops), "{} operations", timed.ops);
-    assert!(timed.seconds * 1e9 <= (span / 2) as f64 && timed.latency.len() == timed.ops);
+    assert!((timed.seconds * 1e9 - (span / 2) as f64).abs() < 1.0 && timed.latency.len() == timed.ops);
 
     let short = run(0, Some(span * 2), 4_000).unwrap_err().to_string();
     assert!(short.contains("before the time was over"), "{short}");
@@ -349,9 +349,5 @@ fn a_duration_is_wall_time_on_loopback() {
     };
     let measured = Point::of("toy", toy::driver(None), setting).run().unwrap();
     assert!(measured.ops > 0 && measured.latency.len() == measured.ops);
-    assert!(
-        (0.001..=0.020).contains(&measured.seconds),
-        "{} s",
-        measured.seconds
-    );
+    assert!((measured.seconds - 0.02).abs() < 1e-9, "{} s", measured.seconds);
 }

@@ -17,7 +17,7 @@ pub struct Column {
     pub unit: &'static str,
     /// Its part in a row.
     pub kind: Kind,
-    /// What it says.
+    /// Its meaning, as a sentence.
     pub meaning: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub enum Kind {
     Setting,
     /// Differs along a curve.
     Along,
-    /// When it was measured.
+    /// The time of the measurement.
     Date,
     /// A result.
     Result(Fold),
@@ -86,7 +86,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The first column in which two rows differ, and what they have there.
+/// The first column in which two rows differ, and their values in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The column.

@@ -193,7 +193,8 @@ fn measured<I: BenchIndex>(
             setting.ops
         )));
     }
-    let ended = tally.ended.min(tally.count_until);
+    // All clients worked until the end of a duration.
+    let ended = setting.duration_ns.map_or(tally.ended, |_| tally.count_until);
     let seconds = ended.saturating_sub(began) as f64 / 1e9;
     let footprints: Vec<Footprint> = handles.iter().map(I::footprint).collect();
     let most = |part: fn(&Footprint) -> u64| footprints.iter().map(part).max().unwrap_or(0);
