@@ -14,8 +14,10 @@
 //!    ever. After `invalidate`, the answer must come from farther left, or from a read.
 //! 4. The array may be used for ever, by rule 2, because dead leaves become leaves of the same kind only. A structure
 //!    that keeps anything but hints may use it only in the epoch in which it was read (`dm_sync::epoch`).
-//! 5. An async method begins each look at shared local state with `v.local(LocalStep::Section).await`, so that the
-//!    explorer can run other clients in between. For the methods that are not async, the caller has done so.
+//! 5. With `reach`, hints are rough: so many steps to the right are normal. After more of them, or after an error on
+//!    the way, which may be another leaf's, the operation asks `find`. That answer must come from a read.
+//! 6. An async method begins each look at shared local state with `v.local(LocalStep::Section).await`, so that the
+//!    explorer can run other clients in between. The methods that are not async are called right behind a step.
 
 use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopies, Restructure, Split};
 use dm_sync::Fingerprint;

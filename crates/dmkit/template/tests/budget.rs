@@ -26,44 +26,32 @@ fn operations_keep_to_their_budgets() {
         let mut before = v.meter().counters();
         let mut lap = || {
             let now = v.meter().counters();
-            let cost = now - core::mem::replace(&mut before, now);
-            (
-                cost.round_trips,
-                cost.bytes_read,
-                cost.bytes_written,
-                cost.splits,
-            )
+            now - core::mem::replace(&mut before, now)
         };
         let (mut value, mut plain) = (Vec::new(), 0);
         for key in (0..100).map(|n| n * 100) {
             assert_eq!(client.get(&Key8(key), &mut value).await, Ok(true));
-            let (trips, read, ..) = lap();
-            assert!(
-                trips == 1 && read <= GET_BYTES,
-                "get: {trips} round trips, {read} bytes"
-            );
+            let cost = lap();
+            assert!(cost.round_trips == 1, "get: {cost:?}");
+            assert!(cost.bytes_read <= GET_BYTES, "get: {cost:?}");
 
             let updated = client.update(&Key8(key), &[3; 8]).await;
             assert_eq!(updated, Ok(Applied::Replaced));
-            let (trips, read, written, _) = lap();
-            assert!(
-                trips == 2 && read <= UPDATE_BYTES && written <= 24,
-                "update: {trips} round trips, {read} bytes read and {written} written"
-            );
+            let cost = lap();
+            assert!(cost.round_trips == 2, "update: {cost:?}");
+            assert!(cost.bytes_read <= UPDATE_BYTES, "update: {cost:?}");
+            assert!(cost.bytes_written <= 24, "update: {cost:?}");
 
             let inserted = client.insert(&Key8(key + 1), &[4; 8]).await;
             assert_eq!(inserted, Ok(Applied::Inserted));
-            let (trips, read, written, splits) = lap();
-            if splits > 0 {
+            let cost = lap();
+            if cost.splits > 0 {
                 continue;
             }
-            assert!(
-                (2..=INSERT_TRIPS).contains(&trips)
-                    && read <= INSERT_BYTES
-                    && written <= INSERT_WRITES,
-                "insert: {trips} round trips, {read} bytes read and {written} written"
-            );
-            plain += u32::from(trips == 2 && written <= 64);
+            assert!(cost.round_trips <= INSERT_TRIPS, "insert: {cost:?}");
+            assert!(cost.bytes_read <= INSERT_BYTES, "insert: {cost:?}");
+            assert!(cost.bytes_written <= INSERT_WRITES, "insert: {cost:?}");
+            plain += u32::from(cost.round_trips == 2 && cost.bytes_written <= 64);
         }
         assert!(plain >= 80, "{plain} of 100 inserts wrote an entry only");
     });

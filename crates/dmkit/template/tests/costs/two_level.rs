@@ -1,7 +1,7 @@
 //! Budgets for leaves that an operation reads whole: 64 entries of 16 bytes.
 
 /// Bytes that a get reads.
-pub(crate) const GET_BYTES: u64 = 1_216;
+pub(crate) const GET_BYTES: u64 = 1_408;
 /// Bytes that an update reads.
 pub(crate) const UPDATE_BYTES: u64 = GET_BYTES;
 /// Round trips of an insert that splits nothing.
