@@ -6,7 +6,7 @@ mod progress;
 mod run;
 mod stop;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use self::run::run_points;
 use self::stop::Stop;
 pub use self::stop::{INTERRUPTED, Interrupted};
 use crate::report::{
-    Curves, HistogramLog, Row, check_curves, over_seeds, read_json_lines, sentences, table, write_csv,
+    Curves, HistogramLog, Row, check_curves, over_seeds, page, read_json_lines, sentences, table, write_csv,
     write_json_lines,
 };
 use crate::{Measured, Origin, Point, RunError};
@@ -268,8 +268,11 @@ fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String
     let curves = Curves::new(title, rows).map_err(io::Error::other)?;
     curves.write_svg(&path("curves.svg")).map_err(io::Error::other)?;
     curves.write_png(&path("curves.png")).map_err(io::Error::other)?;
+    let picture = fs::read_to_string(path("curves.svg"))?;
+    let index = path("index.html");
+    fs::write(&index, page(title, rows, &picture)).map_err(|e| named(&index, &e))?;
     Ok(format!(
-        "{0}/curves.svg, {0}/curves.png and {0}/rows.csv written",
+        "{0}/index.html has all of this; {0}/curves.svg, curves.png and rows.csv are beside it",
         directory.display()
     ))
 }

@@ -50,7 +50,8 @@ pub(crate) fn same_curve(one: &Row, other: &Row) -> bool {
     names(one) == names(other)
 }
 
-/// Checks that the rows of each curve agree in everything but their place on it, and that none is there twice.
+/// Checks that the rows of each curve agree in everything but their place on it, and that none is there twice. A curve goes
+/// along the number of clients, or along the size of the caches.
 ///
 /// # Errors
 /// Returns [`MixedRows`], which names the first two rows that do not belong together.
@@ -72,11 +73,23 @@ pub fn check_curves(rows: &[Row]) -> Result<(), MixedRows> {
                 difference,
             });
         }
+        // Along one curve, either the clients or the caches differ.
+        let other_clients = earlier().any(|(_, other)| other.clients != row.clients);
+        let other_cache = earlier().find(|(_, other)| other.cache_limit_bytes != row.cache_limit_bytes);
+        if let Some((first, other)) = other_cache.filter(|_| other_clients)
+            && let Some(difference) = other.difference(row, |column| column.name == "cache_limit_bytes")
+        {
+            return Err(MixedRows::Settings {
+                rows: [numbered(first, other), numbered(at, row)],
+                difference,
+            });
+        }
         // A row of several seeds has theirs from its own on.
         let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
         let again = earlier().find(|(_, other)| {
             let (ours, theirs) = (seeds(row), seeds(other));
-            other.clients == row.clients && ours.start < theirs.end && theirs.start < ours.end
+            let place = |row: &Row| (row.clients, row.cache_limit_bytes);
+            place(other) == place(row) && ours.start < theirs.end && theirs.start < ours.end
         });
         if let Some((first, other)) = again {
             return Err(MixedRows::Twice {
@@ -154,6 +167,22 @@ mod tests {
             .for_each(|row| row.panel = "another".to_owned());
         rows.retain(|row| row.workload != "load");
         assert_eq!(check_curves(&rows), Ok(()));
+    }
+
+    #[test]
+    fn a_curve_goes_along_clients_or_along_caches() {
+        let mut rows = samples();
+        for (at, row) in rows.iter_mut().enumerate() {
+            row.clients = 16;
+            row.cache_limit_bytes = at as u64;
+        }
+        assert_eq!(check_curves(&rows), Ok(()));
+        rows[4].clients = 32;
+        let told = check_curves(&rows).unwrap_err().to_string();
+        assert!(
+            told.contains("`cache_limit_bytes` is 0 in the first and 4 in the second"),
+            "{told}"
+        );
     }
 
     #[test]

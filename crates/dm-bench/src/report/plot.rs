@@ -3,6 +3,8 @@
 //! The bitmap's font travels in the program (DejaVu Sans, a free font, from the `dejavu` crate), so that a machine
 //! without fonts or fontconfig draws the same picture. The SVG names the generic family `sans-serif`.
 
+mod caches;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Once; // std's: plotters' font table is a static of std's kind, and no model runs it
@@ -12,7 +14,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::mixed::{MixedRows, check_curves};
+use super::mixed::{MixedRows, check_curves, same_curve};
 use super::row::Row;
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
@@ -97,9 +99,10 @@ impl<'a> Curves<'a> {
             .iter()
             .filter(|row| [row.mops, row.p50_us, row.p99_us].into_iter().all(positive))
         {
-            let at = panels.iter().position(|(workload, _)| *workload == row.workload);
+            let title = row.panel_title();
+            let at = panels.iter().position(|(panel, _)| *panel == title);
             let at = at.unwrap_or_else(|| {
-                panels.push((&row.workload, Vec::new()));
+                panels.push((title, Vec::new()));
                 panels.len() - 1
             });
             panels[at].1.push(row);
@@ -108,7 +111,7 @@ impl<'a> Curves<'a> {
             }
         }
         for (_, points) in &mut panels {
-            points.sort_by_key(|row| row.clients);
+            points.sort_by_key(|row| (row.clients, row.cache_limit_bytes));
         }
         let title = title.to_owned();
         if panels.is_empty() {
@@ -190,7 +193,8 @@ impl<'a> Curves<'a> {
 
     /// Returns one latency axis for all panels, so that they can be compared.
     fn latencies(&self) -> std::ops::Range<f64> {
-        let rows = || self.panels.iter().flat_map(|(_, points)| points);
+        let curves = || self.panels.iter().filter(|(_, points)| !along_caches(points));
+        let rows = || curves().flat_map(|(_, points)| points);
         let lowest = rows()
             .map(|row| row.p50_us.min(row.p99_us))
             .fold(f64::INFINITY, f64::min);
@@ -253,7 +257,10 @@ impl Pen<'_> {
         self.draw_title(&head)?;
         let parts = body.split_evenly((curves.lines(), curves.columns()));
         for (part, (workload, points)) in parts.iter().zip(&curves.panels) {
-            self.draw_panel(part, workload, points)?;
+            match along_caches(points) {
+                true => self.draw_caches(part, workload, points)?,
+                false => self.draw_panel(part, workload, points)?,
+            }
         }
         self.draw_legend(&legend)?;
         area.present()
@@ -408,6 +415,16 @@ impl Pen<'_> {
             _ => Cross::new(at, 4 * self.zoom, self.line(colour)).into_dyn(),
         }
     }
+}
+
+/// Returns whether the curves of a panel go along the size of the caches, and not along the clients.
+fn along_caches(points: &[&Row]) -> bool {
+    let mut rest = points.iter().enumerate();
+    rest.any(|(at, row)| {
+        points[..at]
+            .iter()
+            .any(|other| same_curve(other, row) && other.cache_limit_bytes != row.cache_limit_bytes)
+    })
 }
 
 fn of_series<'a>(points: &[&'a Row], name: &str) -> Vec<&'a Row> {

@@ -73,7 +73,7 @@ row! {
     /// The size of a value.
     value_bytes: u64, "bytes", Setting;
     /// The size of a compute node's index cache that was asked for.
-    cache_limit_bytes: u64, "bytes", Setting;
+    cache_limit_bytes: u64, "bytes", Along;
     /// The fill of loaded leaves: a share, or `as-inserted`.
     fill: String, "", Setting;
     /// The operations that were asked for; with a duration, the most that it may take.

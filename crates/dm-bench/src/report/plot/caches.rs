@@ -1,0 +1,56 @@
+//! A panel of throughput over the size of a compute node's cache.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::FontStyle;
+
+use super::{Drawn, FAINT, GRID, INK, PALE, Pen, colour, mix_title, of_series, plain};
+use crate::report::Row;
+
+impl Pen<'_> {
+    /// Draws the throughput of each series over the size of the caches, which has a logarithmic axis.
+    pub(super) fn draw_caches<DB: DrawingBackend>(
+        &self,
+        area: &DrawingArea<DB, Shift>,
+        title: &str,
+        points: &[&Row],
+    ) -> Drawn<DB> {
+        let megabytes = |row: &Row| (row.cache_limit_bytes.max(1)) as f64 / 1e6;
+        let top = points.iter().map(|row| row.mops).fold(0.0, f64::max) * 1.06;
+        let lowest = points
+            .iter()
+            .map(|row| megabytes(row))
+            .fold(f64::INFINITY, f64::min);
+        let highest = points.iter().map(|row| megabytes(row)).fold(0.0, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .margin(12 * self.zoom)
+            .margin_right(20 * self.zoom)
+            .caption(mix_title(title), self.text(18, &INK, FontStyle::Bold))
+            .x_label_area_size(46 * self.zoom)
+            .y_label_area_size(62 * self.zoom)
+            .build_cartesian_2d((lowest / 1.3..highest * 1.3).log_scale(), 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc("cache of a compute node (MB)")
+            .y_desc("throughput (Mops)")
+            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
+            .label_style(self.text(13, &INK, FontStyle::Normal))
+            .x_labels(8)
+            .y_labels(8)
+            .x_label_formatter(&|x| plain(*x))
+            .y_label_formatter(&|y| plain(*y))
+            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
+            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
+            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
+            .set_all_tick_mark_size(4 * self.zoom)
+            .draw()?;
+        for (place, name) in self.curves.series.iter().enumerate() {
+            let rows = of_series(points, name);
+            let line = self.line(colour(place));
+            let at = || rows.iter().map(|row| (megabytes(row), row.mops));
+            chart.draw_series(LineSeries::new(at(), line))?;
+            chart.draw_series(at().map(|at| self.marker(at, place)))?;
+        }
+        Ok(())
+    }
+}
