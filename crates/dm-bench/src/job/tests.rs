@@ -82,7 +82,7 @@ fn a_row_says_what_was_measured() {
         .with(toy::entry())
         .point("toy", "default", Setting { knobs, ..setting })
         .unwrap();
-    assert!(perform_until("t", &[point.clone()], &output, &Stop::default()).unwrap());
+    assert!(perform_until("t", std::slice::from_ref(&point), &output, &Stop::default()).unwrap());
     let row = latest(&output).remove(0);
     assert_eq!(
         (row.series().as_str(), row.knobs.as_str()),
