@@ -1,4 +1,9 @@
 //! Shared parts of the calibration tests: skewed choice, a recorder, a lock client, and the table row.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics and prints"
+)]
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

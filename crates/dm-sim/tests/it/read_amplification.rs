@@ -1,11 +1,7 @@
 //! Calibration: the throughput of READs of whole leaves, neighbourhoods and entries (CHIME, SMART), against
 //! the model `cx6_roce`. One memory node, ten compute nodes, one verb in flight per client, 600 ns of client
 //! CPU per operation.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test panics and prints"
-)]
+#![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::rc::Rc;
 

@@ -1,10 +1,5 @@
 //! Calibration: the lock experiments of the Sherman paper (§3.2.2 and §5.7) and its micro-limits, against the model
 //! `cx5_ib`. Model figures, never measurements of a card.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test panics and prints"
-)]
 
 use crate::common::{Grade, LockBench, LockKind, closed_loop, row};
 use dm_sim::CostModel;

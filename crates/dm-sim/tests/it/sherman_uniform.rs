@@ -1,11 +1,7 @@
 //! Calibration at the level of an index: uniform point operations of FG, FG+ and Sherman with every inner
 //! node cached, on eight machines that are both compute and memory node (Sherman Table 1 and §5.2). Model
 //! figures.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test panics and prints"
-)]
+#![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::rc::Rc;
 
