@@ -3,7 +3,7 @@
 //! The README shows a whole program.
 //!
 //! The command then has the index in `bench` and in the main job, and, with the feature `eval`, as a series of
-//! experiments in `reproduce`. [`bench`] is the harness under it, for measurements without a command line.
+//! experiments in `reproduce`. [`mod@bench`] is the harness under it, for measurements without a command line.
 #![forbid(unsafe_code)]
 
 mod bench_args;
