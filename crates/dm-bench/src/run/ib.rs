@@ -145,6 +145,9 @@ fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Re
     )
         .hash(&mut place);
     let of = cluster.machine.of;
+    let AnyEndpoint::Ib(v) = v else {
+        return Err(bad("only the machines of a cluster meet"));
+    };
     match v.meet(place.finish(), of, cluster.patience) {
         Ok(true) => Ok(()),
         Ok(false) => Err(bad(format_args!(
