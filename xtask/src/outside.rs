@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         .map(serde_json::from_str)
         .collect::<std::result::Result<_, _>>()?;
     check(&rows)?;
-    let table = fs::read_to_string(at.join("out/rows.csv"))?;
+    let table = fs::read_to_string(at.join("out/latest/rows.csv"))?;
     for index in [NAME, BESIDE] {
         if !table
             .lines()
@@ -69,7 +69,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             return Err(format!("rows.csv has no row of {index}").into());
         }
     }
-    for curves in ["out/curves.svg", "out/curves.png"] {
+    for curves in ["out/latest/curves.svg", "out/latest/curves.png"] {
         if fs::metadata(at.join(curves))?.len() == 0 {
             return Err(format!("{curves} is empty").into());
         }
