@@ -62,13 +62,27 @@ fn waves(operations: u64, seed: u64) -> Stress {
 /// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
 /// variant.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
+    let variants = [
+        Variant::Default,
+        Variant::TwoLevel,
+        Variant::PaperRtt,
+        Variant::Hierarchical,
+        Variant::Fg,
+    ];
+    let variant = variants[seed as usize % variants.len()];
     let shrinks = seed % 3 == 1;
+    // The memory is little more than needed.
+    let bytes = if shrinks { 1 << 20 } else { 840 << 10 };
+    let bytes = match variant {
+        // Its keys have 24 bytes, and a small node also holds two of them as fence keys: it has room for few entries.
+        Variant::PaperRtt => bytes * 3,
+        _ => bytes,
+    };
     let sim = cards
         .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
-        // The memory is little more than needed.
-        .memory_bytes(if shrinks { 1 << 20 } else { 840 << 10 })
+        .memory_bytes(bytes)
         .colocated(seed % 4 == 1)
         .build()
         .expect("memory");
@@ -88,14 +102,6 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         preload: seed % 4 > 1,
         ..script
     });
-    let variants = [
-        Variant::Default,
-        Variant::TwoLevel,
-        Variant::PaperRtt,
-        Variant::Hierarchical,
-        Variant::Fg,
-    ];
-    let variant = variants[seed as usize % variants.len()];
     let seats = seats(3, 12, 4);
     let options = Options {
         // With fewer attempts, a client does not wait long for another one that waits for the node that is cut off.
