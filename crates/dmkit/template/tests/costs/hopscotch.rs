@@ -8,5 +8,6 @@ pub(crate) const UPDATE_BYTES: u64 = 1_472;
 pub(crate) const INSERT_TRIPS: u64 = 3;
 /// Bytes that it reads: then, the whole leaf behind the neighbourhood.
 pub(crate) const INSERT_BYTES: u64 = UPDATE_BYTES + GET_BYTES;
-/// Bytes that it writes: then, all entries from the first that hops to the last, and the lock.
-pub(crate) const INSERT_WRITES: u64 = UPDATE_BYTES + 64;
+/// Bytes that it writes: the entry and the lock, and before them up to the whole leaf for each entry that hops. Here, at most
+/// two entries hop.
+pub(crate) const INSERT_WRITES: u64 = 2 * UPDATE_BYTES + 64;
