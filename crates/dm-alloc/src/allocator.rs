@@ -4,7 +4,8 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use dm_sync::atomic::{AtomicU32, Ordering};
-use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of};
+use dm_sync::roster::Roster;
+use dm_sync::{Arc, CachePadded, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemotePtr, Verbs};
 
 use crate::AllocError;
@@ -12,6 +13,7 @@ use crate::block::{Block, Class};
 use crate::pool::{Found, NodePool};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
+use crate::sweep::Sweep;
 
 /// Default size of a chunk in bytes (Sherman §4.2.4).
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
@@ -59,6 +61,9 @@ pub struct Allocator {
     chunk_bytes: u64,
     /// Blocks are allocated only below this offset of each memory node.
     reach: u64,
+    /// The pool's lock tables. They are swept if this compute node expels a member.
+    pub(crate) sweep: Option<Sweep>,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
@@ -74,6 +79,8 @@ impl Allocator {
             next: AtomicU32::new(u32::from(compute_node)),
             chunk_bytes: DEFAULT_CHUNK_BYTES,
             reach: u64::MAX,
+            sweep: None,
+            roster: Arc::default(),
             reclaim: None,
         }
     }
@@ -87,6 +94,19 @@ impl Allocator {
             Some(area) => alloc.reclaiming(area, reclaim),
             None => alloc,
         }
+    }
+
+    /// Returns this allocator with the lock tables of the pool. If it expels a member, it frees this member's locks before
+    /// the slot of the member can be used again.
+    #[must_use]
+    pub fn sweeping(mut self, sweep: Sweep) -> Self {
+        self.sweep = Some(sweep);
+        self
+    }
+
+    /// Returns what this compute node knows about the members of the pool. The locks of the pool need it.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
     }
 
     /// Sets the size of chunks to `bytes`, rounded up to whole pages.
@@ -321,6 +341,7 @@ impl Fingerprint for Allocator {
         fingerprint_of(&(
             self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32,
             pools,
+            self.roster.fingerprint(),
             self.reclaim.as_ref().map(Fingerprint::fingerprint),
         ))
     }

@@ -18,6 +18,8 @@
 //! * **I3** Memory is type-stable: only blocks of the same [`Class`] ever start at a block's address.
 //! * **I4** A retired block is handed out only when every operation that began before the block was unlinked has
 //!   ended, on every compute node (`docs/protocol/reclaim.md`).
+//! * **I5** The slot of a member that died becomes free only after the member was fenced at every memory node, and after
+//!   its locks in the pool's tables were freed (`docs/protocol/recovery.md`).
 //!
 //! # Example
 //! ```
@@ -55,6 +57,7 @@ mod page;
 mod pool;
 mod reclaim;
 mod superblock;
+mod sweep;
 
 pub use allocator::{AllocStats, Allocator, DEFAULT_CHUNK_BYTES};
 pub use block::{Block, Class};
@@ -66,6 +69,7 @@ pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
 pub use reclaim::ReclaimFlaws;
 pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimOptions};
 pub use superblock::{CREATE_BUDGET, DEFAULT_LOCKS_PER_NODE, Descriptor, LockHome, LockPlan, Superblock};
+pub use sweep::{Freed, Sweep};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -183,7 +183,7 @@ impl Allocator {
             let forgotten = reclaim.has_forgotten(v.client(), seat);
             let generation = reclaim.epochs.generation();
             match reclaim.membership.with(Membership::stand) {
-                Standing::Outside => reclaim.join(v).await?,
+                Standing::Outside => self.join(v, reclaim).await?,
                 Standing::Joining => retry.again(reclaim.place(), Why::Changing).await?,
                 Standing::Member { slot, word } => {
                     if !seat.is_enrolled(generation) && !reclaim.enlist(v, slot, word).await? {

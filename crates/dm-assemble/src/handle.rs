@@ -2,12 +2,12 @@
 
 use core::ops::Deref;
 
-use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, Superblock};
+use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, Superblock, Sweep};
 use dm_combine::{Combined, Combiner};
 use dm_index::{Exchange, IndexError};
 use dm_indirect::{Items, Prefix};
 use dm_leaf::OpenError;
-use dm_lock::Locks;
+use dm_lock::{LockWord, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Control, Verbs};
 
@@ -79,6 +79,7 @@ impl<P: Parts> Handle<P> {
         let common = P::common(options);
         let reclaim = common.reclaim.at_most(common.attempts);
         let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim)
+            .sweeping(Sweep::of(superblock, LockWord::freed))
             .chunk_bytes(common.chunk_bytes)
             .reaching(common.reach);
         let alloc = Arc::new(alloc);

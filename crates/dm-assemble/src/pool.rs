@@ -64,7 +64,7 @@ impl<'p, V: Verbs> Pool<'p, V> {
         for node in (0..self.superblock.memory_nodes()).map(NodeId) {
             locks.check(&self.v.caps(node))?;
         }
-        let locks = Arc::new(locks);
+        let locks = Arc::new(locks.in_roster(self.alloc.roster().clone()));
         self.locks.push(locks.clone());
         Ok(locks)
     }

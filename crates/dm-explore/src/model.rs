@@ -147,6 +147,8 @@ struct ClientSpec<S, P: Spec> {
     compute_node: u16,
     /// Whether the client begins only after another client has crashed.
     survivor: bool,
+    /// Whether the client has no faults.
+    spared: bool,
     begin: Begin<S, P>,
 }
 
@@ -330,6 +332,7 @@ where
         self.clients.push(ClientSpec {
             compute_node,
             survivor: false,
+            spared: false,
             begin: Box::new(move |c| Box::pin(begin(c))),
         });
         self
@@ -346,6 +349,37 @@ where
         self = self.client(name, compute_node, begin);
         if let Some(last) = self.clients.last_mut() {
             last.survivor = true;
+        }
+        self
+    }
+
+    /// Exempts the client that was added last from all faults ([`Knobs::crashes`], [`Knobs::cancels`],
+    /// [`Knobs::failures`]). The verdict lists this as an assumption.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Knobs, Model, NoSpec, Search};
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs};
+    ///
+    /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// let write = move |c: Client<(), NoSpec>| async move { c.verbs().write(word, &[1; 8]).await.unwrap() };
+    /// let model = Model::new("nobody dies").client("A", 0, write);
+    /// let dies = |model: &Model<(), NoSpec>| {
+    ///     let verdict = model.run_with(&Knobs::weak().crashes(1), Search::exhaustive());
+    ///     verdict.counterexample().is_some()
+    /// };
+    /// let written = move |end: &dm_explore::End<'_>| match end.word(word) {
+    ///     0 => Err("nothing is written".to_owned()),
+    ///     _ => Ok(()),
+    /// };
+    /// let model = model.invariant("written", written);
+    /// assert!(dies(&model));
+    /// assert!(!dies(&model.spared()));
+    /// ```
+    #[must_use]
+    pub fn spared(mut self) -> Self {
+        if let (Some(last), Some(name)) = (self.clients.last_mut(), self.rules.clients.last()) {
+            last.spared = true;
+            self.rules.promises.push(format!("{name} has no fault"));
         }
         self
     }
@@ -537,6 +571,7 @@ where
         machine.bypass.clone_from(&self.rules.bypass);
         machine.lock_free = self.rules.lock_free;
         machine.survivors = self.clients.iter().map(|c| c.survivor).collect();
+        machine.spared = self.clients.iter().map(|c| c.spared).collect();
         let machine = Rc::new(RefCell::new(machine));
         if let Some(setup) = &self.setup {
             at_once(&machine, 0, &**setup);

@@ -294,6 +294,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
             if let Some((old, of_loop)) = refused.take() {
                 retry = of_loop.or(retry);
                 let word = cell.word(old);
+                if word.locked
+                    && let Some(free) = self.locks().freed(cell, old)
+                {
+                    let found = v.cas(cell.place, old, free).await?;
+                    refused = Some((if found == old { free } else { found }, None));
+                    continue;
+                }
                 if word.locked {
                     (expect, raced) = (guess, 0);
                     let held = Why::LockHeld { word: word.pack() };
@@ -457,7 +464,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[inline(always)]
     fn ask(&mut self, expect: u64, along: Option<ReadTo>, retry: Option<Retry<'a, V>>) -> Stage<'a, V> {
         let (v, place, masked) = (self.verbs(), self.cell().place, self.plan().masked());
-        let take = self.take();
+        let take = self.take_as_member();
         let chain = v.chain(place.node());
         let stage = match along.filter(|_| self.plan().read_in_order()) {
             //= docs/protocol/lock.md L3

@@ -202,9 +202,9 @@ impl Cell {
 
     /// Returns the operands of the CAS that takes the lock.
     #[inline]
-    pub(crate) fn take(self, client: ClientId, epoch: u8) -> MaskedCas {
+    pub(crate) fn take(self, client: ClientId, member: u16) -> MaskedCas {
         match self.kind {
-            Kind::Word | Kind::Shared => LockWord::acquire(client, epoch),
+            Kind::Word | Kind::Shared => LockWord::acquire(client, member),
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
                 // A lane holds the client's id plus 1, because 0 means that the lane is free.

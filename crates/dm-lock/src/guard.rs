@@ -12,7 +12,7 @@ use dm_verbs::{
 use crate::cell::{Cell, Plan, Release};
 use crate::local::Handed;
 use crate::locks::{Seat, Target};
-use crate::{LockError, LockId, LockWord, Locks};
+use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
@@ -26,6 +26,8 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
+    /// The number of this compute node's membership when the CAS was posted.
+    member: u16,
     /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
     /// unlock may not have landed, this is the word that the unlock replaces.
     raw: u64,
@@ -54,10 +56,6 @@ enum Hold {
     Held,
 }
 
-/// The bit of a lock word's payload that says that a structural change under this lock may have failed midway.
-/// [`Guard::doubt_if_lost`] sets it, and nothing clears it: from then on, writers that need to know read whole nodes.
-pub const DOUBT: u32 = 1;
-
 impl Locks {
     /// Prepares a guard for the lock of `node`. It posts nothing and waits for nothing until [`Guard::attempt`].
     ///
@@ -76,6 +74,7 @@ impl Locks {
             v,
             id,
             cell,
+            member: 0,
             raw: 0,
             payload: 0,
             staged: 0,
@@ -127,7 +126,14 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Returns the operands of the CAS that takes the lock.
     #[inline(always)]
     pub(crate) fn take(&self) -> MaskedCas {
-        self.cell.take(self.v.client(), self.locks.options.epoch)
+        self.cell.take(self.v.client(), self.member)
+    }
+
+    /// Returns the operands of a CAS that is about to be posted.
+    #[inline(always)]
+    pub(crate) fn take_as_member(&mut self) -> MaskedCas {
+        self.member = self.locks.roster.own();
+        self.take()
     }
 
     /// Records that a CAS was posted which expects `expect`. From here on, dropping the guard undoes the CAS.

@@ -40,10 +40,11 @@
 //! ```
 //!
 //! # Limits
-//! If a client dies while it holds a lock, the lock stays held. The operations of other clients then fail with
-//! [`LockError::Held`], which names the place and the owner. The word has the fields that a takeover (after a fence)
-//! needs, but takeover is not implemented. The release count wraps at 256. A client that waits for a lock while it
-//! holds a larger one can deadlock: use [`Locks::lock_set`] for several locks.
+//! If a client dies while it holds a lock, the lock becomes free when the other members of the pool have expelled its
+//! compute node (`docs/protocol/recovery.md`). This needs [`Locks::in_roster`]. Without it the lock stays held, and the
+//! operations of other clients fail with [`LockError::Held`], which names the place and the owner. The release count
+//! wraps at 256. A client that waits for a lock while it holds a larger one can deadlock: use [`Locks::lock_set`] for
+//! several locks.
 #![forbid(unsafe_code)]
 
 mod acquire;
@@ -69,7 +70,7 @@ mod word;
 pub use acquire::{Attempt, Attempted, Obstacle};
 pub use error::LockError;
 pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
-pub use guard::{DOUBT, Guard, Unlocking, Wanted};
+pub use guard::{Guard, Unlocking, Wanted};
 pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
 pub use locks::Locks;
 pub use options::{DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockOptions, LockPlace, ReleaseBy};
@@ -77,7 +78,7 @@ pub use set::SetGuard;
 pub use share::Share;
 #[cfg(feature = "study")]
 pub use study::LockFlaws;
-pub use word::{CLIENTS_MAX, LockWord, pictures};
+pub use word::{CLIENTS_MAX, DOUBT, LockWord, pictures};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

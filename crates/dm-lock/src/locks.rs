@@ -1,6 +1,7 @@
 //! The locks that the clients of one compute node share.
 
-use dm_sync::{Fingerprint, fingerprint_of};
+use dm_sync::roster::Roster;
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs};
 
 use crate::acquire::ReadTo;
@@ -10,7 +11,7 @@ use crate::hints::Hints;
 use crate::local::{Handed, LocalLockTable};
 use crate::packed::{PackedTickets, PackedTurn};
 use crate::study::LockFlaws;
-use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions, ReleaseBy};
+use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions, LockWord, ReleaseBy};
 
 /// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. Each
 /// compute node has one `Locks` per pool, which its clients share. All clients of a pool need the same tables and,
@@ -22,6 +23,7 @@ pub struct Locks {
     local: LocalTable,
     plans: Plans,
     pub(crate) hints: Hints,
+    pub(crate) roster: Arc<Roster>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,16 @@ impl Locks {
             table,
             local,
             hints: Hints::default(),
+            roster: Arc::default(),
         }
+    }
+
+    /// Returns these locks for a compute node that is a member of its pool. Their words name the member, and a client
+    /// that waits for a lock of a member that is gone frees this lock.
+    #[must_use]
+    pub fn in_roster(mut self, roster: Arc<Roster>) -> Self {
+        self.roster = roster;
+        self
     }
 
     #[inline]
@@ -201,6 +212,18 @@ impl Locks {
         Cell { place, kind }
     }
 
+    /// Returns the word to which a client that waits must change `word` by CAS, because the member that holds the lock is
+    /// gone. Otherwise asks the roster about this member.
+    pub(crate) fn freed(&self, cell: Cell, word: u64) -> Option<u64> {
+        let member = cell.word(word).member;
+        if self.roster.is_gone(member) {
+            //= docs/protocol/recovery.md V4
+            return LockWord::freed(word, member);
+        }
+        self.roster.ask(member);
+        None
+    }
+
     /// Returns whether the lock may be handed to the next client in the local queue. The result may be outdated
     /// immediately.
     #[inline]
@@ -268,9 +291,9 @@ impl Fingerprint for Locks {
             LocalTable::Spin(table) | LocalTable::Queue(table) => table.fingerprint(),
             LocalTable::Packed(table) => table.fingerprint(),
         };
-        match self.hints.fingerprint() {
-            0 => local,
-            hints => fingerprint_of(&(local, hints)),
+        match (self.hints.fingerprint(), self.roster.fingerprint()) {
+            (0, 0) => local,
+            others => fingerprint_of(&(local, others)),
         }
     }
 }

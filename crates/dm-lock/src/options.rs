@@ -95,8 +95,6 @@ pub struct LockOptions {
     /// lock has no sharers, and releases the lock by a masked CAS. This needs masked atomics and leaves 16 bits for
     /// payloads. All clients of a pool must use the same value.
     pub shared: bool,
-    /// The compute node's lease epoch, which its clients store in lock words.
-    pub epoch: u8,
     /// Published flaws that are switched on.
     #[cfg(feature = "study")]
     pub flaws: LockFlaws,
@@ -114,7 +112,6 @@ impl Default for LockOptions {
             combine: true,
             budget: DEFAULT_BUDGET,
             shared: false,
-            epoch: 0,
             #[cfg(feature = "study")]
             flaws: LockFlaws::default(),
         }

@@ -184,21 +184,28 @@ impl Locks {
                     attempts: rounds,
                 }));
             }
-            free_again(v, cell, self.options.budget).await?;
+            self.free_again(v, cell).await?;
         }
     }
 }
 
-/// Waits by READs until the lock is free.
-async fn free_again<V: Verbs>(v: &V, cell: Cell, budget: u32) -> Result<(), LockError> {
-    let mut retry = v.retry(budget);
-    loop {
-        let word = cell.word(v.word(cell.place).await?);
-        if !word.locked {
-            return Ok(());
+impl Locks {
+    /// Waits by READs until the lock is free.
+    async fn free_again<V: Verbs>(&self, v: &V, cell: Cell) -> Result<(), LockError> {
+        let mut retry = v.retry(self.options.budget);
+        loop {
+            let found = v.word(cell.place).await?;
+            let word = cell.word(found);
+            if !word.locked {
+                return Ok(());
+            }
+            if let Some(free) = self.freed(cell, found) {
+                v.cas(cell.place, found, free).await?;
+                continue;
+            }
+            let word = word.pack();
+            retry.again(cell.place, Why::LockHeld { word }).await?;
         }
-        let word = word.pack();
-        retry.again(cell.place, Why::LockHeld { word }).await?;
     }
 }
 

@@ -2,31 +2,38 @@
 
 use core::fmt;
 
+use dm_sync::roster::MEMBERS_MAX;
 use dm_verbs::{ClientId, MaskedCas};
 
 /// The number of clients that a lock word can distinguish. Every client id is below it.
-pub const CLIENTS_MAX: u16 = 1 << 15;
+pub const CLIENTS_MAX: u16 = 1 << 12;
+
+/// The bit of a lock word's payload that says that a holder may have failed midway: it was dropped during a structural
+/// change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). From then on, a
+/// writer that needs to know reads whole nodes. The bit stays, because one word guards many nodes.
+pub const DOUBT: u32 = 1;
 
 const LOCKED: u64 = 1;
 const OWNER_SHIFT: u32 = 1;
-const OWNER_MASK: u64 = 0x7FFF << OWNER_SHIFT;
-const EPOCH_SHIFT: u32 = 16;
-const EPOCH_MASK: u64 = 0xFF << EPOCH_SHIFT;
+const OWNER_MASK: u64 = (CLIENTS_MAX as u64 - 1) << OWNER_SHIFT;
+const MEMBER_SHIFT: u32 = 13;
+const MEMBER_MASK: u64 = (MEMBERS_MAX as u64 - 1) << MEMBER_SHIFT;
 const COUNT_SHIFT: u32 = 24;
+const COUNT_MASK: u64 = 0xFF << COUNT_SHIFT;
 const PAYLOAD_SHIFT: u32 = 32;
-/// Lock bit, owner and epoch: the bits that an acquisition changes.
-pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | EPOCH_MASK;
+/// Lock bit, owner and member: the bits that an acquisition changes.
+pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | MEMBER_MASK;
 
 /// A lock word in unpacked form.
 ///
 /// ```text
-///  63            payload           32 31   count   24 23   epoch   16 15      owner      1   0
-/// ┌──────────────────────────────────┬───────────────┬───────────────┬────────────────────┬───┐
-/// │ the protocol's, survives holders │ releases so   │ owner's lease │ client id          │ L │
-/// │ (bit 32: a change is in doubt)   │ far, mod 256  │ epoch         │ (15 bits)          │   │
-/// └──────────────────────────────────┴───────────────┴───────────────┴────────────────────┴───┘
+///  63            payload           32 31   count   24 23   member   13 12     owner      1   0
+/// ┌──────────────────────────────────┬───────────────┬────────────────┬───────────────────┬───┐
+/// │ the protocol's, survives holders │ releases so   │ owner's member │ client id         │ L │
+/// │ (bit 32: a change is in doubt)   │ far, mod 256  │ number (11)    │ (12 bits)         │   │
+/// └──────────────────────────────────┴───────────────┴────────────────┴───────────────────┴───┘
 /// ```
-/// An acquisition compares L, and swaps L, owner and epoch. A release sets L, owner and epoch to zero, adds 1 to the
+/// An acquisition compares L, and swaps L, owner and member. A release sets L, owner and member to zero, adds 1 to the
 /// count, and writes the payload. The lock word of a lock that was never taken is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LockWord {
@@ -35,8 +42,9 @@ pub struct LockWord {
     /// The id of the client that took the lock from memory, below [`CLIENTS_MAX`]; 0 in a free word. After a handover
     /// the holder is another client of the same compute node.
     pub owner: u16,
-    /// The lease epoch of the client that took the lock from memory; 0 in a free word.
-    pub epoch: u8,
+    /// The number of the member of the pool to which this client belongs; 0 in a free word, and if its compute node is
+    /// not a member. Only the locks of members can be freed after their death.
+    pub member: u16,
     /// The number of releases, modulo 256.
     pub count: u8,
     /// 32 bits for the protocol that uses the lock. The lowest bit, [`DOUBT`](crate::DOUBT), says that a structural
@@ -45,12 +53,12 @@ pub struct LockWord {
 }
 
 impl LockWord {
-    /// Returns the 64-bit form. Only the low 15 bits of `owner` are used.
+    /// Returns the 64-bit form. Only the low 12 bits of `owner` and the low 11 bits of `member` are used.
     #[inline]
     pub const fn pack(self) -> u64 {
         (self.locked as u64)
             | ((self.owner as u64) << OWNER_SHIFT) & OWNER_MASK
-            | (self.epoch as u64) << EPOCH_SHIFT
+            | ((self.member as u64) << MEMBER_SHIFT) & MEMBER_MASK
             | (self.count as u64) << COUNT_SHIFT
             | (self.payload as u64) << PAYLOAD_SHIFT
     }
@@ -61,7 +69,7 @@ impl LockWord {
         Self {
             locked: word & LOCKED != 0,
             owner: ((word & OWNER_MASK) >> OWNER_SHIFT) as u16,
-            epoch: (word >> EPOCH_SHIFT) as u8,
+            member: ((word & MEMBER_MASK) >> MEMBER_SHIFT) as u16,
             count: (word >> COUNT_SHIFT) as u8,
             payload: (word >> PAYLOAD_SHIFT) as u32,
         }
@@ -74,20 +82,43 @@ impl LockWord {
         Self {
             locked: false,
             owner: 0,
-            epoch: 0,
+            member: 0,
             count: self.count.wrapping_add(1),
             payload,
         }
     }
 
+    /// Returns the word that a lock of the dead member `member` becomes: free, with one more release, and in
+    /// [`DOUBT`]. Returns `None` if `member` does not hold the lock. Other bits stay: the payload, and the count of
+    /// sharers. The caller replaces the word by a CAS that compares all of it.
+    ///
+    /// ```
+    /// use dm_lock::{DOUBT, LockWord};
+    ///
+    /// let held = LockWord { locked: true, owner: 5, member: 3, count: 9, payload: 0 };
+    /// let free = LockWord { count: 10, payload: DOUBT, ..LockWord::default() };
+    /// assert_eq!(LockWord::freed(held.pack(), 3), Some(free.pack()));
+    /// assert_eq!(LockWord::freed(held.pack(), 4), None);
+    /// ```
+    //= docs/protocol/recovery.md V3
+    pub const fn freed(word: u64, member: u16) -> Option<u64> {
+        let held = Self::unpack(word);
+        if !held.locked || held.member != member || member == 0 {
+            return None;
+        }
+        let count = word.wrapping_add(1 << COUNT_SHIFT) & COUNT_MASK;
+        let doubt = (DOUBT as u64) << PAYLOAD_SHIFT;
+        Some(word & !(TAG_MASK | COUNT_MASK) | count | doubt)
+    }
+
     /// Returns the operands of the masked CAS that takes a free lock for `client`. The CAS changes neither count nor
     /// payload.
     #[inline]
-    pub const fn acquire(client: ClientId, epoch: u8) -> MaskedCas {
+    pub const fn acquire(client: ClientId, member: u16) -> MaskedCas {
         let tag = Self {
             locked: true,
             owner: client.0,
-            epoch,
+            member,
             count: 0,
             payload: 0,
         };
@@ -116,7 +147,7 @@ impl LockWord {
 impl fmt::Display for LockWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.locked {
-            true => write!(f, "held by {} (epoch {})", ClientId(self.owner), self.epoch)?,
+            true => write!(f, "held by {} (member {})", ClientId(self.owner), self.member)?,
             false => f.write_str("free")?,
         }
         write!(f, ", {} releases, payload {:#x}", self.count, self.payload)
@@ -127,8 +158,8 @@ impl fmt::Display for LockWord {
 pub fn pictures() -> Vec<(&'static str, String)> {
     let held = LockWord {
         locked: true,
-        owner: 0x1234,
-        epoch: 0x56,
+        owner: 0x234,
+        member: 0x156,
         count: 0x78,
         payload: 0x9ABC_DEF0,
     };
@@ -177,12 +208,23 @@ mod tests {
         }
 
         #[test]
-        fn acquiring_leaves_count_and_payload(word: u64, owner in 0..CLIENTS_MAX, epoch: u8) {
-            let take = LockWord::acquire(ClientId(owner), epoch);
+        fn acquiring_leaves_count_and_payload(word: u64, owner in 0..CLIENTS_MAX, member in 0..MEMBERS_MAX) {
+            let take = LockWord::acquire(ClientId(owner), member);
             let free = word & !LOCKED;
             prop_assert!(take.matches(free) && !take.matches(word | LOCKED));
             let (before, after) = (LockWord::unpack(free), LockWord::unpack(take.apply(free)));
-            prop_assert_eq!(after, LockWord { locked: true, owner, epoch, ..before });
+            prop_assert_eq!(after, LockWord { locked: true, owner, member, ..before });
+        }
+
+        #[test]
+        fn freeing_changes_only_the_words_of_that_member(word: u64, member in 1..MEMBERS_MAX) {
+            let held = LockWord::unpack(word);
+            let free = held.released(held.payload | DOUBT).pack();
+            let expected = held.locked && held.member == member;
+            prop_assert_eq!(LockWord::freed(word, member), expected.then_some(free));
+            let taken = LockWord { locked: true, member, ..held };
+            let free = taken.released(taken.payload | DOUBT).pack();
+            prop_assert_eq!(LockWord::freed(taken.pack(), member), Some(free));
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const VERSION: u64 = 1;
 /// Memory nodes at most.
 pub(crate) const NODES_MAX: u16 = 1024;
 /// Client ids are 1 to this number minus one. Id 0 is not used, so that a lock word of zero names no client.
-pub(crate) const CLIENTS_MAX: u32 = dm_sync::scaled(1 << 16, 64) as u32;
+pub(crate) const CLIENTS_MAX: u32 = dm_sync::scaled(1 << 12, 64) as u32;
 
 const LINE: u64 = LINE_BYTES as u64;
 const NODES_AT: u64 = 4096;

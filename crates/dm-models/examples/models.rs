@@ -2,6 +2,8 @@
 //!
 //! Arguments: the file of the page, then
 //! * `--check` changes nothing, and fails if the page differs.
+//! * `--only PART` runs only the entries whose names contain this, and prints the verdict of each case. It ignores the page.
+//! * `--seconds N` limits each case to this time.
 //! * `--nightly` also runs the cases of nightly size (they are not on the page).
 //! * `--charts DIR` writes the stories and charts of the counterexamples.
 
@@ -37,13 +39,15 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let file = Path::new(args.first().map_or("docs/models.md", String::as_str));
     let has = |flag: &str| args.iter().any(|a| a == flag);
-    let charts = args
-        .iter()
-        .position(|a| a == "--charts")
-        .and_then(|i| args.get(i + 1));
+    let after = |flag: &str| args.iter().position(|a| a == flag).and_then(|i| args.get(i + 1));
+    let (charts, only) = (after("--charts"), after("--only"));
     let begun = Instant::now();
-    let ran = run(jobs(has("--nightly")));
+    let seconds = after("--seconds").and_then(|seconds| seconds.parse().ok());
+    let ran = run(jobs(has("--nightly"), only.map(String::as_str)), seconds);
     print_table(&ran);
+    if only.is_some() {
+        return print_cases(&ran);
+    }
     println!("{} cases in {:.1} s", ran.len(), begun.elapsed().as_secs_f64());
     let wrong: Vec<String> = ran.iter().filter_map(|r| r.judge().err()).collect();
     if !wrong.is_empty() {
@@ -74,9 +78,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn jobs(nightly: bool) -> Vec<Job> {
+fn jobs(nightly: bool, only: Option<&str>) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for entry in all() {
+    for entry in all().filter(|entry| only.is_none_or(|part| entry.name.contains(part))) {
         let shown = entry.shown();
         for variant in entry.variants() {
             for (number, case) in entry.cases_of(variant).into_iter().enumerate() {
@@ -97,7 +101,7 @@ fn jobs(nightly: bool) -> Vec<Job> {
 }
 
 /// Runs the jobs on all cores, one core for each case. Returns the results in the order of the jobs.
-fn run(jobs: Vec<Job>) -> Vec<Ran> {
+fn run(jobs: Vec<Job>, seconds: Option<u64>) -> Vec<Ran> {
     let ran = Mutex::new(BTreeMap::new());
     let jobs = Mutex::new(jobs.into_iter().enumerate());
     let work = || {
@@ -112,6 +116,10 @@ fn run(jobs: Vec<Job>) -> Vec<Ran> {
             // most time.
             let search = if job.shown { search } else { search.unshortened() };
             let search = search.threads(1);
+            let search = match seconds {
+                Some(seconds) => search.time(Duration::from_secs(seconds)),
+                None => search,
+            };
             let done = job.entry.run(job.variant, job.number, search);
             ran.lock().expect("a model panicked").insert(i, done);
         }
@@ -129,8 +137,26 @@ fn run(jobs: Vec<Job>) -> Vec<Ran> {
         .collect()
 }
 
+/// Prints each case, with the counterexample if it is not as expected.
+fn print_cases(ran: &[Ran]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for ran in ran {
+        let report = ran.verdict.report();
+        let (shape, expected) = (ran.case.shape, ran.case.expect);
+        println!(
+            "{} {} {shape}: {} states, {expected}",
+            ran.entry, ran.variant, report.states
+        );
+        if let Err(wrong) = ran.judge() {
+            println!("{wrong}\n{}", ran.verdict);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
 fn print_table(ran: &[Ran]) {
-    for entry in all() {
+    for entry in all().filter(|entry| ran.iter().any(|r| r.entry == entry.name)) {
         for variant in entry.variants() {
             let of: Vec<&Ran> = ran
                 .iter()

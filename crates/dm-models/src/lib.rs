@@ -40,6 +40,7 @@ mod nodes;
 mod page;
 mod radix;
 mod reclaim;
+mod recovery;
 mod run;
 mod separators;
 mod tree;
@@ -63,6 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         hopscotch::ENTRIES,
         separators::ENTRIES,
         crash::ENTRIES,
+        recovery::ENTRIES,
     ]
     .into_iter()
     .flatten()

@@ -14,6 +14,7 @@
 //! counts it |
 //! | [`Fingerprint`] | – | – | – | part of the state's hash |
 //! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
+//! | [`roster`] | atomics | loom's | shuttle's | asked within a step |
 //! | [`region`] | std | std (loom does not check remote memory) | std: a request is one step | – |
 //! | `schedules` | – | – | draws schedules, and repeats one | – |
 //!
@@ -51,6 +52,7 @@ mod mutex;
 mod prefetch;
 mod process;
 pub mod region;
+pub mod roster;
 mod rwlock;
 mod scale;
 #[cfg(dm_shuttle)]

@@ -2,11 +2,12 @@
 //! together.
 
 use dm_sync::atomic::Ordering;
+use dm_sync::roster::MEMBERS_MAX;
 use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
 
 use super::Reclaim;
-use crate::AllocError;
 use crate::members::{SlotWord, Standing};
+use crate::{AllocError, Allocator};
 
 /// A join in progress. If it is dropped, another client may try.
 struct Joining<'r, 'v, V: Verbs> {
@@ -43,71 +44,13 @@ impl Reclaim {
         });
     }
 
-    /// Takes a slot for this compute node. The caller has set the standing to [`Standing::Joining`].
-    pub(super) async fn join<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        let mut joining = Joining {
-            reclaim: self,
-            v,
-            posted: None,
-        };
-        let lease = match v.call(ControlRequest::Join).await? {
-            ControlReply::Joined(membership) => membership.lease,
-            other => unreachable!("the control plane answered a join with {other:?}"),
-        };
-        self.membership.with(|m| m.lease = lease);
-        let period = self.options.period_within(lease);
-        // Relaxed: as `Reclaim::is_due` says.
-        self.period.store(period.0, Ordering::Relaxed);
-        let mut number = v.faa(self.area.next_number(), 1).await? as u16;
-        let mut retry = v.retry(self.options.attempts);
+    /// Draws the number of a new member. 0 stands for a compute node that is not a member.
+    async fn next_number<V: Verbs>(&self, v: &V) -> Result<u16, AllocError> {
         loop {
-            let asked = self.membership.with(|m| self.look_counts(v, m));
-            let image = v.read(self.area.at, self.area.bytes()).await?;
-            let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            let Some((slot, _)) = self.area.looks(&image).find(|(_, look)| look.word.is_free()) else {
-                // Some of these members may be dead.
-                let taken: super::round::Looks = self.area.looks(&image).collect();
-                drop(image);
-                if let Some(asked) = asked {
-                    self.watch(v, asked, taken).await?;
-                }
-                if retry.again(self.place(), Why::Changing).await.is_err() {
-                    return Err(AllocError::NoSlot {
-                        slots: self.area.slots,
-                    });
-                }
-                continue;
-            };
-            if self
-                .area
-                .looks(&image)
-                .any(|(_, look)| !look.word.is_free() && look.word.number() == number)
-            {
-                // Member numbers wrap, and an earlier member with this number still has a slot.
-                drop(image);
-                number = v.faa(self.area.next_number(), 1).await? as u16;
-                retry.again(self.place(), Why::Changing).await?;
-                continue;
+            let number = v.faa(self.area.next_number(), 1).await? % u64::from(MEMBERS_MAX);
+            if number != 0 {
+                return Ok(number as u16);
             }
-            drop(image);
-            // Operations of an earlier membership may still be running.
-            let oldest = self.epochs.oldest().map_or(epoch, |oldest| oldest.min(epoch));
-            let word = SlotWord::active(number, oldest);
-            joining.posted = Some((slot, word));
-            if v.cas(self.area.slot(slot), 0, word.0).await? != 0 {
-                joining.posted = None;
-                retry.again(self.place(), Why::Raced).await?;
-                continue;
-            }
-            //= docs/protocol/reclaim.md R5
-            // Blocks that were freed before the slot was taken had already been unlinked, so no later READ
-            // finds a link to them.
-            let epoch = v.word(self.area.epoch()).await?;
-            v.local(LocalStep::Section).await;
-            joining.posted = None;
-            self.advance(epoch);
-            self.membership.with(|m| m.settle(slot, word));
-            return Ok(());
         }
     }
 
@@ -141,5 +84,76 @@ impl Reclaim {
         v.local(LocalStep::Section).await;
         self.lost(mine);
         Ok(false)
+    }
+}
+
+impl Allocator {
+    /// Takes a slot for this compute node. The caller has set the standing to [`Standing::Joining`].
+    pub(super) async fn join<V: Verbs + Control>(&self, v: &V, reclaim: &Reclaim) -> Result<(), AllocError> {
+        let mut joining = Joining {
+            reclaim,
+            v,
+            posted: None,
+        };
+        let lease = match v.call(ControlRequest::Join).await? {
+            ControlReply::Joined(membership) => membership.lease,
+            other => unreachable!("the control plane answered a join with {other:?}"),
+        };
+        reclaim.membership.with(|m| m.lease = lease);
+        let period = reclaim.options.period_within(lease);
+        // Relaxed: as `Reclaim::is_due` says.
+        reclaim.period.store(period.0, Ordering::Relaxed);
+        let mut number = reclaim.next_number(v).await?;
+        let mut retry = v.retry(reclaim.options.attempts);
+        loop {
+            let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
+            let image = v.read(reclaim.area.at, reclaim.area.bytes()).await?;
+            let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let Some((slot, _)) = reclaim.area.looks(&image).find(|(_, look)| look.word.is_free()) else {
+                // Some of these members may be dead.
+                let taken: super::round::Looks = reclaim.area.looks(&image).collect();
+                drop(image);
+                if let Some(asked) = asked {
+                    self.watch(v, reclaim, asked, taken).await?;
+                }
+                if retry.again(reclaim.place(), Why::Changing).await.is_err() {
+                    return Err(AllocError::NoSlot {
+                        slots: reclaim.area.slots,
+                    });
+                }
+                continue;
+            };
+            if reclaim
+                .area
+                .looks(&image)
+                .any(|(_, look)| !look.word.is_free() && look.word.number() == number)
+            {
+                // Member numbers wrap, and an earlier member with this number still has a slot.
+                drop(image);
+                number = reclaim.next_number(v).await?;
+                retry.again(reclaim.place(), Why::Changing).await?;
+                continue;
+            }
+            drop(image);
+            // Operations of an earlier membership may still be running.
+            let oldest = reclaim.epochs.oldest().map_or(epoch, |oldest| oldest.min(epoch));
+            let word = SlotWord::active(number, oldest);
+            joining.posted = Some((slot, word));
+            if v.cas(reclaim.area.slot(slot), 0, word.0).await? != 0 {
+                joining.posted = None;
+                retry.again(reclaim.place(), Why::Raced).await?;
+                continue;
+            }
+            //= docs/protocol/reclaim.md R5
+            // Blocks that were freed before the slot was taken had already been unlinked, so no later READ
+            // finds a link to them.
+            let epoch = v.word(reclaim.area.epoch()).await?;
+            v.local(LocalStep::Section).await;
+            joining.posted = None;
+            reclaim.advance(epoch);
+            self.roster.join(number);
+            reclaim.membership.with(|m| m.settle(slot, word));
+            return Ok(());
+        }
     }
 }

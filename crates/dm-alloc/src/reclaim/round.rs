@@ -74,8 +74,8 @@ impl Allocator {
         done
     }
 
-    /// Announces the compute node if no client has done so for long. It does nothing else, because the caller may hold
-    /// a lock.
+    /// Announces the compute node and looks at the slots, if no client has announced it for long. A client that waits calls
+    /// this, because all other clients may wait for the same dead member.
     pub(super) async fn announcement<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -87,9 +87,10 @@ impl Allocator {
         let Some(mut part) = part.flatten() else {
             return Ok(());
         };
-        let done = self.announce(v, reclaim, &part).await;
+        //= docs/protocol/recovery.md V6
+        let done = self.announce_and_look(v, reclaim, &part).await;
         part.over = true;
-        done.map(drop)
+        done
     }
 
     async fn whole_round<V: Verbs + Control>(
@@ -119,13 +120,32 @@ impl Allocator {
         reclaim: &Reclaim,
         part: &Part<'_>,
     ) -> Result<(), AllocError> {
-        // This comes before the READ is posted, so that the READ sees the slots as they are now or later.
+        // These come before the READ is posted, so that the READ sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
+        let questions = self.roster.questions();
         let others = self.announce(v, reclaim, part).await?;
+        let slots = others
+            .iter()
+            .map(|(_, look)| (look.word.number(), !look.word.is_expelled()));
+        let absent = self.roster.answer(&questions, slots);
+        if !absent.is_empty() && reclaim.options.watches() {
+            // Boxed, because it is rare and would make the future of every round large.
+            Box::pin(self.fence_absent(v, &absent)).await?;
+        }
         match asked {
-            Some(asked) => reclaim.watch(v, asked, others).await,
+            Some(asked) => self.watch(v, reclaim, asked, others).await,
             None => Ok(()),
         }
+    }
+
+    /// Fences members that have no slot, but whose locks in nodes are still held.
+    async fn fence_absent<V: Verbs + Control>(&self, v: &V, absent: &[u16]) -> Result<(), AllocError> {
+        for &member in absent {
+            //= docs/protocol/recovery.md V5
+            v.call(ControlRequest::FenceMember { member }).await?;
+            self.roster.bury(member);
+        }
+        Ok(())
     }
 
     /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
@@ -291,7 +311,9 @@ impl Reclaim {
         let counts = self.options.watches() && !m.fences_nobody && env.elapsed(m.looked, part);
         counts.then_some(m.counted)
     }
+}
 
+impl Allocator {
     /// Counts a look, and removes the members that were silent for a lease. It does nothing if another look has
     /// been counted since [`Reclaim::look_counts`] returned `asked`.
     ///
@@ -300,12 +322,13 @@ impl Reclaim {
     pub(super) async fn watch<V: Verbs + Control>(
         &self,
         v: &V,
+        reclaim: &Reclaim,
         asked: u64,
         looks: Looks,
     ) -> Result<(), AllocError> {
         v.local(LocalStep::Section).await;
-        let parts = self.options.parts();
-        let silent = self.membership.with(|m| {
+        let parts = reclaim.options.parts();
+        let silent = reclaim.membership.with(|m| {
             let mut silent = Vec::new();
             //= docs/protocol/reclaim.md R7
             // Two looks that were posted at the same time do not count twice, because no part of a lease lies
@@ -316,7 +339,7 @@ impl Reclaim {
             m.counted += 1;
             m.looked = v.now();
             for (slot, look) in looks {
-                if m.see(slot, self.options.compared(look), parts) >= parts {
+                if m.see(slot, reclaim.options.compared(look), parts) >= parts {
                     silent.push((slot, look.word));
                 }
             }
@@ -324,25 +347,49 @@ impl Reclaim {
         });
         let mut done = Ok(());
         for (slot, word) in silent {
-            done = done.and(self.expel(v, slot, word).await);
+            // Boxed, because it is rare and would make the future of every round large.
+            done = done.and(Box::pin(self.expel(v, reclaim, slot, word)).await);
         }
         done
     }
 
-    async fn expel<V: Verbs + Control>(&self, v: &V, slot: u16, word: SlotWord) -> Result<(), AllocError> {
+    /// Removes a silent member: marks its slot, fences it, frees its locks, and frees its slot.
+    async fn expel<V: Verbs + Control>(
+        &self,
+        v: &V,
+        reclaim: &Reclaim,
+        slot: u16,
+        word: SlotWord,
+    ) -> Result<(), AllocError> {
         //= docs/protocol/reclaim.md R7
-        let at = self.area.slot(slot);
+        let (at, member) = (reclaim.area.slot(slot), word.number());
         let marked = word.expelled();
         if !word.is_expelled() && v.cas(at, word.0, marked.0).await? != word.0 {
             return Ok(());
         }
-        if !self.options.flaws().no_fence {
-            v.call(ControlRequest::FenceMember {
-                member: word.number(),
-            })
-            .await?;
+        let flaws = reclaim.options.flaws();
+        if flaws.slot_before_sweep {
+            v.cas(at, marked.0, 0).await?;
         }
+        //= docs/protocol/recovery.md V2
+        if flaws.sweep_before_fence {
+            self.sweep_locks(v, member).await?;
+        }
+        if !flaws.no_fence {
+            v.call(ControlRequest::FenceMember { member }).await?;
+        }
+        if !flaws.sweep_before_fence {
+            self.sweep_locks(v, member).await?;
+        }
+        self.roster.bury(member);
         v.cas(at, marked.0, 0).await?;
+        Ok(())
+    }
+
+    async fn sweep_locks<V: Verbs>(&self, v: &V, member: u16) -> Result<(), AllocError> {
+        if let Some(sweep) = &self.sweep {
+            sweep.run(v, member).await?;
+        }
         Ok(())
     }
 }

@@ -212,7 +212,7 @@ fn a_client_is_enlisted_once_and_does_no_round_that_is_not_due() {
         block_on(a.while_announcing(&v, ready_after(9)));
     }
     assert_eq!(pool.slot(0), before, "none was due");
-    let member = ControlRequest::Enlist { member: 0 };
+    let member = ControlRequest::Enlist { member: 1 };
     assert_eq!(*v.asked.borrow(), [ControlRequest::Join, member]);
     block_on(a.collect(&v, &seat)).unwrap();
     assert_ne!(pool.slot(0), before);
@@ -282,7 +282,7 @@ fn who_is_expelled_is_told_and_joins_anew() {
     pool.expel();
     block_on(a.prepare(&w, &two)).unwrap();
     assert!(two.enter().is_some());
-    assert_eq!(pool.slot(0).0 >> 2 & 0xFFFF, 3);
+    assert_eq!(pool.slot(0).0 >> 2 & 0xFFFF, 4, "0 is no number");
     assert!(one.enter().is_none());
 }
 

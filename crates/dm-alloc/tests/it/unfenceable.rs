@@ -9,7 +9,7 @@ use dm_verbs::{ControlError, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verb
 /// The lease of the simulated control plane.
 const LEASE: Nanos = Nanos::from_millis(10);
 /// The number of the first member.
-const UNFENCEABLE: u16 = 0;
+const UNFENCEABLE: u16 = 1;
 const TROUBLE: ControlError = ControlError::Unreachable { node: NodeId(0) };
 
 fn place() -> RemotePtr {

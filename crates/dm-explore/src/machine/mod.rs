@@ -90,6 +90,8 @@ pub(crate) struct Machine {
     pub(crate) lock_free: bool,
     /// Which clients begin only after a crash.
     pub(crate) survivors: Vec<bool>,
+    /// Which clients have no faults.
+    pub(crate) spared: Vec<bool>,
     pub(crate) step_count: u32,
     /// Nanoseconds that the model has let pass.
     clock: u64,
@@ -161,6 +163,7 @@ impl Machine {
             bypass: Vec::new(),
             lock_free: false,
             survivors: Vec::new(),
+            spared: Vec::new(),
             step_count: 0,
             clock: 0,
             answers: Answers::default(),

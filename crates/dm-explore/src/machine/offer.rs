@@ -136,6 +136,9 @@ impl Machine {
             };
             put(kind, served.free);
         });
+        if self.spared.get(usize::from(c)).is_some_and(|spared| *spared) {
+            return offers;
+        }
         let mut add = |kind| put(kind, ANY);
         if client.status == Status::Running {
             if self.faults.1 < self.knobs.cancels {

@@ -1,0 +1,115 @@
+//! The sweep: it frees the locks in the pool's lock tables that a dead member holds.
+
+use core::fmt;
+
+use dm_verbs::{Exhausted, Place, Verbs, Why};
+
+use crate::{AllocError, Superblock};
+
+/// Maximum number of attempts to change one word. Only sharers, of which each compute node has a few, change it meanwhile.
+const ATTEMPTS: u32 = 1 << 10;
+/// Bytes of a lock table that one READ fetches.
+const PIECE: u64 = 16 << 10;
+
+/// Returns the word to which a lock word changes if the member of this number is dead, or `None` if the word does not
+/// name this member.
+pub type Freed = fn(word: u64, member: u16) -> Option<u64>;
+
+/// The lock tables of a pool, and the rule by which the words of a dead member change.
+#[derive(Clone)]
+pub struct Sweep {
+    /// Start of each memory node's table of 8-byte words.
+    pub tables: Box<[Place]>,
+    /// Number of words in each table.
+    pub words: u32,
+    /// The rule. It must not return a word that it would change again.
+    pub freed: Freed,
+}
+
+impl fmt::Debug for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sweep")
+            .field("tables", &self.tables)
+            .field("words", &self.words)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sweep {
+    /// Returns the sweep of a pool's lock tables by the rule `freed`.
+    pub fn of(superblock: &Superblock, freed: Freed) -> Self {
+        Self {
+            tables: superblock.lock_tables.clone(),
+            words: superblock.locks_per_node,
+            freed,
+        }
+    }
+
+    /// Reads all tables, and changes each word that names `member` by CAS. Returns the number of words that it changed.
+    /// The caller must have fenced the member at every memory node, and awaited this, so that no word names it again.
+    /// Any number of clients may sweep at the same time.
+    ///
+    /// This takes one round trip for each 2048 words (16 KiB), and one for each word that names the member.
+    ///
+    /// # Errors
+    /// Returns the first error. The words that come later were not swept.
+    pub async fn run<V: Verbs>(&self, v: &V, member: u16) -> Result<u64, AllocError> {
+        let mut swept = 0;
+        for table in &self.tables {
+            for (at, len) in pieces(8 * u64::from(self.words)) {
+                //= docs/protocol/recovery.md V3
+                let piece = v.read(table.add(at), len).await?;
+                let held: Vec<(u64, u64)> = (at..)
+                    .step_by(8)
+                    .zip(piece.chunks_exact(8))
+                    .map(|(at, word)| (at, u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))))
+                    .filter(|(_, word)| (self.freed)(*word, member).is_some())
+                    .collect();
+                drop(piece);
+                for (at, word) in held {
+                    swept += u64::from(self.free(v, table.add(at), word, member).await?);
+                }
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Changes one word. Sharers may change other bits of the word meanwhile.
+    async fn free<V: Verbs>(&self, v: &V, at: Place, mut word: u64, member: u16) -> Result<bool, AllocError> {
+        for _ in 0..v.budget(ATTEMPTS) {
+            let Some(free) = (self.freed)(word, member) else {
+                return Ok(false);
+            };
+            let found = v.cas(at, word, free).await?;
+            if found == word {
+                return Ok(true);
+            }
+            word = found;
+        }
+        Err(AllocError::Contended(Exhausted {
+            at,
+            why: Why::Raced,
+            attempts: ATTEMPTS,
+        }))
+    }
+}
+
+/// Divides a table of this many bytes into pieces: offset and length of each.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
+    (0..bytes)
+        .step_by(PIECE as usize)
+        .map(move |at| (at, PIECE.min(bytes - at) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_in_pieces() {
+        assert_eq!(pieces(8).collect::<Vec<_>>(), [(0, 8)]);
+        assert_eq!(pieces(PIECE).collect::<Vec<_>>(), [(0, PIECE as u32)]);
+        let three = [(0, PIECE as u32), (PIECE, PIECE as u32), (2 * PIECE, 24)];
+        assert_eq!(pieces(2 * PIECE + 24).collect::<Vec<_>>(), three);
+    }
+}

@@ -1,0 +1,323 @@
+//! What a compute node knows about the members of its pool: its own number, and which members are gone.
+//!
+//! A lock word names the member that holds it. A client that waits for a lock of a dead member must know when nothing of
+//! that member can take effect any more. It asks the roster, without communication. The compute node's next look at the
+//! pool's slots answers, by the protocol of the allocator.
+//!
+//! ```
+//! use dm_sync::roster::Roster;
+//!
+//! let roster = Roster::default();
+//! // A client finds a lock of member 7. Nothing is known about this member yet.
+//! assert!(!roster.is_gone(7));
+//! roster.ask(7);
+//! // A look finds no slot of member 7. The answer must wait until a client has asked again.
+//! let asked = roster.questions();
+//! assert_eq!(roster.answer(&asked, [(3, true), (5, true)].into_iter()), []);
+//! roster.ask(7);
+//! let asked = roster.questions();
+//! assert_eq!(roster.answer(&asked, [(3, true), (5, true)].into_iter()), [7]);
+//! // The caller fences member 7. From then on its locks can be freed.
+//! roster.bury(7);
+//! assert!(roster.is_gone(7));
+//! ```
+
+use core::fmt;
+
+use crate::atomic::{AtomicU16, AtomicU64, Ordering};
+use crate::{Fingerprint, count_section, fingerprint_of};
+
+/// Number of different member numbers. 0 stands for a compute node that is not a member.
+pub const MEMBERS_MAX: u16 = 1 << 11;
+
+const WORDS: usize = MEMBERS_MAX as usize / 64;
+
+/// A set of member numbers.
+struct Members([AtomicU64; WORDS]);
+
+impl Default for Members {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Members {
+    fn bit(&self, member: u16) -> (&AtomicU64, u64) {
+        let member = usize::from(member % MEMBERS_MAX);
+        (&self.0[member / 64], 1 << (member % 64))
+    }
+
+    fn has(&self, member: u16) -> bool {
+        let (word, bit) = self.bit(member);
+        // Acquire: pairs with Release in `add`. What the other thread awaited before it added the member has happened
+        // before everything that this thread posts next.
+        word.load(Ordering::Acquire) & bit != 0
+    }
+
+    fn add(&self, member: u16) {
+        let (word, bit) = self.bit(member);
+        // Release: as `has` says.
+        word.fetch_or(bit, Ordering::Release);
+    }
+
+    fn remove(&self, member: u16) {
+        let (word, bit) = self.bit(member);
+        // Relaxed: as `clear` says. The load avoids a write to a line that all clients read.
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    fn clear(&self) {
+        for word in &self.0 {
+            // Relaxed: nothing is published, and numbers are used again only after thousands of joins.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn list(&self) -> Vec<u16> {
+        // Relaxed: a member that is added meanwhile is in the next list.
+        let words = self.0.iter().map(|word| word.load(Ordering::Relaxed));
+        let mut members = Vec::new();
+        for (i, mut word) in words.enumerate() {
+            while word != 0 {
+                members.push(64 * i as u16 + word.trailing_zeros() as u16);
+                word &= word - 1;
+            }
+        }
+        members
+    }
+}
+
+/// The members that clients have asked about, at one moment.
+#[derive(Debug)]
+pub struct Questions {
+    first: Vec<u16>,
+    again: Vec<u16>,
+}
+
+/// The knowledge of one compute node about the members of its pool. Its clients and all their locks share it.
+#[derive(Default)]
+pub struct Roster {
+    own: AtomicU16,
+    /// Members about which a client has asked.
+    asked: Members,
+    /// Members without a slot, according to a look that was posted after a client had asked.
+    absent: Members,
+    /// Absent members about which a client has asked again.
+    asked_again: Members,
+    /// Members whose requests have no effect any more.
+    gone: Members,
+}
+
+impl fmt::Debug for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster")
+            .field("own", &self.own)
+            .field("gone", &self.gone.list())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Roster {
+    /// Returns the number of this compute node's membership; 0 before it joins.
+    #[inline]
+    pub fn own(&self) -> u16 {
+        count_section();
+        // Relaxed: a client begins its operation after a section in which it saw that the compute node had joined.
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// Records that this compute node is member `number` from now on. It forgets what it knew as another member, because
+    /// numbers are used again: only a member that looks at the slots all the time learns of that.
+    pub fn join(&self, number: u16) {
+        count_section();
+        for members in self.sets() {
+            members.clear();
+        }
+        // Relaxed: as `own` says.
+        self.own.store(number, Ordering::Relaxed);
+    }
+
+    /// Returns whether no request of `member` can take effect any more.
+    #[inline]
+    pub fn is_gone(&self, member: u16) -> bool {
+        member != 0 && {
+            count_section();
+            self.gone.has(member)
+        }
+    }
+
+    /// Asks whether `member` is gone. The compute node's next look at the slots answers.
+    pub fn ask(&self, member: u16) {
+        if member == 0 || member == self.own() {
+            return;
+        }
+        let questions = match self.absent.has(member) {
+            false => &self.asked,
+            true => &self.asked_again,
+        };
+        if !questions.has(member) {
+            questions.add(member);
+        }
+    }
+
+    /// Returns the questions so far. Call this before the look that answers them is posted.
+    pub fn questions(&self) -> Questions {
+        count_section();
+        Questions {
+            first: self.asked.list(),
+            again: self.asked_again.list(),
+        }
+    }
+
+    /// Answers the questions with what a look found: the number in each slot that is not free, and whether this member is
+    /// active. Otherwise it is marked as expelled, and nothing is known about it yet. Returns the members that the
+    /// caller must fence, and then pass to [`Roster::bury`].
+    ///
+    /// A member that left in peace has no slot either, and some of its requests may not have landed yet. So a member
+    /// is fenced only if a client has asked again after a look that did not find it.
+    pub fn answer(&self, asked: &Questions, slots: impl Iterator<Item = (u16, bool)> + Clone) -> Vec<u16> {
+        count_section();
+        for (member, _) in slots.clone().filter(|(_, active)| *active) {
+            for members in self.sets() {
+                members.remove(member);
+            }
+        }
+        let absent = |member: &u16| slots.clone().all(|(number, _)| number != *member);
+        for &member in asked.first.iter().filter(|member| absent(member)) {
+            self.asked.remove(member);
+            self.absent.add(member);
+        }
+        asked.again.iter().copied().filter(absent).collect()
+    }
+
+    /// Records that `member` has been fenced at every memory node, and that its slot is marked or free.
+    pub fn bury(&self, member: u16) {
+        count_section();
+        for members in [&self.asked, &self.absent, &self.asked_again] {
+            members.remove(member);
+        }
+        self.gone.add(member);
+    }
+
+    fn sets(&self) -> [&Members; 4] {
+        [&self.asked, &self.absent, &self.asked_again, &self.gone]
+    }
+}
+
+impl Fingerprint for Roster {
+    fn fingerprint(&self) -> u64 {
+        // Relaxed: fingerprints are taken between steps, while no client runs.
+        let own = self.own.load(Ordering::Relaxed);
+        let lists = self.sets().map(Members::list);
+        match lists.iter().all(Vec::is_empty) {
+            true => u64::from(own),
+            false => fingerprint_of(&(own, lists)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(roster: &Roster, active: &[u16], marked: &[u16]) -> Vec<u16> {
+        let active = active.iter().map(|&member| (member, true));
+        let marked = marked.iter().map(|&member| (member, false));
+        roster.answer(&roster.questions(), active.chain(marked))
+    }
+
+    #[test]
+    fn a_member_is_fenced_after_two_questions_and_the_looks_behind_them() {
+        let roster = Roster::default();
+        roster.ask(9);
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[]), []);
+        assert_eq!(look(&roster, &[], &[]), [], "nobody has asked again");
+        roster.ask(9);
+        assert!(!roster.is_gone(9));
+        assert_eq!(look(&roster, &[1], &[]), [9]);
+        assert_eq!(
+            look(&roster, &[1], &[]),
+            [9],
+            "the caller may have failed to fence it"
+        );
+        roster.bury(9);
+        assert!(roster.is_gone(9));
+        assert_eq!(look(&roster, &[1], &[]), []);
+    }
+
+    #[test]
+    fn a_look_does_not_answer_a_question_that_was_asked_after_it_was_posted() {
+        let roster = Roster::default();
+        let asked = roster.questions();
+        roster.ask(9);
+        assert_eq!(roster.answer(&asked, [].into_iter()), []);
+        roster.ask(9);
+        assert_eq!(
+            look(&roster, &[], &[]),
+            [],
+            "this is the first look behind a question"
+        );
+    }
+
+    #[test]
+    fn a_number_in_a_slot_is_a_living_member() {
+        let roster = Roster::default();
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[]), []);
+        roster.ask(9);
+        assert_eq!(look(&roster, &[9], &[]), []);
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[]), [], "the questions begin again");
+        roster.bury(9);
+        assert_eq!(look(&roster, &[9], &[]), []);
+        assert!(!roster.is_gone(9), "a new member has the number");
+        roster.bury(9);
+        roster.bury(8);
+        roster.join(9);
+        assert!(!roster.is_gone(9) && !roster.is_gone(8) && roster.own() == 9);
+    }
+
+    #[test]
+    fn the_mark_of_an_expelled_member_answers_nothing() {
+        let roster = Roster::default();
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[9]), []);
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[]), [], "the first answer");
+        roster.ask(9);
+        assert_eq!(look(&roster, &[], &[9]), []);
+        assert_eq!(look(&roster, &[], &[]), [9]);
+        roster.bury(9);
+        assert_eq!(look(&roster, &[], &[9]), []);
+        assert!(roster.is_gone(9), "this compute node expelled it");
+    }
+
+    #[test]
+    fn nobody_asks_about_himself_or_about_nobody() {
+        let roster = Roster::default();
+        roster.join(5);
+        for _ in 0..3 {
+            roster.ask(5);
+            roster.ask(0);
+            assert_eq!(look(&roster, &[], &[]), []);
+        }
+        roster.bury(0);
+        assert!(!roster.is_gone(0));
+        assert!(!roster.is_gone(MEMBERS_MAX - 1));
+    }
+
+    #[test]
+    fn equal_knowledge_has_equal_fingerprints() {
+        let (a, b) = (Roster::default(), Roster::default());
+        assert_eq!(a.fingerprint(), b.fingerprint());
+        a.bury(70);
+        assert_ne!(a.fingerprint(), b.fingerprint());
+        b.bury(70);
+        assert_eq!(a.fingerprint(), b.fingerprint());
+        a.ask(3);
+        assert_ne!(a.fingerprint(), b.fingerprint());
+    }
+}
