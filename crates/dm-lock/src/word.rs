@@ -193,9 +193,9 @@ mod tests {
             lines,
             [
                 "never taken: 00 00 00 00 00 00 00 00  free, 0 releases, payload 0x0",
-                "held: 69 24 56 78 f0 de bc 9a  held by client 4660 (epoch 86), 120 releases, payload 0x9abcdef0",
+                "held: 69 c4 2a 78 f0 de bc 9a  held by client 564 (member 342), 120 releases, payload 0x9abcdef0",
                 "released: 00 00 00 79 11 00 00 00  free, 121 releases, payload 0x11",
-                "last client: ff ff 56 78 f0 de bc 9a  held by client 32767 (epoch 86), 120 releases, payload \
+                "last client: ff df 2a 78 f0 de bc 9a  held by client 4095 (member 342), 120 releases, payload \
                  0x9abcdef0",
             ]
         );

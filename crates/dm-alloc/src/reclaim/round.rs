@@ -367,29 +367,15 @@ impl Allocator {
         if !word.is_expelled() && v.cas(at, word.0, marked.0).await? != word.0 {
             return Ok(());
         }
-        let flaws = reclaim.options.flaws();
-        if flaws.slot_before_sweep {
-            v.cas(at, marked.0, 0).await?;
-        }
         //= docs/protocol/recovery.md V2
-        if flaws.sweep_before_fence {
-            self.sweep_locks(v, member).await?;
-        }
-        if !flaws.no_fence {
+        if !reclaim.options.flaws().no_fence {
             v.call(ControlRequest::FenceMember { member }).await?;
         }
-        if !flaws.sweep_before_fence {
-            self.sweep_locks(v, member).await?;
-        }
-        self.roster.bury(member);
-        v.cas(at, marked.0, 0).await?;
-        Ok(())
-    }
-
-    async fn sweep_locks<V: Verbs>(&self, v: &V, member: u16) -> Result<(), AllocError> {
         if let Some(sweep) = &self.sweep {
             sweep.run(v, member).await?;
         }
+        self.roster.bury(member);
+        v.cas(at, marked.0, 0).await?;
         Ok(())
     }
 }

@@ -13,10 +13,6 @@ pub struct ReclaimFlaws {
     pub announces_now: bool,
     /// A silent member is removed without being fenced.
     pub no_fence: bool,
-    /// The locks of an expelled member are freed before it is fenced.
-    pub sweep_before_fence: bool,
-    /// The slot of an expelled member is freed before its locks are.
-    pub slot_before_sweep: bool,
     /// A dead node is not marked dead. Code that writes nodes must obey this flaw.
     pub unburied: bool,
     /// Number of a beat's low bits that looks compare; 0 means all of them.
@@ -35,8 +31,6 @@ impl ReclaimFlaws {
         same_life: false,
         announces_now: false,
         no_fence: false,
-        sweep_before_fence: false,
-        slot_before_sweep: false,
         unburied: false,
         beat_bits: 0,
         one_announces: false,

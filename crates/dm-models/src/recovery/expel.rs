@@ -1,0 +1,185 @@
+//! The model of the way from a silent slot to a freed lock: the shipped allocator marks, fences, sweeps and frees the slot.
+
+use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
+use dm_explore::{Client, Counter, CounterOp, Elapsed, Endpoint, Knobs, Model};
+use dm_index::IndexError;
+use dm_lock::{LockOptions, LockPlace, LockWord, Locks};
+use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::{Fingerprint, fingerprint_of};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+
+use crate::locks::{lock_word, node, one_lock};
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "expel",
+    kind: Kind::Crash,
+    source: "docs/protocol/recovery.md V1, V2; docs/protocol/reclaim.md R7",
+    about: "S, of the first member, adds to a counter under a lock and may die at any step. W, of another member, \
+        finds the first slot silent in two looks, expels that member, and adds too. No add is lost or counted \
+        twice, and the lock is free at the end.",
+    cases: || {
+        vec![
+            Case::holds("2 members", timed(Knobs::declared())),
+            Case::holds("2 members", timed(Knobs::weak()).crashes(1)),
+        ]
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "no-fence",
+        about: "the silent member is not fenced",
+        cases: || vec![corrupting("2 members")],
+    }],
+    build,
+};
+
+/// The model itself lets leases pass.
+fn timed(knobs: Knobs) -> Knobs {
+    Knobs {
+        elapsed: Elapsed::Clock,
+        ..knobs
+    }
+}
+
+fn corrupting(shape: &'static str) -> Case {
+    let case = Case::fails(How::NotLinearizable, shape, timed(Knobs::declared()).crashes(1));
+    case.or(How::Invariant)
+}
+
+/// Longer than any lease.
+const LEASE: Nanos = Nanos(1 << 40);
+/// The slots of the members.
+const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
+    Some(at) => at,
+    None => RemotePtr::NULL,
+};
+
+/// The state of one compute node.
+struct Shared {
+    alloc: Allocator,
+    locks: Locks,
+}
+
+impl Fingerprint for Shared {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.alloc.fingerprint(), self.locks.fingerprint()))
+    }
+}
+
+impl Shared {
+    /// Opens the pool for `v`'s compute node, which is a member from then on.
+    async fn open(v: Endpoint, flaws: ReclaimFlaws) -> Self {
+        let on = v.compute_node();
+        let area = MemberArea { at: AREA, slots: 2 };
+        let options = ReclaimOptions {
+            period: Nanos(u64::MAX),
+            operations: 1,
+            // The first member looks at nobody.
+            looks: if on == 0 { u32::MAX } else { 1 },
+            attempts: 2,
+            remembers: false,
+            flaws,
+        };
+        let sweep = Sweep {
+            tables: vec![lock_word(LockPlace::Chip)].into(),
+            words: 1,
+            freed: LockWord::freed,
+        };
+        let alloc = Allocator::new(1, on).reclaiming(area, options).sweeping(sweep);
+        let locks = Locks::new(LockOptions::default(), one_lock(LockPlace::Chip));
+        let locks = locks.in_roster(alloc.roster().clone());
+        let shared = Self { alloc, locks };
+        shared
+            .alloc
+            .prepare(&v, &shared.seat())
+            .await
+            .expect("a free slot");
+        shared
+    }
+
+    fn seat(&self) -> Seat {
+        Epochs::seat(self.alloc.epochs().expect("the pool has members"))
+    }
+}
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let flaws = ReclaimFlaws {
+        no_fence: s.mutant("no-fence"),
+        ..ReclaimFlaws::NONE
+    };
+    let model = Model::new(s.title.clone())
+        .shared_opened(move |v, _| Shared::open(v, flaws))
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(Counter(0))
+        .place(node(), 8, "counter")
+        .place(lock_word(LockPlace::Chip), 8, "lock")
+        .place(AREA.add(64), 16, "slot of S")
+        .place(AREA.add(128), 16, "slot of W")
+        .invariant("the lock is free", |end| {
+            let word = LockWord::unpack(end.word(lock_word(LockPlace::Chip)));
+            match word.locked {
+                false => Ok(()),
+                true => Err(format!("it is {word}")),
+            }
+        })
+        .client("S", 0, |c: Client<Shared, Counter>| async move {
+            // An error means that the client was fenced.
+            let _fenced = add_as_member(&c).await;
+        })
+        .client("W", 1, |c: Client<Shared, Counter>| async move {
+            let done = watch_and_add(&c).await;
+            c.check(done.is_ok(), || format!("{done:?}"));
+        })
+        .spared();
+    Box::new(model)
+}
+
+/// Adds as an operation of a member that announces nothing afterwards.
+async fn add_as_member(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+    let (v, shared) = (c.verbs(), c.shared());
+    let seat = shared.seat();
+    // If the member is expelled before, this joins again, and then it is a member that must look.
+    let number = shared.alloc.roster().own();
+    shared.alloc.prepare(v, &seat).await?;
+    let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {
+        return Ok(());
+    };
+    let added = add(c).await;
+    drop(running);
+    added
+}
+
+/// Looks at the slots until every member that announces nothing is expelled, and then adds.
+async fn watch_and_add(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+    let seat = c.shared().seat();
+    for _ in 0..2 {
+        c.pass_time(LEASE);
+        c.shared().alloc.collect(c.verbs(), &seat).await?;
+    }
+    add(c).await
+}
+
+async fn add(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+    let v = c.verbs();
+    let adding = async {
+        let (guard, bytes) = c.shared().locks.lock_and_read(v, node(), node(), 8).await?;
+        let old = bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        guard
+            .write_back(v.chain(node().node()).write_word(node(), old + 1))
+            .await?;
+        Ok(old)
+    };
+    let mut done = Ok(());
+    let op = async {
+        let added: Result<u64, IndexError> = adding.await;
+        match added {
+            Ok(old) => Some(old),
+            Err(e) => {
+                done = Err(e);
+                None
+            }
+        }
+    };
+    c.try_op(CounterOp::Add(1), op).await;
+    done
+}
