@@ -424,7 +424,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         guard.doubt_if_lost();
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
-            if !F::ANYWHERE {
+            if !F::ANYWHERE && !self.options.flaws().opens_before_clearing {
                 //= docs/protocol/chime.md H6
                 // The steps have the same order as in the original split. A result that a reader derives only
                 // from lines of the left node is right as long as no client writes to the right node.
@@ -444,6 +444,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let head = self.format.finish_split(left).map_err(bad)?;
         chain = chain.write(at.add(head.start as u64), &left[head]);
-        guard.write_back(chain).await.map_err(IndexError::from)
+        guard.write_back(chain).await?;
+        v.meter().note(Event::Mended);
+        Ok(())
     }
 }

@@ -90,7 +90,9 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// # Errors
     /// Returns the same errors as [`entry`](super::NodeRead::entry).
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
-        Ok(self.len(left)? + self.len(right)? <= self.capacity())
+        let mut both = left.to_vec();
+        self.clear_copies(&mut both, &self.header(left)?);
+        Ok(self.len(&both)? + self.len(right)? <= self.capacity())
     }
 
     /// Removes the entries that an earlier attempt of a merge has copied into `left`: those that its narrow fence

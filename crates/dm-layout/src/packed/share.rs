@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use super::Packed;
 use super::geometry::{LINE_PARTS, SHAPES};
+use crate::Line;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeEdit, NodeRead, NodeShape, Place};
 use crate::fullness::Fullness;
 use crate::key::KeyBytes;
-use crate::Line;
 use crate::split::{SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Packed<K> {
