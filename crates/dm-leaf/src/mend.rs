@@ -75,11 +75,12 @@ fn has_begun<K: KeyBytes>(
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Returns where a reader continues if the bytes of a READ are torn because the node is being buried. The header's
-    /// line is never torn: the node is dead, or it is the right node of a merge, whose left node has all keys by now.
+    /// line is never torn: the node is dead, or it is the right node of a merge, whose left node has all keys by now. A
+    /// dead root names no other node.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
-            NodeState::Dead => Some(RemotePtr::from_raw(header.sibling)).filter(|next| !next.is_null()),
+            NodeState::Dead => Some(RemotePtr::from_raw(header.sibling)),
             NodeState::Frozen => partner(at, &header),
             NodeState::Live | NodeState::Splitting => None,
         }

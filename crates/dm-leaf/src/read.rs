@@ -53,7 +53,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Err(CheckFailure::Torn { .. }) => {
                     //= docs/protocol/sherman.md S26
                     if let Some(next) = self.beyond(at, &bytes) {
-                        return Ok(Answer::Stale(Stale::Right(Lead::hint(next))));
+                        return Ok(Answer::Stale(follow(next.raw())));
                     }
                 }
                 Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),

@@ -424,7 +424,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         guard.doubt_if_lost();
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
-            if !F::ANYWHERE && !self.options.flaws().opens_before_clearing {
+            if !F::ANYWHERE {
                 //= docs/protocol/chime.md H6
                 // The steps have the same order as in the original split. A result that a reader derives only
                 // from lines of the left node is right as long as no client writes to the right node.

@@ -31,9 +31,6 @@ pub struct LeafFlaws {
     /// Broken twin: a client that ends another client's merge opens both nodes, although the left one may have the
     /// right one's keys already (S24a).
     pub reopens_widened: bool,
-    /// Broken twin: a client that finishes another client's split opens the right node before it has cleared the left
-    /// node's lines (H6).
-    pub opens_before_clearing: bool,
     /// Broken twin: a writer waits for the other client although the lock's doubt says that it is gone (S24b).
     pub forgets_doubt: bool,
 }
@@ -53,7 +50,6 @@ impl LeafFlaws {
         unburied: false,
         one_lock_mends: false,
         reopens_widened: false,
-        opens_before_clearing: false,
         forgets_doubt: false,
     };
 }
