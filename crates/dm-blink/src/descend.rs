@@ -47,7 +47,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             return Ok(None);
         };
         Ok(Some(match found {
-            Found::Node => Located {
+            Found::Node { .. } => Located {
                 leaf: Lead::hint(child_below(&copy, key)?),
                 proof: Proof::Read,
             },
@@ -72,6 +72,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         let mut hops = Hops::default();
         'restart: loop {
+            // The node from whose sibling pointer the current one was reached.
+            let mut left = None;
             let Some(mut step) = self.entrance(v, key, level).await? else {
                 return Ok(None);
             };
@@ -87,6 +89,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 if !alive && !copy.sibling.is_null() && copy.level == step.level {
                     // The node was merged into the node that it points to. Its parent may not be updated yet.
                     self.blame(v, step.proof).await;
+                    left = None;
                     step = Step {
                         //= docs/protocol/reclaim.md R10
                         at: Lead::hint(copy.sibling),
@@ -113,6 +116,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         //= docs/protocol/reclaim.md R10
                         continue 'restart;
                     }
+                    left = Some(copy.at);
                     step = Step {
                         at: Lead::linked(copy.sibling),
                         level: copy.level,
@@ -123,8 +127,10 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 v.local(LocalStep::Section).await;
                 let _admitted_or_not = self.admit(copy);
                 if copy.level == level {
-                    return Ok(Some(Found::Node));
+                    let left = left.filter(|_| copy.unborn);
+                    return Ok(Some(Found::Node { left }));
                 }
+                left = None;
                 step = Step {
                     at: Lead::hint(child_below(copy, key)?),
                     level: copy.level - 1,
@@ -173,7 +179,10 @@ impl<K: KeyBytes, S> Blink<K, S> {
 /// The result of a descent.
 pub(crate) enum Found {
     /// The node of the requested level was read into the copy.
-    Node,
+    Node {
+        /// The left half of the split, if the node is the right half of a split that is not finished yet.
+        left: Option<RemotePtr>,
+    },
     /// The tree's root is below the requested level.
     RootBelow(Root),
 }

@@ -87,8 +87,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // The node was just read through its parent or as the root, so it is linked.
-                Some(Found::Node) => return Ok(Some(Lead::linked(copy.at))),
+                // The node was just read through its parent or as the root, so it is linked. A writer of the left half
+                // finishes the split if its client is gone; nobody can do so from the right half.
+                Some(Found::Node { left }) => return Ok(Some(Lead::linked(left.unwrap_or(copy.at)))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
                         return Ok(None);

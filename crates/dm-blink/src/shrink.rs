@@ -29,7 +29,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut parent_sparse = false;
         loop {
             // Read the parent again, because a merge does not trust the cache.
-            let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
+            let Some(Found::Node { .. }) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
             // The root is not live yet. Locking it would not change that.

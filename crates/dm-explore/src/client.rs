@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 use dm_history::Spec;
 use dm_verbs::trace::What;
+use dm_verbs::{Control, ControlRequest, NodeId};
 
 use crate::endpoint::Endpoint;
 use crate::fp::{Fp, FpMap};
+use crate::machine::DETECTOR;
 use crate::verdict::Failure;
 
 /// Operations and results by their fingerprints; the machine keeps the fingerprints.
@@ -120,6 +122,15 @@ impl<S, P: Spec> Client<S, P> {
     /// Lets `time` pass for all clients, if the model uses [`crate::Elapsed::Clock`].
     pub fn pass_time(&self, time: dm_verbs::Nanos) {
         self.verbs.machine().pass_time(self.verbs.number(), time.0);
+    }
+
+    /// Asks a perfect failure detector whether the client with this number (from 0, in the order of addition) has
+    /// crashed. Like every request to the control plane, this is one step. Use it in a
+    /// [`survivor`](crate::Model::survivor).
+    pub async fn has_crashed(&self, client: usize) -> bool {
+        // A node above all memory nodes stands for the client, so that the step is one of the control plane's.
+        let node = NodeId(DETECTOR + client as u16);
+        self.verbs.call(ControlRequest::Describe { node }).await.is_ok()
     }
 
     /// Records a value for the invariants that are checked at the end.

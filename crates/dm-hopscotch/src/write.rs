@@ -2,7 +2,9 @@
 //! hop.
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
-use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeEdit, NodeRead, Place, Reason, ValueRef};
+use dm_layout::{
+    CheckFailure, Corrupt, Judged, KeyBytes, LINE_BYTES, NodeEdit, NodeRead, Place, Reason, ValueRef,
+};
 use dm_lock::{Attempted, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
@@ -106,7 +108,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     async fn write_whole<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
-        guard: Guard<'a, V>,
+        mut guard: Guard<'a, V>,
         at: RemotePtr,
         mut image: V::Lease,
         key: &K,
@@ -163,6 +165,10 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 unreachable!("`Write::meeting` turned the exchange into another write")
             }
         };
+        // If only some lines of an entry land, the next writer must know that this client is gone.
+        if range.len() > LINE_BYTES {
+            guard.doubt_if_lost();
+        }
         let chain = v
             .chain(at.node())
             .write(at.add(range.start as u64), &image[range]);
@@ -178,7 +184,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     async fn hop<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
-        guard: Guard<'a, V>,
+        mut guard: Guard<'a, V>,
         at: RemotePtr,
         mut image: V::Lease,
         key: &K,
@@ -194,6 +200,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             return Ok(None);
         };
         let mut chain = v.chain(at.node());
+        //= docs/protocol/chime.md H5
+        guard.doubt_if_lost();
         //= docs/protocol/chime.md H4
         for hop in plan.moves() {
             let versioned = !self.options.flaws().hop_unversioned;

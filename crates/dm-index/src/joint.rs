@@ -98,6 +98,15 @@ pub enum Merge {
     Changed,
 }
 
+/// The result of a look at a node that another client may have left unfinished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tended {
+    /// There was nothing to finish.
+    Sound,
+    /// Something was finished.
+    Mended,
+}
+
 /// Two neighbouring nodes to merge, as their parent lists them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbours<K> {

@@ -48,7 +48,9 @@ pub use error::IndexError;
 pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
-pub use joint::{Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Split, Stale, Write};
+pub use joint::{
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Split, Stale, Tended, Write,
+};
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};

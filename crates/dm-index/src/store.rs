@@ -6,7 +6,7 @@ use dm_layout::{FenceKeys, Fullness};
 use dm_sync::epoch::Seat;
 use dm_verbs::{RemotePtr, Verbs};
 
-use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, Write};
+use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, Tended, Write};
 
 /// Reads and writes one key of a node.
 pub trait NodeAccess<V: Verbs, K> {
@@ -147,6 +147,13 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
 
     /// Frees a node that nothing has ever pointed to.
     fn forget(&self, node: Created);
+
+    /// Looks at the node at `at`, and finishes a split, a merge or a hop that another client has left unfinished there,
+    /// like the next writer of the node. It changes no entry. If there is nothing to finish, this costs one READ.
+    ///
+    /// Call this only with the address of a linked node: one that a parent, a sibling pointer or the root word gave
+    /// within this operation.
+    fn tend(&self, v: &V, at: RemotePtr) -> impl Future<Output = Result<Tended, IndexError>>;
 }
 
 /// Fills an empty index, beginning with the leaves.

@@ -76,6 +76,16 @@ impl Cut {
     }
 }
 
+/// Returns the next version of an entry after `last` that none of its lines has. If a client has died in the middle
+/// of a WRITE of the entry, some lines have the version after `last` already, and a reader must not take them for
+/// lines of the next WRITE.
+pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8> + Clone) -> u8 {
+    let mut next = (1..=mask).map(|steps| last.wrapping_add(steps) & mask);
+    let unused = next.find(|version| lines.clone().all(|line| line != *version));
+    // Only damaged bytes have every version.
+    unused.unwrap_or(last.wrapping_add(1) & mask)
+}
+
 /// Returns the position of `byte`, one of `lines`. It is computed from the byte's address, so that loops need
 /// no counter.
 #[inline]

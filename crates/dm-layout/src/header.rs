@@ -18,7 +18,7 @@ pub enum NodeState {
     /// releases the lock and pauses.
     Splitting = 2,
     /// Part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers may read it, and writers
-    /// pause.
+    /// pause. The header names the other node of the merge ([`Header::owner`]).
     Frozen = 3,
     /// Removed from the index: it holds no keys, and its sibling pointer leads to the node that has them now.
     Dead = 4,
@@ -45,9 +45,9 @@ pub enum LineLag {
 /// format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
 /// let header: Header<Key8> = format.header(&node)?;
 /// assert_eq!((header.level, header.state, header.lag), (0, NodeState::Live, LineLag::Equal));
-/// // Client 3 freezes the node for a merge, which WRITEs only the header's line.
-/// assert_eq!(format.freeze(&mut node, 3)?, 0..64);
-/// assert_eq!(format.header(&node)?.state, NodeState::Frozen);
+/// // Freezing the node for a merge with the node in line 48 WRITEs only the header's line.
+/// assert_eq!(format.freeze(&mut node, 48)?, 0..64);
+/// assert_eq!((format.header(&node)?.state, format.header(&node)?.owner), (NodeState::Frozen, 48));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,8 @@ pub struct Header<K> {
     /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node that has
     /// its keys.
     pub sibling: u64,
-    /// The client that splits or merges the node, as (client, epoch) like in a lock word; 0 for none.
+    /// The client that splits the node, as its id + 1. In a [`Frozen`](NodeState::Frozen) node the other node of
+    /// the merge, as the number of its first line in the memory node of both. 0 for none.
     pub owner: u32,
     /// The keys that the node covers. `low` never changes during the node's life.
     pub fences: FenceKeys<K>,

@@ -133,6 +133,10 @@ impl<K: KeyBytes> NodeRead<K> for Leaf<K> {
         either!(self, leaf => leaf.judge(bytes, key, level))
     }
 
+    fn torn_entry(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        either!(self, leaf => leaf.torn_entry(bytes, key))
+    }
+
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
         let (packed, slotted) = match self {
             Self::Packed(leaf) => (Some(leaf.slots(bytes)), None),
@@ -231,6 +235,10 @@ impl<K: KeyBytes> NodeStructure<K> for Leaf<K> {
 
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         either!(self, leaf => leaf.merge_fits(left, right))
+    }
+
+    fn repair(&self, image: &mut [u8]) -> Result<Option<Range<usize>>, CheckFailure> {
+        either!(self, leaf => leaf.repair(image))
     }
 
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {

@@ -6,12 +6,12 @@ use dm_layout::{KeyBytes, NodeFormat};
 use dm_verbs::{Control, Event, LocalStep, Verbs};
 
 use crate::Nodes;
-use crate::merge::carry_out;
+use crate::merge::{can_merge, carry_out};
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Carries out steps 1 to 4 of a merge under the locks of both nodes. Instead of step 5, it calls `unlink` without
-    /// holding a lock. If the inner structure still has the right node's address after that, this address is only a
+    /// Carries out steps 2 to 5 of a merge under the locks of both nodes. Instead of step 1, it calls `unlink` afterwards,
+    /// without holding a lock. If the inner structure still has the right node's address after that, this address is only a
     /// hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
@@ -20,7 +20,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
     ) -> Result<Merge, IndexError> {
         //= docs/protocol/sherman.md S23
-        if pair.left.node() != pair.right.node() {
+        if !can_merge(pair) {
             return Ok(Merge::TooFull);
         }
         if let Some(not) = self.look(v, pair).await? {
@@ -41,7 +41,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             set.release().await?;
             return Ok(not);
         }
-        let plan = self.plan_merge(v, pair, (&mut left, &mut right), None)?;
+        let plan = self.plan_merge(pair, (&mut left, &mut right), None)?;
         for at in nodes {
             if let Some(guard) = set.of(at) {
                 guard.doubt_if_lost();

@@ -23,12 +23,15 @@
 //! * **I4** A client that finds a node in the middle of a split under its own lock finishes the split, because the
 //!   client that began it has abandoned it.
 //! * **I5** Neighbours are merged under the locks of both nodes and of their parent, in one chain. After any prefix
-//!   of the chain, readers find every key. The steps are: frozen, copied, widened, dead and forwarding, removed from
-//!   the parent. Only then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
+//!   of the chain, readers find every key. The steps are: removed from the parent, frozen, copied, widened, dead and
+//!   forwarding, opened. Then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
 //!   `reclaim.md`).
+//! * **I6** A client that finds a frozen node under its own lock takes the locks of both nodes of the merge, and ends
+//!   it. A node is never left for a client that is gone.
 #![forbid(unsafe_code)]
 
 mod join;
+mod mend;
 mod merge;
 mod nodes;
 mod open;

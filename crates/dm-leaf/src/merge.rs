@@ -1,18 +1,21 @@
 //! Merging a node into its left neighbour, and removing a root that has only one child.
 //!
 //! The merging client holds the locks of both nodes and of their parent P, as a set. L is left of R:
-//! 1. WRITE R's head: Frozen.
-//! 2. WRITE L: its head (Frozen, lines may run ahead), its other lines (R's entries in free slots, version + 1), its
-//!    head again (version + 1, R's fence key and sibling, still Frozen). A reader that sees a mixture of these finds
-//!    one state of L (S2).
-//! 3. WRITE the whole of R: Dead, forwarding to L, version + 1 on every line.
-//! 4. WRITE L's head: Live. This must not come earlier. If the sequence is cut off at any step, no key may be written
+//! 1. WRITE P's entry of R, which removes it. Readers reach R through L from now on. This comes first, so that no
+//!    entry leads to a dead node, wherever the sequence is cut off.
+//! 2. WRITE R's head: Frozen, with L's name.
+//! 3. WRITE L: its head (Frozen, with R's name, lines may run ahead), its other lines (R's entries in free slots,
+//!    version + 1), its head again (version + 1, R's fence key and sibling, still Frozen). A reader that sees a mixture
+//!    of these finds one state of L (S2).
+//! 4. WRITE the whole of R: Dead, forwarding to L, version + 1 on every line.
+//! 5. WRITE L's head: Live. This must not come earlier. If the sequence is cut off at any step, no key may be written
 //!    in one node while readers still find it in the other.
-//! 5. WRITE P's entry of R, which removes it, and unlock all three. No pointer of the index leads to R any more, so R
-//!    is retired.
+//! 6. Unlock all three. No pointer of the index leads to R any more, so R is retired.
 //!
-//! L and R are on one memory node. Steps 1 to 4 are one chain. Step 5 belongs to it too if P is on the same memory
-//! node; otherwise the chain is awaited first.
+//! L and R are on one memory node. Steps 2 to 5 are one chain. Step 1 belongs to it too if P is on the same memory
+//! node; otherwise it is awaited first.
+//!
+//! If the sequence is cut off after step 2, the next client that locks one of the two nodes ends it: [`crate::mend`].
 
 use core::ops::Range;
 
@@ -20,10 +23,11 @@ use dm_alloc::Block;
 use dm_index::{Child, IndexError, Merge, Neighbours, NodeCopy, Restructure};
 use dm_layout::{CheckFailure, FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place, ValueRef};
 use dm_lock::SetGuard;
-use dm_verbs::{Control, Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
 
 use crate::Nodes;
+use crate::mend::name;
 use crate::write::failure;
 
 /// A node is sparse if at most one in this many of its parts is in use.
@@ -34,14 +38,14 @@ const SPARE: usize = 4;
 /// Bytes with their target address.
 type Piece = (RemotePtr, Vec<u8>);
 
-/// The removal of the parent's entry. It must follow once the merge was posted, even if the future is dropped. If the
-/// merge had no effect, the right node can still be reached through its left neighbour.
-struct Owed<'v, V: Verbs> {
+/// The parent's entry of the right node, which was removed. If the merge is dropped before its chain is posted, the
+/// entry is written again.
+struct Relisting<'v, V: Verbs> {
     v: &'v V,
     piece: Option<Piece>,
 }
 
-impl<V: Verbs> Drop for Owed<'_, V> {
+impl<V: Verbs> Drop for Relisting<'_, V> {
     fn drop(&mut self) {
         // This is posted before the guards post their unlocks. So on the parent's queue pair, the unlock follows this
         // WRITE.
@@ -49,6 +53,14 @@ impl<V: Verbs> Drop for Owed<'_, V> {
             self.v.write(*at, bytes).detach();
         }
     }
+}
+
+/// The removal of the right node from the parent.
+pub(crate) struct Unlisting {
+    /// The WRITE that removes the entry.
+    removal: Piece,
+    /// The bytes before it.
+    entry: Piece,
 }
 
 /// All WRITEs of a merge, prepared before the first one is posted.
@@ -64,7 +76,7 @@ pub(crate) struct Plan {
     /// The left node's head, live, which is written after the right node is dead.
     opened: Option<Piece>,
     /// The removal of the right node's entry from the parent; `None` if the parent is not a node.
-    unlinked: Option<Piece>,
+    unlisting: Option<Unlisting>,
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -142,9 +154,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         after: &mut NodeCopy<K>,
     ) -> Result<Merge, IndexError> {
         //= docs/protocol/sherman.md S23
-        // On two memory nodes, the WRITE that marks the right node dead and the left node's unlock would have
-        // no order if the merge is abandoned.
-        if pair.left.node() != pair.right.node() {
+        if !can_merge(pair) {
             return Ok(Merge::TooFull);
         }
         if let Some(not) = self.look(v, pair).await? {
@@ -168,12 +178,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             set.release().await?;
             return Ok(not);
         }
+        let before = parent.to_vec();
         let Some(gone) = parents.unlink(&mut parent, pair)? else {
             set.release().await?;
             return Ok(Merge::Changed);
         };
-        let unlinked = piece(pair.parent, &parent, gone);
-        let plan = self.plan_merge(v, pair, (&mut left, &mut right), Some(unlinked))?;
+        let unlisting = Unlisting {
+            removal: piece(pair.parent, &parent, gone.clone()),
+            entry: piece(pair.parent, &before, gone),
+        };
+        let plan = self.plan_merge(pair, (&mut left, &mut right), Some(unlisting))?;
         for at in nodes {
             if let Some(guard) = set.of(at) {
                 guard.doubt_if_lost();
@@ -191,20 +205,21 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(done)
     }
 
-    pub(crate) fn plan_merge<V: Verbs>(
+    pub(crate) fn plan_merge(
         &self,
-        v: &V,
         pair: &Neighbours<K>,
         (left, right): (&mut [u8], &mut [u8]),
-        unlinked: Option<Piece>,
+        unlisting: Option<Unlisting>,
     ) -> Result<Plan, IndexError> {
         let bad = |e| failure(pair.left, e);
-        let owner = u32::from(v.client().0) + 1;
+        //= docs/protocol/sherman.md S23
+        // `can_merge` was checked before. A node without a partner's name is waited for.
+        let (of_left, of_right) = (name(pair.left).unwrap_or(0), name(pair.right).unwrap_or(0));
         let was = self.format.header(right).map_err(bad)?;
-        let range = self.format.freeze(right, owner).map_err(bad)?;
+        let range = self.format.freeze(right, of_left).map_err(bad)?;
         let frozen = piece(pair.right, right, range);
         let mut steps = SmallVec::new();
-        let announced = self.format.announce_merge(left, owner).map_err(bad)?;
+        let announced = self.format.announce_merge(left, of_right).map_err(bad)?;
         // A format that is written whole needs only one step, the one that widens the left node.
         let by_steps = !self.format.range(Part::Rest).is_empty();
         if by_steps {
@@ -234,7 +249,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             steps,
             buried,
             opened: opened.map(|range| piece(pair.left, left, range)),
-            unlinked,
+            unlisting,
         })
     }
 
@@ -347,6 +362,13 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
+/// Returns whether the addresses of two nodes allow a merge. On two memory nodes, the WRITE that marks the right node
+/// dead and the left node's unlock would have no order if the merge is abandoned. Each node must be able to name the
+/// other one.
+pub(crate) fn can_merge<K>(pair: &Neighbours<K>) -> bool {
+    pair.left.node() == pair.right.node() && name(pair.left).is_some() && name(pair.right).is_some()
+}
+
 /// Posts the WRITEs of `plan` in their order, and unlocks.
 pub(crate) async fn carry_out<'a, V: Verbs>(
     v: &'a V,
@@ -354,8 +376,20 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
     plan: Plan,
 ) -> Result<(), IndexError> {
     //= docs/protocol/sherman.md S24
-    // All WRITEs are in one chain. The unlocks of both nodes follow it, even if this future is dropped.
-    let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
+    // All WRITEs to the two nodes are in one chain. The unlocks of both nodes follow it, even if this future is dropped.
+    let mut chain = v.chain(plan.node);
+    let mut relisting = Relisting { v, piece: None };
+    if let Some(Unlisting { removal, entry }) = plan.unlisting {
+        let parent = removal.0.node();
+        if plan.node == parent {
+            chain = chain.write(removal.0, &removal.1);
+        } else {
+            //= docs/protocol/sherman.md S28
+            relisting.piece = Some(entry);
+            v.chain(parent).write(removal.0, &removal.1).await?;
+        }
+    }
+    chain = chain.write(plan.frozen.0, &plan.frozen.1);
     for (at, bytes) in &plan.steps {
         chain = chain.write(*at, bytes);
     }
@@ -363,31 +397,8 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
     if let Some((at, bytes)) = &plan.opened {
         chain = chain.write(*at, bytes);
     }
-    let Some(unlinked) = &plan.unlinked else {
-        return set
-            .write_back([(plan.node, chain)])
-            .await
-            .map_err(IndexError::from);
-    };
-    let parent = unlinked.0.node();
-    if plan.node == parent {
-        chain = chain.write(unlinked.0, &unlinked.1);
-        return set.write_back([(parent, chain)]).await.map_err(IndexError::from);
-    }
-    //= docs/protocol/sherman.md S28
-    let mut owed = Owed {
-        v,
-        piece: Some(unlinked.clone()),
-    };
-    if let Err(e) = chain.await {
-        if e.overall() == Effect::None {
-            owed.piece = None;
-        }
-        return Err(e.into());
-    }
-    owed.piece = None;
-    let chain = v.chain(parent).write(unlinked.0, &unlinked.1);
-    set.write_back([(parent, chain)])
+    relisting.piece = None;
+    set.write_back([(plan.node, chain)])
         .await
-        .map_err(|e| IndexError::from(e).after_effect(plan.buried.0))
+        .map_err(IndexError::from)
 }

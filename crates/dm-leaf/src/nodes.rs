@@ -7,7 +7,7 @@ use core::ops::Range;
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{
     Answer, Applied, BulkLoad, Created, IndexError, Lead, Merge, Neighbours, NodeAccess, NodeCopies,
-    NodeCopy, NodeStore, Restructure, Write,
+    NodeCopy, NodeStore, Restructure, Tended, Write,
 };
 use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
@@ -270,6 +270,10 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> Restructure<V, K> for No
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> Result<bool, IndexError> {
         self.collapse_node(v, at, level, commit).await
+    }
+
+    async fn tend(&self, v: &V, at: RemotePtr) -> Result<Tended, IndexError> {
+        self.tend_node(v, at).await
     }
 
     fn forget(&self, node: Created) {

@@ -50,7 +50,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 }) if self.options.flaws().torn_entry_absent => {
                     return Ok(Answer::Done(false));
                 }
-                Err(CheckFailure::Torn { .. }) => {}
+                Err(CheckFailure::Torn { .. }) => {
+                    //= docs/protocol/sherman.md S26
+                    if let Some(next) = self.beyond(at, &bytes) {
+                        return Ok(Answer::Stale(follow(next.raw())));
+                    }
+                }
                 Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
             }
             drop(bytes);
@@ -92,7 +97,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             match self.decode(at, &bytes, copy) {
                 _ if self.too_slow(v, posted) => {}
                 Ok(header) => return Ok(header.state != NodeState::Dead),
-                Err(CheckFailure::Torn { .. }) => {}
+                Err(CheckFailure::Torn { .. }) => {
+                    if let Some(next) = self.beyond(at, &bytes)
+                        && let Ok(header) = self.format.header(&bytes)
+                    {
+                        Self::show_head(at, &header, self.format.value_len(), copy);
+                        copy.sibling = next;
+                        return Ok(false);
+                    }
+                }
                 Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
             }
             drop(bytes);
@@ -131,17 +144,21 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Decodes the header of an accepted image, without entries.
     fn head(&self, at: RemotePtr, bytes: &[u8], copy: &mut NodeCopy<K>) -> Result<Header<K>, CheckFailure> {
         let header = self.format.accept(bytes)?;
+        Self::show_head(at, &header, self.format.value_len(), copy);
+        Ok(header)
+    }
+
+    fn show_head(at: RemotePtr, header: &Header<K>, value_bytes: usize, copy: &mut NodeCopy<K>) {
         copy.at = at;
         copy.level = header.level;
         copy.unborn = header.state == NodeState::Splitting && header.lag == LineLag::Equal;
         copy.incarnation = header.incarnation;
         copy.fences = header.fences;
         copy.sibling = RemotePtr::from_raw(header.sibling);
-        copy.value_bytes = self.format.value_len();
+        copy.value_bytes = value_bytes;
         copy.entries.clear();
         copy.values.clear();
         copy.folded.clear();
-        Ok(header)
     }
 
     /// Decodes the header of an accepted image, and keeps its bytes for [`Nodes::unfold_node`].

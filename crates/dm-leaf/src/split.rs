@@ -444,6 +444,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let head = self.format.finish_split(left).map_err(bad)?;
         chain = chain.write(at.add(head.start as u64), &left[head]);
-        guard.write_back(chain).await.map_err(IndexError::from)
+        guard.write_back(chain).await?;
+        v.meter().note(Event::Mended);
+        Ok(())
     }
 }

@@ -26,6 +26,13 @@ pub struct LeafFlaws {
     pub lines_shared: bool,
     /// Broken twin: a merged node is not marked dead. The models of reclamation use it.
     pub unburied: bool,
+    /// Broken twin: a client that ends another client's merge holds the lock of only one of the two nodes (S24a).
+    pub one_lock_mends: bool,
+    /// Broken twin: a client that ends another client's merge opens both nodes, although the left one may have the
+    /// right one's keys already (S24a).
+    pub reopens_widened: bool,
+    /// Broken twin: a writer waits for the other client although the lock's doubt says that it is gone (S24b).
+    pub forgets_doubt: bool,
 }
 
 #[cfg(feature = "study")]
@@ -41,6 +48,9 @@ impl LeafFlaws {
         lines_shared: false,
         open_before_burial: false,
         unburied: false,
+        one_lock_mends: false,
+        reopens_widened: false,
+        forgets_doubt: false,
     };
 }
 

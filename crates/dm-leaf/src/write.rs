@@ -1,11 +1,12 @@
 //! The write of one key: lock and read, check, edit, write back and unlock.
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
-use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
+use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, LINE_BYTES, NodeFormat, Place, ValueRef};
 use dm_lock::{Attempted, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::Nodes;
+use crate::mend::Mend;
 use crate::read::{follow, go_right};
 
 /// The next action of a writer that may not change the node.
@@ -70,6 +71,36 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     Box::pin(self.finish_opening(v, guard, at, &mut image)).await?;
                     continue;
                 }
+                Ok(Judged::Frozen) => {
+                    match Box::pin(self.mend(v, guard, at, &mut image)).await? {
+                        Mend::Again => {}
+                        Mend::Gone(stale) => return Ok(Answer::Stale(stale)),
+                        Mend::Wait => {
+                            retry.again(at, Why::Changing).await?;
+                            Box::pin(self.have_patience(v, &retry)).await?;
+                        }
+                    }
+                    continue;
+                }
+                Err(CheckFailure::Torn { .. }) if self.is_doubtful(&guard) => {
+                    let torn = self.format.torn_entry(&image, key);
+                    match torn {
+                        //= docs/protocol/sherman.md S24b
+                        // The writer of this entry is gone. The next one writes the whole entry.
+                        Some(slot) if self.format.accept(&image).is_ok() => Place::Present(slot),
+                        _ => {
+                            match Box::pin(self.mend(v, guard, at, &mut image)).await? {
+                                Mend::Again => {}
+                                Mend::Gone(stale) => return Ok(Answer::Stale(stale)),
+                                Mend::Wait => {
+                                    retry.again(at, Why::Torn).await?;
+                                    Box::pin(self.have_patience(v, &retry)).await?;
+                                }
+                            }
+                            continue;
+                        }
+                    }
+                }
                 other => {
                     drop(image);
                     match Box::pin(self.turned_away(guard, at, other)).await? {
@@ -88,6 +119,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             match self.edit(&mut image, key, write, place) {
                 Ok(Edit::Range(applied, range)) => {
+                    // If only some lines of an entry land, the next writer must know that this client is gone.
+                    if range.start / LINE_BYTES != (range.end - 1) / LINE_BYTES {
+                        guard.doubt_if_lost();
+                    }
                     let wanted = guard.is_wanted().await;
                     let chain = v
                         .chain(at.node())
@@ -126,6 +161,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
+    /// Returns whether a structural change under this lock may have failed midway, so that torn bytes may stay torn.
+    pub(crate) fn is_doubtful<V: Verbs>(&self, guard: &Guard<'_, V>) -> bool {
+        guard.in_doubt() && !self.options.flaws().forgets_doubt
+    }
+
     /// Releases the lock, because the node does not cover the key, or cannot be written now.
     async fn turned_away<V: Verbs>(
         &self,
@@ -150,7 +190,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Returns whether a writer that has locked this node, and finds it linked but unborn, must make it live. It must
     /// do so for a root, whose creator may have failed, and for a node of a format that is written whole. In all other
     /// formats, the client that splits a node makes the right node live.
-    fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
+    pub(crate) fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
     }

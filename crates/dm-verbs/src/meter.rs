@@ -70,6 +70,8 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
+    /// Changes of other clients, left unfinished, that this client finished.
+    mended,
     /// Nodes that were replaced by a copy, by their only child, or by nothing.
     renewals,
     /// Words of those nodes; each word took one CAS.
@@ -127,6 +129,8 @@ pub enum Event {
     Split,
     /// Two nodes were merged.
     Merge,
+    /// A split, merge or hop that another client had left unfinished was finished.
+    Mended,
     /// A get was answered by another client's READ.
     Delegated,
     /// Another client's write supersedes this one.
@@ -180,6 +184,7 @@ impl Meter {
                 Event::CacheMiss => &c.cache_misses,
                 Event::Split => &c.splits,
                 Event::Merge => &c.merges,
+                Event::Mended => &c.mended,
                 Event::Delegated => &c.delegated,
                 Event::Combined => &c.combined,
                 Event::WentAlone => &c.went_alone,

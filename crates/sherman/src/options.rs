@@ -237,6 +237,8 @@ impl Options {
                 right_unawaited: self.flaws.right_unawaited,
                 open_before_burial: self.flaws.open_before_burial,
                 unburied: self.reclaim.flaws.unburied,
+                one_lock_mends: self.flaws.one_lock_mends,
+                reopens_widened: self.flaws.reopens_widened,
                 ..dm_leaf::LeafFlaws::NONE
             },
             ..NodeOptions::default()

@@ -28,6 +28,10 @@ pub struct Flaws {
     pub right_unawaited: bool,
     /// Another broken twin of our own: a merge makes the left node live before the right one is dead.
     pub open_before_burial: bool,
+    /// Another one: a client that ends another client's merge holds the lock of only one of the two nodes.
+    pub one_lock_mends: bool,
+    /// Another one: a client that ends another client's merge opens both nodes, although the left one has all keys.
+    pub reopens_widened: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
 }
@@ -45,6 +49,8 @@ impl Flaws {
         scan_trusts_cache: false,
         right_unawaited: false,
         open_before_burial: false,
+        one_lock_mends: false,
+        reopens_widened: false,
         lanes16: false,
     };
     /// All published flaws.
@@ -59,6 +65,8 @@ impl Flaws {
         scan_trusts_cache: true,
         right_unawaited: false,
         open_before_burial: false,
+        one_lock_mends: false,
+        reopens_widened: false,
         lanes16: true,
     };
 }

@@ -10,6 +10,7 @@ use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
     Created, IndexError, Inner, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy, Restructure, Split,
+    Tended,
 };
 use dm_layout::FenceKeys;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -581,6 +582,10 @@ impl Restructure<Endpoint, Key8> for Toys {
     }
 
     fn forget(&self, _: Created) {
+        unreachable!("{OTHERS}")
+    }
+
+    async fn tend(&self, _: &Endpoint, _: RemotePtr) -> Result<Tended, IndexError> {
         unreachable!("{OTHERS}")
     }
 }

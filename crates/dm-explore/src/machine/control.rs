@@ -5,11 +5,15 @@ use dm_verbs::{
 };
 
 use super::Machine;
+use super::client::Status;
 use super::tape::Call;
 use crate::fp::Fp;
 
 /// The duration of a lease. It is never measured, because `Env::elapsed` may return either result.
 const LEASE: Nanos = Nanos::from_millis(10);
+
+/// Node numbers from this one on ask whether a client has crashed.
+pub(crate) const DETECTOR: u16 = 1 << 15;
 
 impl Machine {
     pub(crate) fn poll_control(
@@ -50,6 +54,13 @@ impl Machine {
     fn control_reply(&mut self, c: u8, request: ControlRequest) -> Result<ControlReply, ControlError> {
         match request {
             ControlRequest::Chunk { node, bytes } => self.chunk(node, bytes),
+            ControlRequest::Describe { node } if node.0 >= DETECTOR => {
+                let client = usize::from(node.0 - DETECTOR);
+                match self.clients.get(client).map(|c| c.status) {
+                    Some(Status::Crashed) => Ok(ControlReply::Done),
+                    _ => Err(ControlError::NoSuchNode { node }),
+                }
+            }
             ControlRequest::Describe { node } => {
                 let bytes = self
                     .mem

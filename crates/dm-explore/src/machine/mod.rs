@@ -29,6 +29,7 @@ use crate::verdict::Failure;
 use buffers::Buffers;
 use chain::Chain;
 use client::{Client, ClientState, Status, Times};
+pub(crate) use control::DETECTOR;
 use moves::Effect;
 use shared::Shared;
 

@@ -49,6 +49,12 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         judge(self, bytes, key, level)
     }
 
+    /// Returns the slot of `key` in an accepted image if the key is present and its entry is torn. A client has died
+    /// in the middle of a WRITE of that entry, if there was no other client that could write it.
+    fn torn_entry(&self, _bytes: &[u8], _key: &K) -> Option<Slot> {
+        None
+    }
+
     /// Returns the slots that may hold an entry, in byte order; none if `bytes` does not have the length of
     /// such a node.
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;

@@ -78,27 +78,29 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         self.finish_split(image)
     }
 
-    /// Marks a node as taking part in `owner`'s merge; its keys stay readable.
+    /// Marks a node as taking part in a merge; its keys stay readable. `partner` names the node with which it is
+    /// merged ([`Header::owner`]), for the client that finds the merge unfinished.
     ///
     /// # Errors
     /// Returns the same errors as [`header`](super::NodeRead::header).
-    fn freeze(&self, image: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+    fn freeze(&self, image: &mut [u8], partner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.state = NodeState::Frozen;
-        header.owner = owner;
+        header.owner = partner;
         self.seal_head(image, &header);
         Ok(self.range(Part::Head))
     }
 
-    /// Announces on the left node that its lines will run ahead of its header.
+    /// Announces on the left node that its lines will run ahead of its header. `partner` names the right node, as
+    /// in [`freeze`](Self::freeze).
     ///
     /// # Errors
     /// Returns the same errors as [`header`](super::NodeRead::header).
-    fn announce_merge(&self, left: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+    fn announce_merge(&self, left: &mut [u8], partner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Frozen;
         header.lag = LineLag::Ahead;
-        header.owner = owner;
+        header.owner = partner;
         self.seal_head(left, &header);
         Ok(self.range(Part::Head))
     }

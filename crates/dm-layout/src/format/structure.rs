@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeEdit, Part, Place};
 use crate::fullness::Fullness;
-use crate::header::{LineLag, NodeState};
+use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
@@ -90,16 +90,40 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// # Errors
     /// Returns the same errors as [`entry`](super::NodeRead::entry).
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
-        Ok(self.len(left)? + self.len(right)? <= self.capacity())
+        let mut both = left.to_vec();
+        self.clear_copies(&mut both, &self.header(left)?);
+        Ok(self.len(&both)? + self.len(right)? <= self.capacity())
     }
 
-    /// Copies the entries of the frozen, accepted `right` into free slots of `left`; repeating this changes
-    /// nothing. Panics if they do not fit: call [`merge_fits`](Self::merge_fits) first.
+    /// Removes the entries that an earlier attempt of a merge has copied into `left`: those that its narrow fence
+    /// keys do not enclose.
+    fn clear_copies(&self, left: &mut [u8], header: &Header<K>) {
+        if let Some(high) = header.fences.high {
+            self.evict(left, &high, Part::Head);
+            self.evict(left, &high, Part::Rest);
+        }
+    }
+
+    /// Repairs the image of a live node whose lines have several versions, because the client that moved entries
+    /// within it has died in the middle of a WRITE. Returns the bytes to WRITE, or `None` if the format moves no
+    /// entries within a node.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
+    fn repair(&self, _image: &mut [u8]) -> Result<Option<Range<usize>>, CheckFailure> {
+        Ok(None)
+    }
+
+    /// Copies the entries of the frozen, accepted `right` into free slots of `left`. Repeating this puts every
+    /// entry where the first attempt did, even if only some lines of that attempt have landed. So a line of either
+    /// attempt has the same bytes, and readers may see both. Panics if they do not fit: call
+    /// [`merge_fits`](Self::merge_fits) first.
     ///
     /// # Errors
     /// Returns the same errors as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
+        self.clear_copies(left, &header);
         for slot in self.slots(right) {
             if let Some((key, value)) = self.entry(right, slot)? {
                 match self.place(left, &key)? {

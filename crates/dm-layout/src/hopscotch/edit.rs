@@ -1,10 +1,12 @@
 //! Edits of a whole image, each returning the bytes to WRITE.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::geometry::{FENCES_MAX, HOPS_BYTES, MARK_HEAD, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
+use crate::cut::unused_version;
 use crate::error::CheckFailure;
 use crate::format::{NodeRead, NodeShape, Slot};
 use crate::key::{FenceKeys, KeyBytes};
@@ -73,9 +75,10 @@ impl<K: KeyBytes> Hopscotch<K> {
             return from..from + value.len();
         }
         let start = slot.offset();
-        let version = image[start + 1].wrapping_add(1);
-        for line in 0..self.geometry.entry_lines {
-            image[start + line * LINE_BYTES + 1] = version;
+        let starts = (0..self.geometry.entry_lines).map(|line| start + line * LINE_BYTES + 1);
+        let version = unused_version(image[start + 1], u8::MAX, starts.clone().map(|at| image[at]));
+        for at in starts {
+            image[at] = version;
         }
         let mut at = from;
         for mut piece in value.pieces() {
@@ -198,6 +201,46 @@ impl<K: KeyBytes> Hopscotch<K> {
                 piece = 0;
             }
         }
+    }
+
+    /// Repairs an image in which a hop has landed in part: gives every line one version and one count of hops,
+    /// both of which are newer than those of all lines, and removes the second copy of every entry. Returns the
+    /// bytes to WRITE, which are the whole node.
+    ///
+    /// The lines are those of one state or of the next one of H4, in which no key is lost.
+    ///
+    /// # Errors
+    /// Returns [`CheckFailure`] if the bytes are not a node.
+    pub(super) fn end_hops(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
+        //= docs/protocol/chime.md H9
+        let mut header = self.header(image)?;
+        let mask = self.geometry.place.version_mask;
+        // Lines may be older or newer than the header's, so a distance of more than half the versions is negative.
+        let ahead = |byte: u8| {
+            let distance = (byte >> VERSION_AT).wrapping_sub(header.version) & mask;
+            if distance <= mask / 2 { distance } else { 0 }
+        };
+        let marks = (0..self.geometry.groups).map(|group| self.geometry.mark_at(group));
+        let newest = marks.clone().map(|at| ahead(image[at])).max().unwrap_or(0);
+        header.version = self.version_after(header.version, newest + 1);
+        let hops_at = self.geometry.hops_at();
+        let hops = |at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
+        let first = hops(hops_at);
+        let more = marks
+            .map(|at| hops(at + MARK_HOPS).wrapping_sub(first))
+            .filter(|more| *more <= u16::MAX / 2);
+        let hops = first.wrapping_add(more.max().unwrap_or(0)).wrapping_add(1);
+        let slots: Vec<Slot> = self.slots(image).collect();
+        for slot in slots {
+            if image[slot.offset()] & PRESENT != 0 {
+                // The copies of an entry are equal.
+                self.clear_twins(image, slot);
+            }
+        }
+        self.geometry.place.encode(&header, image);
+        image[hops_at..hops_at + HOPS_BYTES].copy_from_slice(&hops.to_le_bytes());
+        self.stamp(image, header.version, &header.fences, 0);
+        Ok(0..self.geometry.node_bytes)
     }
 
     /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. The next

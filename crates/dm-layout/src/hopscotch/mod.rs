@@ -203,6 +203,10 @@ impl<K: KeyBytes> NodeRead<K> for Hopscotch<K> {
         self.place_key(bytes, key)
     }
 
+    fn torn_entry(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        self.torn_slot(bytes, key)
+    }
+
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
         let count = match bytes.len() == self.geometry.node_bytes {
             true => self.geometry.span,
@@ -285,11 +289,21 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
 
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         let mut both = left.to_vec();
+        self.clear_copies(&mut both, &self.header(left)?);
         self.take_over(&mut both, right)
+    }
+
+    fn repair(&self, image: &mut [u8]) -> Result<Option<Range<usize>>, CheckFailure> {
+        match self.geometry.is_in_line() {
+            true => self.end_hops(image).map(Some),
+            // Larger entries do not hop.
+            false => Ok(None),
+        }
     }
 
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
+        self.clear_copies(left, &header);
         assert!(
             self.take_over(left, right)?,
             "a merge needs room for all of the right node's entries"

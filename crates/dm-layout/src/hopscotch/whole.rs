@@ -143,6 +143,12 @@ impl<K: KeyBytes> Hopscotch<K> {
             .map(Slot::at)
     }
 
+    pub(super) fn torn_slot(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        self.length(bytes).ok()?;
+        let slot = self.search(bytes, key)?;
+        self.check_entry(bytes, slot).is_err().then_some(slot)
+    }
+
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         self.length(bytes)?;
         if let Some(slot) = self.search(bytes, key) {

@@ -144,11 +144,22 @@ impl<K: KeyBytes> Packed<K> {
 
     /// Returns a slot for an absent key: in a line whose shape is wide enough, or otherwise in an empty line,
     /// or otherwise in a line that has room for the key in another shape.
+    #[inline(always)]
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
+        self.room_in(lines, rise, |_| true)
+    }
+
+    /// Does the same as [`room`](Self::room) in the lines that `may` accepts.
+    #[inline(always)]
+    pub(super) fn room_in(&self, lines: &[Line], rise: Rise, may: impl Fn(&Line) -> bool) -> Option<Slot> {
         //= docs/protocol/dolphin.md D17
         let class = self.geometry.class(rise);
         let mut empty = None;
-        for (number, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+        let numbered = || {
+            let all = lines.iter().enumerate().skip(self.geometry.first_line);
+            all.filter(|(_, line)| may(line))
+        };
+        for (number, line) in numbered() {
             let (shape, presence) = (shape_of(line), presence_of(line));
             if presence == 0 {
                 empty = empty.or(Some(number));
@@ -160,10 +171,9 @@ impl<K: KeyBytes> Packed<K> {
                 return Some(Slot::at(number * LINE_BYTES + nth));
             }
         }
-        let mut numbered = lines.iter().enumerate().skip(self.geometry.first_line);
         let other = empty.or_else(|| {
             let takes = |(number, line): (usize, &Line)| self.line_takes(line, None, class).then_some(number);
-            numbered.find_map(takes)
+            numbered().find_map(takes)
         });
         other.map(|number| Slot::at(number * LINE_BYTES + Mark::RESHAPE))
     }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Packed;
 use super::geometry::{LINE_PARTS, SHAPES};
+use crate::Line;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeEdit, NodeRead, NodeShape, Place};
 use crate::fullness::Fullness;
@@ -103,16 +104,23 @@ impl<K: KeyBytes> Packed<K> {
     /// `false` if some do not fit.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         //= docs/protocol/dolphin.md D16
+        let header = self.header(left)?;
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
         // The widest entries are placed first, because a narrow entry fits wherever a wide one leaves room.
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         for (key, value) in entries {
-            match self.place_key(left, &key)? {
-                Place::Present(_) => {}
-                Place::Free(slot) => drop(self.put_entry(left, slot, &key, value)),
-                Place::Full => return Ok(false),
+            if let Place::Present(_) = self.place_key(left, &key)? {
+                continue;
             }
+            // Lines of the next version have landed in an earlier attempt and stay as they are. That attempt put the
+            // entries that are missing into the other lines, where they find the same places again.
+            let unchanged = |line: &Line| line[0] == header.version;
+            let rise = key.above(&header.fences.low);
+            let Some(slot) = self.room_in(left.as_chunks().0, rise, unchanged) else {
+                return Ok(false);
+            };
+            self.put_entry(left, slot, &key, value);
         }
         Ok(true)
     }

@@ -220,6 +220,10 @@ impl<K: KeyBytes> NodeRead<K> for Slotted<K> {
         self.judge_node(bytes, key, level)
     }
 
+    fn torn_entry(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        self.torn_slot(bytes, key)
+    }
+
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         self.floor_key(bytes, key)
     }

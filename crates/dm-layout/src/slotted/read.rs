@@ -199,6 +199,12 @@ impl<K: KeyBytes> Slotted<K> {
         })
     }
 
+    pub(super) fn torn_slot(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        let lines = self.lines(bytes).ok()?;
+        let slot = self.search(bytes, key)?;
+        self.check_entry(lines, slot).is_err().then_some(slot)
+    }
+
     /// Does the same as [`lookup_node`](Self::lookup_node) for a writer.
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
 use super::{EMPTY, PRESENT, Slotted};
+use crate::cut::unused_version;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeRead, NodeShape, Part, Slot};
 use crate::header::header_bytes;
@@ -58,8 +59,12 @@ impl<K: KeyBytes> Slotted<K> {
     /// line's version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
-        let entry_version =
-            (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask;
+        let lines = &image.as_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];
+        let entry_version = unused_version(
+            lines[0][0] >> 4,
+            self.geometry.place.version_mask,
+            lines.iter().map(|line| line[0] >> 4),
+        );
         // The payload of the lines is written around their version bytes.
         let mut line = first;
         let mut at = slot.offset() + 1 + K::LEN;

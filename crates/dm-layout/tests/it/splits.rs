@@ -3,7 +3,7 @@
 
 use dm_layout::{
     Bookend, Checksummed, FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Leaf, NodeFormat, NodeInit, Packed,
-    Place, Slotted, SplitBias, SplitRequest,
+    Place, Slotted, SplitBias, SplitRequest, ValueRef,
 };
 use proptest::prelude::*;
 
@@ -186,4 +186,71 @@ proptest! {
     fn elsewhere_the_middle_is_meant(numbers in prop::collection::vec(any::<u16>(), 1..400)) {
         on_every_format!(cuts(&numbers));
     }
+}
+
+/// A merge whose copy has landed in part is copied again: every entry finds the place that it had, so the lines that
+/// readers have seen stay as they are.
+#[test]
+fn a_copy_that_landed_in_part_is_repeated_to_the_byte() {
+    fn check<F: NodeFormat<Key8>>(format: &F, keys: [&[u64]; 2], gone: &[u64]) {
+        let value = vec![7; format.value_len()];
+        let built = |keys: &[u64], fences| {
+            let mut image = vec![0; format.node_bytes()];
+            let entries = keys.iter().map(|key| (Key8(*key), ValueRef::from(&value[..])));
+            format.build(
+                &mut image,
+                &NodeInit::live(0, fences),
+                entries.collect::<Vec<_>>(),
+            );
+            image
+        };
+        let between = Key8(keys[1][0]);
+        let mut left = built(keys[0], FenceKeys::new(Key8(0), Some(between)));
+        for key in gone {
+            let slot = dm_layout::find(format, &left, &Key8(*key))
+                .unwrap()
+                .expect("present");
+            format.remove(&mut left, slot);
+        }
+        let mut right = built(keys[1], FenceKeys::new(between, None));
+        format.freeze(&mut right, 9).unwrap();
+        format.announce_merge(&mut left, 10).unwrap();
+        assert_eq!(format.merge_fits(&left, &right), Ok(true));
+        let mut copied = left.clone();
+        let rest = format.copy_merge(&mut copied, &right).unwrap();
+        let lines = rest.len() / 64;
+        for mask in 0..1_u64 << lines {
+            let mut mixed = left.clone();
+            for line in (0..lines).filter(|line| mask >> line & 1 != 0) {
+                let line = rest.start + line * 64..rest.start + (line + 1) * 64;
+                mixed[line.clone()].copy_from_slice(&copied[line]);
+            }
+            format.accept(&mixed).expect("readers accept it");
+            assert_eq!(format.merge_fits(&mixed, &right), Ok(true), "{mask:b}");
+            let again = format.copy_merge(&mut mixed, &right).unwrap();
+            assert_eq!(again, rest);
+            assert!(mixed[again.clone()] == copied[again], "{mask:b}");
+        }
+    }
+    // The removed keys leave lines of a wide shape in packed nodes.
+    let wide = [
+        &[3, 5, 70_000, 80_000, 1 << 40, 1 << 41][..],
+        &[1 << 50, 1 << 51, (1 << 51) + 1][..],
+    ];
+    check(
+        &Packed::with_node_bytes(384, 8).unwrap(),
+        wide,
+        &[70_000, 1 << 40],
+    );
+    check(&Packed::with_node_bytes(384, 8).unwrap(), wide, &[]);
+    check(
+        &Slotted::with_node_bytes(384, 8).unwrap(),
+        [&[1, 2, 3, 4, 5], &[20, 21, 22]],
+        &[2, 4],
+    );
+    check(
+        &Hopscotch::new(32, 8, 8).unwrap(),
+        [&[1, 2, 3, 4, 5, 6, 7], &[20, 21, 22, 23, 24]],
+        &[2, 4],
+    );
 }

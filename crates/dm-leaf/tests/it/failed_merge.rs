@@ -12,7 +12,7 @@ use dm_leaf::{LeafFlaws, NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
-use dm_verbs::{Env, RemotePtr, Verbs};
+use dm_verbs::{RemotePtr, Verbs};
 
 /// Two leaves on one memory node, and their parent on the same memory node or on another.
 struct Pool {
@@ -153,7 +153,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
         .into_iter()
         .chain(lost)
         .collect();
-    let (mut failed, mut written, mut stale, mut frozen) = (0, 0, 0, 0);
+    let (mut failed, mut written, mut stale, mut frozen, mut unlisted) = (0, 0, 0, 0, 0);
     for (polls, together) in (0..24).flat_map(|polls| [(polls, false), (polls, true)]) {
         for &trouble in &troubles {
             let pool = Pool::new(polls, together, open_before_burial);
@@ -162,16 +162,19 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
             };
             pool.world.restore(pool.pair.left.node());
             failed += u32::from(has_failed);
-            if matches!(trouble, Trouble::Unreachable | Trouble::AnswersLost) && !open_before_burial {
-                let (is_dead, is_shown) = pool.right();
-                assert_ne!(
-                    is_dead, is_shown,
-                    "{trouble:?} after {polls}, together: {together}"
-                );
-            }
+            let (is_dead, is_shown) = pool.right();
+            assert!(
+                !(is_dead && is_shown),
+                "{trouble:?} after {polls}, together: {together}"
+            );
+            unlisted += u32::from(!is_dead && !is_shown);
             if let Some(owner) = pool.frozen_by() {
                 frozen += 1;
-                assert_eq!(owner, u32::from(pool.v.client().0) + 1);
+                assert_eq!(
+                    u64::from(owner) * 64,
+                    pool.pair.left.offset(),
+                    "it names its partner"
+                );
             }
             block_on(async {
                 assert_eq!(
@@ -196,7 +199,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
             });
         }
     }
-    assert!(frozen > 0);
+    assert!(frozen > 0 && unlisted > 0);
     (failed, written, stale)
 }
 

@@ -9,6 +9,7 @@ mod follow;
 mod given_up;
 mod late_opening;
 mod memory;
+mod mending;
 mod merges;
 mod races;
 mod reads;

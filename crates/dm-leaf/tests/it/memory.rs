@@ -20,7 +20,7 @@ use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
 use crate::common::{Setup, Table, client, cost, pool};
 
 /// Makes a compute node's nodes in a pool whose memory is reused after rounds of reclamation that the test starts.
-fn reclaiming<F: NodeFormat<Key8>>(
+pub(crate) fn reclaiming<F: NodeFormat<Key8>>(
     v: &Endpoint,
     format: F,
     period: Nanos,
@@ -235,12 +235,12 @@ fn a_compute_node_announces_itself_when_it_is_due() {
             cost_of_gets += &cost(&v, index.get(&Key8(1), &mut Vec::new())).1;
         }
         assert_eq!(announced(&cost_of_gets), due, "{cost_of_gets}");
-        // The operation waits for a frozen node.
+        // The operation waits for a frozen node that names no other node.
         let format = slotted();
         let mut image = block_on(v.read(first, format.node_bytes() as u32))
             .unwrap()
             .to_vec();
-        format.freeze(&mut image, 9).unwrap();
+        format.freeze(&mut image, 0).unwrap();
         block_on(v.write(first, &image)).unwrap();
         let wait = nodes.write(&v, Lead::hint(first), 0, &Key8(1), Write::Update(&[2; 8]), None);
         let (waited, spent) = cost(&v, wait);

@@ -223,11 +223,12 @@ fn an_unborn_node_is_none_to_who_has_a_hint() {
     every_format!(check);
 }
 
+/// A frozen node that does not name the other node of its merge cannot be mended.
 #[test]
 fn a_frozen_node_is_read_and_waited_for() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let one = One::new(format, live(0), |format, image| {
-            format.freeze(image, 9).unwrap();
+            format.freeze(image, 0).unwrap();
         });
         assert_eq!(
             (told(&one.get(false, 10)), told(&one.get(false, 11))),

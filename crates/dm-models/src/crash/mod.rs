@@ -1,6 +1,7 @@
 //! Models of clients that die, and of queue pairs that fail.
 
 mod holder_dies;
+pub(crate) mod sweep;
 
 use crate::{Entry, locks};
 

@@ -4,6 +4,7 @@ mod alone;
 mod faults;
 mod flaws;
 mod hops;
+mod mended;
 mod next_life;
 mod splits;
 mod table;
@@ -17,6 +18,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     splits::ENTRY,
     alone::ENTRY,
     faults::ENTRY,
+    mended::ENTRY,
     flaws::T_C1,
     flaws::T_C2,
     flaws::T_C3,

@@ -7,7 +7,7 @@ use dm_index::{Key8, RangeIndex};
 use dm_layout::Hopscotch;
 use dm_sync::Fingerprint;
 
-use crate::tree::memory::contents_of;
+use crate::tree::memory::{at_rest, contents_of};
 use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
@@ -76,5 +76,10 @@ impl Subject for Chime<Key8> {
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
         let leaf = Hopscotch::<Key8>::new(options.span, options.neighbourhood, 8).expect("small");
         contents_of(end, &leaf)
+    }
+
+    fn at_rest(end: &End<'_>, options: &Options) -> Result<(), String> {
+        let leaf = Hopscotch::<Key8>::new(options.span, options.neighbourhood, 8).expect("small");
+        at_rest(end, &leaf)
     }
 }

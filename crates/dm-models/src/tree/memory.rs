@@ -160,6 +160,20 @@ pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     }
 }
 
+/// Returns an error if a leaf is in the middle of a split, a merge or a hop.
+pub(crate) fn at_rest<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<(), String> {
+    let mut at = first_leaf(end)?.unwrap_or(RemotePtr::NULL);
+    while !at.is_null() {
+        let header = format.accept(end.bytes(at, format.node_bytes() as u32));
+        let header = header.map_err(|e| format!("leaf {at}: {e}"))?;
+        if header.state != NodeState::Live {
+            return Err(format!("leaf {at} is {:?}", header.state));
+        }
+        at = RemotePtr::from_raw(header.sibling);
+    }
+    Ok(())
+}
+
 /// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the leaf's lock
 /// is held.
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod crash;
 mod flaws;
 pub(crate) mod memory;
+pub(crate) mod mended;
 mod merge;
 mod split;
 pub(crate) mod subject;
@@ -23,4 +24,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     crash::FAILED_SPLIT,
     crash::MERGE,
     crash::FAILED_MERGE,
+    mended::SPLIT,
+    mended::MERGE,
 ];

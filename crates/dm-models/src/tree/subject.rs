@@ -9,7 +9,8 @@ use dm_testkit::perform;
 use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 
 use super::memory::{FAILED, as_written};
-use super::world::{Do, LIMIT, MEMORY, Script, Spec, loaded, number_of};
+use super::world::{Do, LIMIT, LOCKS, MEMORY, Script, Spec, loaded, number_of};
+use crate::crash::sweep::sweep;
 
 /// An index on which scripts run, as the clients of one compute node share it.
 pub(crate) trait Subject: Sized + 'static {
@@ -33,6 +34,11 @@ pub(crate) trait Subject: Sized + 'static {
 
     /// Returns all entries in memory by ascending key, or a description of the error found there.
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
+
+    /// Returns an error if a leaf is in the middle of a change. An index whose scripts have no survivor need not look.
+    fn at_rest(_end: &End<'_>, _options: &Self::Options) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl Script {
@@ -70,15 +76,30 @@ impl Script {
             .spec(KvMap::loaded(self.present().map(|k| (k, loaded(k)))))
             .invariant("memory holds what was written", move |end| {
                 as_written(end, &self, &S::contents(end, &options)?)
+            })
+            .invariant("the survivor leaves nothing unfinished", move |end| {
+                match self.survivor && end.finished(self.clients.len() - 1) {
+                    true => S::at_rest(end, &options),
+                    false => Ok(()),
+                }
             });
         for (i, &(on, does)) in self.clients.iter().enumerate() {
             let name = char::from(b'A' + i as u8).to_string();
-            model = model.client(name, on, move |c| async move {
+            let survives = self.survivor && i + 1 == self.clients.len();
+            let program = move |c: Client<S, Spec>| async move {
+                if survives {
+                    sweep(&c, i, (self.memory_nodes, LOCKS), self.doubt).await;
+                    c.forget();
+                }
                 for (number, what) in does.iter().enumerate() {
                     self.run(&c, *what, number).await;
                     c.forget();
                 }
-            });
+            };
+            model = match survives {
+                true => model.survivor(name, on, program),
+                false => model.client(name, on, program),
+            };
         }
         model
     }

@@ -8,9 +8,10 @@ use dm_sync::Fingerprint;
 use dm_verbs::ClientId;
 use sherman::{LeafFormat, NodeSize, Options, Sherman};
 
-use super::memory::contents;
+use super::memory::{at_rest, contents};
 use super::subject::Subject;
 use crate::Case;
+use crate::crash::sweep::DOUBTED;
 
 /// Keys and values are numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
@@ -43,6 +44,11 @@ pub(crate) struct Script {
     pub(crate) clients: &'static [(u16, &'static [Do])],
     /// Keys that no client removes.
     pub(crate) always: &'static [u64],
+    /// Whether the last client begins only after another one has died. It then frees the dead client's locks before its
+    /// operations.
+    pub(crate) survivor: bool,
+    /// What the sweep adds to the payload of the words that it frees.
+    pub(crate) doubt: u32,
 }
 
 impl Script {
@@ -54,6 +60,8 @@ impl Script {
         cold: &[],
         clients: &[],
         always: &[],
+        survivor: false,
+        doubt: DOUBTED,
     };
 }
 
@@ -99,13 +107,20 @@ impl<F: LeafFormat<Key8>> Subject for Sherman<Key8, F> {
     fn contents(end: &End<'_>, _: &Options) -> Result<Vec<(u64, u64)>, String> {
         contents::<F>(end)
     }
+
+    fn at_rest(end: &End<'_>, _: &Options) -> Result<(), String> {
+        at_rest(end, &F::of(options().node, 8).expect("entries fit"))
+    }
 }
+
+/// Number of locks of each memory node.
+pub(crate) const LOCKS: u32 = 16;
 
 /// Returns options with 2 lines and 3 entries per node and 16 locks per memory node.
 pub(crate) const fn options() -> Options {
     Options {
         node: NodeSize::Span(3),
-        locks_per_node: 16,
+        locks_per_node: LOCKS,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
         // Reclamation has models of its own.

@@ -1,0 +1,316 @@
+//! Mending a node that a client has left in the middle of a merge or of a hop: the client died, was cut off, or gave
+//! the change up.
+//!
+//! A client that finds such a node under its own lock knows that the other one posts no more requests to it: it had
+//! the same lock. The state of a merge of L and R, in which both have been locked and the steps are those of
+//! [`crate::merge`], follows from the two headers:
+//!
+//! | L | R | what has landed | what is done |
+//! |---|---|---|---|
+//! | anything else | Frozen, names L | R's head | R is opened; L knows nothing of the merge |
+//! | Frozen, names R, lines run ahead | Frozen, names L | some of L's lines | they are copied again; the rest of the merge |
+//! | Frozen, names R, covers R's keys | Frozen, names L, perhaps torn | L, and some of R's lines | R is buried, L is opened |
+//! | Frozen, names R, covers R's keys | Dead, perhaps torn | some or all of R | R is buried if it is torn, L is opened |
+//!
+//! Every step is one of the merge's own steps, so a client that dies while it mends leaves one of the states above.
+
+use dm_index::{IndexError, Stale, Tended};
+use dm_layout::{Corrupt, Header, KeyBytes, LINE_BYTES, LineLag, NodeFormat, NodeState, Reason};
+use dm_lock::{Guard, SetGuard};
+use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
+
+use crate::Nodes;
+use crate::read::follow;
+use crate::write::failure;
+
+/// The result of an attempt to mend a node.
+pub(crate) enum Mend {
+    /// Read the node again: it was mended, or another client has mended it meanwhile.
+    Again,
+    /// The node is dead; continue elsewhere.
+    Gone(Stale),
+    /// Nothing shows that the other client is gone. Wait for it.
+    Wait,
+}
+
+/// The unfinished merge of two nodes that are both locked.
+enum Stage {
+    /// Only the right node has been frozen.
+    Frozen,
+    /// The left node, the first or the second of the two, has been changed.
+    Begun { second_is_left: bool },
+}
+
+/// Returns the name of the node at `at` in the header of the other node of a merge. `None` if the address is too far
+/// into its memory node for a name.
+pub(crate) fn name(at: RemotePtr) -> Option<u32> {
+    let line = u32::try_from(at.offset() / LINE_BYTES as u64).ok();
+    line.filter(|line| *line != 0)
+}
+
+/// Returns the other node of the merge in which the node at `at` takes part.
+fn partner<K>(at: RemotePtr, header: &Header<K>) -> Option<RemotePtr> {
+    let offset = u64::from(header.owner) * LINE_BYTES as u64;
+    RemotePtr::new(at.node(), offset).filter(|other| header.owner != 0 && *other != at)
+}
+
+/// Returns whether a merge of these two neighbours has begun to change the left one.
+fn has_begun<K: KeyBytes>(
+    (left, left_at): (&Header<K>, RemotePtr),
+    (right, right_at): (&Header<K>, RemotePtr),
+) -> bool {
+    let frozen = right.state == NodeState::Frozen && partner(right_at, right) == Some(left_at);
+    let dead = right.state == NodeState::Dead && right.sibling == left_at.raw();
+    let named = left.state == NodeState::Frozen && partner(left_at, left) == Some(right_at);
+    named
+        && left.level == right.level
+        && match left.lag {
+            LineLag::Ahead => {
+                frozen && left.fences.high == Some(right.fences.low) && left.sibling == right_at.raw()
+            }
+            LineLag::Equal => (frozen || dead) && left.fences.contains(&right.fences.low),
+            LineLag::Behind => false,
+        }
+}
+
+impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
+    /// Returns where a reader continues if the bytes of a READ are torn because the node is being buried. The header's
+    /// line is never torn: the node is dead, or it is the right node of a merge, whose left node has all keys by now. A
+    /// dead root names no other node.
+    pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
+        let header = self.format.header(bytes).ok()?;
+        match header.state {
+            NodeState::Dead => Some(RemotePtr::from_raw(header.sibling)),
+            NodeState::Frozen => partner(at, &header),
+            NodeState::Live | NodeState::Splitting => None,
+        }
+    }
+
+    /// Mends the node at `at`, whose image was read under `guard` and is frozen, or torn although the lock is in doubt.
+    /// The guard is released.
+    pub(crate) async fn mend<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        mut guard: Guard<'a, V>,
+        at: RemotePtr,
+        image: &mut [u8],
+    ) -> Result<Mend, IndexError> {
+        let header = match self.format.header(image) {
+            Ok(header) => header,
+            Err(e) => {
+                guard.release().await?;
+                return Err(failure(at, e));
+            }
+        };
+        if header.state == NodeState::Live
+            && let Some(range) = self.format.repair(image).map_err(|e| failure(at, e))?
+        {
+            //= docs/protocol/chime.md H9a
+            guard.doubt_if_lost();
+            let chain = v
+                .chain(at.node())
+                .write(at.add(range.start as u64), &image[range]);
+            guard.write_back(chain).await?;
+            v.meter().note(Event::Mended);
+            return Ok(Mend::Again);
+        }
+        guard.release().await?;
+        match header.state {
+            NodeState::Dead => Ok(Mend::Gone(follow(header.sibling))),
+            NodeState::Frozen => match partner(at, &header) {
+                Some(partner) => {
+                    self.finish_merge(v, at, partner).await?;
+                    Ok(Mend::Again)
+                }
+                None => Ok(Mend::Wait),
+            },
+            NodeState::Live | NodeState::Splitting => Ok(Mend::Wait),
+        }
+    }
+
+    /// Ends the merge in which the node at `at` and its `partner` take part, unless another client has done so.
+    async fn finish_merge<V: Verbs + Control>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        partner: RemotePtr,
+    ) -> Result<(), IndexError> {
+        //= docs/protocol/sherman.md S24a
+        let nodes = match self.options.flaws().one_lock_mends {
+            false => [at, partner],
+            true => [at, at],
+        };
+        let locking = self.locks.lock_set(v, &nodes);
+        let mut set = self.alloc.while_announcing(v, locking).await?;
+        let (one, other) = (v.read(at, self.node_len()), v.read(partner, self.node_len()));
+        let (mut one, mut other) = (one.await?, other.await?);
+        let stage = match self.stage((at, &one), (partner, &other)) {
+            Ok(Some(stage)) => stage,
+            Ok(None) => return Ok(set.release().await?),
+            Err(e) => {
+                set.release().await?;
+                return Err(e);
+            }
+        };
+        for node in nodes {
+            if let Some(guard) = set.of(node) {
+                guard.doubt_if_lost();
+            }
+        }
+        match stage {
+            Stage::Frozen => {
+                let head = self.format.open(&mut one).map_err(|e| failure(at, e))?;
+                let chain = v.chain(at.node()).write(at.add(head.start as u64), &one[head]);
+                set.write_back([(at.node(), chain)]).await?;
+                v.meter().note(Event::Mended);
+                Ok(())
+            }
+            Stage::Begun { second_is_left } => match second_is_left {
+                false => self.complete(v, set, (at, &mut one), (partner, &mut other)).await,
+                true => self.complete(v, set, (partner, &mut other), (at, &mut one)).await,
+            },
+        }
+    }
+
+    /// Returns how far a merge of these two locked nodes has come; `None` if the first one takes part in no such merge.
+    fn stage(
+        &self,
+        (at, one): (RemotePtr, &[u8]),
+        (other_at, other): (RemotePtr, &[u8]),
+    ) -> Result<Option<Stage>, IndexError> {
+        let mine = self.format.header(one).map_err(|e| failure(at, e))?;
+        if mine.state != NodeState::Frozen || partner(at, &mine) != Some(other_at) {
+            return Ok(None);
+        }
+        // If the merge has not changed the left node, that node may have died since, and its memory may be any node's.
+        if let Ok(theirs) = self.format.header(other) {
+            let flawed = self.options.flaws().reopens_widened;
+            if has_begun((&mine, at), (&theirs, other_at)) && !flawed {
+                return Ok(Some(Stage::Begun {
+                    second_is_left: false,
+                }));
+            }
+            if has_begun((&theirs, other_at), (&mine, at)) && !flawed {
+                return Ok(Some(Stage::Begun { second_is_left: true }));
+            }
+        }
+        match mine.lag {
+            LineLag::Equal => Ok(Some(Stage::Frozen)),
+            LineLag::Ahead | LineLag::Behind => Err(contradiction(at)),
+        }
+    }
+
+    /// Completes a merge that has begun to change its left node, and retires the right one. Readers find every key
+    /// after each WRITE, as in the merge itself.
+    async fn complete<'a, V: Verbs + Control>(
+        &self,
+        v: &'a V,
+        set: SetGuard<'a, V>,
+        (left_at, left): (RemotePtr, &mut [u8]),
+        (right_at, right): (RemotePtr, &mut [u8]),
+    ) -> Result<(), IndexError> {
+        let bad = |e| failure(left_at, e);
+        let was = self.format.header(right).map_err(bad)?;
+        let mut chain = v.chain(left_at.node());
+        if self.format.header(left).map_err(bad)?.lag == LineLag::Ahead {
+            self.format.accept(left).map_err(bad)?;
+            self.format.accept(right).map_err(|e| failure(right_at, e))?;
+            if !self.format.merge_fits(left, right).map_err(bad)? {
+                set.release().await?;
+                return Err(contradiction(left_at));
+            }
+            let rest = self.format.copy_merge(left, right).map_err(bad)?;
+            chain = chain.write(left_at.add(rest.start as u64), &left[rest]);
+            let head = self.format.widen_merge(left, &was).map_err(bad)?;
+            chain = chain.write(left_at.add(head.start as u64), &left[head]);
+        }
+        let buried = matches!(self.format.accept(right), Ok(header) if header.state == NodeState::Dead);
+        if !buried {
+            let whole = self.format.bury(right, left_at.raw()).map_err(bad)?;
+            chain = chain.write(right_at.add(whole.start as u64), &right[whole]);
+        }
+        let head = self.format.open(left).map_err(bad)?;
+        chain = chain.write(left_at.add(head.start as u64), &left[head]);
+        let dead = self.format.header(right).map_err(bad)?;
+        set.write_back([(left_at.node(), chain)]).await?;
+        v.meter().note(Event::Mended);
+        v.local(LocalStep::Section).await;
+        // The parent's entry was removed first, and only the client that opens the left node comes here.
+        self.retire(right_at, &dead);
+        Ok(())
+    }
+
+    /// Looks at the node at `at`, which must be linked, and finishes what another client has left unfinished there.
+    pub(crate) async fn tend_node<V: Verbs + Control>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+    ) -> Result<Tended, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        let mut tended = Tended::Sound;
+        loop {
+            let seen = v.read(at, self.node_len()).await?;
+            if self.is_sound(at, &seen)? {
+                return Ok(tended);
+            }
+            drop(seen);
+            let locking = self.locks.lock_and_read(v, at, at, self.node_len());
+            let (guard, mut image) = self.alloc.while_announcing(v, locking).await?;
+            let why = match self.format.accept(&image) {
+                Ok(header) if header.state == NodeState::Splitting => {
+                    match header.lag {
+                        LineLag::Behind => self.finish_split(v, guard, at, &mut image).await?,
+                        _ => self.finish_opening(v, guard, at, &mut image).await?,
+                    }
+                    tended = Tended::Mended;
+                    continue;
+                }
+                Ok(header) if header.state != NodeState::Frozen => {
+                    guard.release().await?;
+                    continue;
+                }
+                Err(e) if !e.is_torn() || !self.is_doubtful(&guard) => {
+                    guard.release().await?;
+                    match e.is_torn() {
+                        true => Why::Torn,
+                        false => return Err(failure(at, e)),
+                    }
+                }
+                Ok(_) | Err(_) => match self.mend(v, guard, at, &mut image).await? {
+                    Mend::Again => {
+                        tended = Tended::Mended;
+                        continue;
+                    }
+                    Mend::Gone(_) => return Ok(tended),
+                    Mend::Wait => Why::Changing,
+                },
+            };
+            drop(image);
+            retry.again(at, why).await?;
+            self.have_patience(v, &retry).await?;
+        }
+    }
+
+    /// Returns whether these bytes show a node that needs no mending.
+    fn is_sound(&self, at: RemotePtr, bytes: &[u8]) -> Result<bool, IndexError> {
+        match self.format.accept(bytes) {
+            Ok(header) => Ok(match header.state {
+                NodeState::Live | NodeState::Dead => true,
+                // The left neighbour shows the unfinished split.
+                NodeState::Splitting => header.lag == LineLag::Equal && !self.opens_here(at, bytes)?,
+                NodeState::Frozen => false,
+            }),
+            Err(e) if e.is_torn() => Ok(false),
+            Err(e) => Err(failure(at, e)),
+        }
+    }
+}
+
+/// Makes the error of a node whose header contradicts that of the other node of its merge.
+fn contradiction(node: RemotePtr) -> IndexError {
+    let what = Corrupt {
+        offset: 0,
+        reason: Reason::State,
+    };
+    IndexError::Corrupt { node, what }
+}

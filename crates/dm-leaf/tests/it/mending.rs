@@ -1,0 +1,509 @@
+//! Nodes that a client has left in the middle of a merge, a hop or a WRITE of one entry. The next writer of either node
+//! mends them, whatever has landed.
+
+use std::cell::Cell;
+
+use dm_index::{
+    Answer, Applied, IndexError, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Tended,
+    Write,
+};
+use dm_layout::{
+    Checksummed, FenceKeys, Hopscotch, Leaf, NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState,
+    Slotted, ValueRef,
+};
+use dm_leaf::{LeafFlaws, Nodes};
+use dm_lock::{DOUBT, GlobalLockTable, LockWord};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+
+use crate::common::{Setup, cost, pool};
+use crate::memory::reclaiming;
+
+/// The keys of the left node, and those of the right one.
+const KEYS: [[u64; 2]; 2] = [[10, 11], [20, 21]];
+const LINE: usize = 64;
+
+fn at(line: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), 1 << 20 | line << 12).unwrap()
+}
+
+const fn value(key: u64) -> [u8; 8] {
+    [key as u8; 8]
+}
+
+/// One WRITE of a merge: its address and its bytes.
+type Step = (RemotePtr, Vec<u8>);
+
+struct Pair<F> {
+    _pool: Loopback,
+    v: Endpoint,
+    nodes: Nodes<Key8, F>,
+    left: RemotePtr,
+    right: RemotePtr,
+    /// The merge's WRITEs, in order.
+    steps: Vec<Step>,
+}
+
+impl<F: NodeFormat<Key8> + Clone> Pair<F> {
+    fn new(format: &F, flaws: LeafFlaws) -> Self {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.flaws = flaws;
+        let (nodes, _) = setup.nodes_and_memory(format.clone(), 1, 0);
+        let (left, right) = (at(0), at(1));
+        let fences =
+            [(0, Some(20)), (20, Some(40))].map(|(low, high)| FenceKeys::new(Key8(low), high.map(Key8)));
+        let siblings = [right.raw(), at(2).raw()];
+        let mut images = [(0, left), (1, right)].map(|(i, at)| {
+            let mut image = vec![0; format.node_bytes()];
+            let init = NodeInit {
+                sibling: siblings[i],
+                ..NodeInit::live(0, fences[i])
+            };
+            let values = KEYS[i].map(value);
+            let entries = KEYS[i]
+                .iter()
+                .zip(&values)
+                .map(|(key, value)| (Key8(*key), ValueRef::from(&value[..])));
+            format.build(&mut image, &init, entries);
+            block_on(v.write(at, &image)).unwrap();
+            image
+        });
+        let [one, other] = &mut images;
+        let line = |at: RemotePtr| (at.offset() / LINE as u64) as u32;
+        let mut steps = Vec::new();
+        let mut step = |at: RemotePtr, image: &[u8], range: core::ops::Range<usize>| {
+            steps.push((at.add(range.start as u64), image[range].to_vec()));
+        };
+        let was = format.header(other).unwrap();
+        let range = format.freeze(other, line(left)).unwrap();
+        step(right, other, range);
+        let by_steps = !format.range(dm_layout::Part::Rest).is_empty();
+        let range = format.announce_merge(one, line(right)).unwrap();
+        if by_steps {
+            step(left, one, range);
+        }
+        let range = format.copy_merge(one, other).unwrap();
+        if by_steps {
+            step(left, one, range);
+        }
+        let range = format.widen_merge(one, &was).unwrap();
+        step(left, one, range);
+        let range = format.bury(other, left.raw()).unwrap();
+        step(right, other, range);
+        let range = format.open(one).unwrap();
+        step(left, one, range);
+        Self {
+            _pool: pool,
+            v,
+            nodes,
+            left,
+            right,
+            steps,
+        }
+    }
+
+    /// Lands the first `whole` WRITEs, and of the next one the lines that `mask` has, as if the client had died then. The
+    /// sweep of its locks leaves doubt.
+    fn die(&self, whole: usize, mask: u64) {
+        for (at, bytes) in &self.steps[..whole] {
+            block_on(self.v.write(*at, bytes)).unwrap();
+        }
+        if let Some((at, bytes)) = self.steps.get(whole) {
+            for (i, line) in bytes.chunks(LINE).enumerate() {
+                if mask >> i & 1 != 0 {
+                    block_on(self.v.write(at.add((i * LINE) as u64), line)).unwrap();
+                }
+            }
+        }
+        self.doubt();
+    }
+
+    fn doubt(&self) {
+        let table = GlobalLockTable::on_chip(1, 64);
+        let word = LockWord {
+            payload: DOUBT,
+            ..LockWord::default()
+        };
+        for node in [self.left, self.right] {
+            let place = table.word_at(table.lock_of(node).unwrap());
+            block_on(self.v.write(place, &word.pack().to_le_bytes())).unwrap();
+        }
+    }
+
+    /// Follows the leads from `at` until a node answers.
+    fn get(&self, at: RemotePtr, key: u64) -> Result<Option<Vec<u8>>, IndexError> {
+        let (mut lead, mut found) = (Lead::hint(at), Vec::new());
+        for _ in 0..8 {
+            match block_on(self.nodes.get(&self.v, lead, 0, &Key8(key), &mut found))? {
+                Answer::Done(present) => return Ok(present.then_some(found)),
+                Answer::Stale(Stale::Right(next)) => lead = next,
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        panic!("{key}: no end")
+    }
+
+    fn write(&self, at: RemotePtr, key: u64, write: Write<'_>) -> Result<Applied, IndexError> {
+        let mut lead = Lead::hint(at);
+        for _ in 0..8 {
+            match block_on(self.nodes.write(&self.v, lead, 0, &Key8(key), write, None))? {
+                Answer::Done(applied) | Answer::Sparse(applied) => return Ok(applied),
+                Answer::Stale(Stale::Right(next)) => lead = next,
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        panic!("{key}: no end")
+    }
+
+    fn state(&self, at: RemotePtr) -> NodeState {
+        let image = block_on(self.v.read(at, self.nodes.format().node_bytes() as u32)).unwrap();
+        dm_layout::audit(self.nodes.format(), &image)
+            .expect("nothing is torn")
+            .state
+    }
+
+    /// Checks that readers find every key from either node, except where `torn` allows an error.
+    fn is_readable(&self, what: &str) {
+        for key in KEYS.concat() {
+            for at in [self.left, self.right]
+                .into_iter()
+                .filter(|at| key >= 20 || *at == self.left)
+            {
+                assert_eq!(
+                    self.get(at, key),
+                    Ok(Some(value(key).to_vec())),
+                    "{key} from {at}, {what}"
+                );
+            }
+        }
+        for at in [self.left, self.right] {
+            let copied = block_on(self.nodes.copy(&self.v, at, &mut NodeCopy::new()));
+            assert!(copied.is_ok(), "{copied:?}, {what}");
+        }
+    }
+
+    /// Checks that both nodes are whole, and that the right one was retired if it is dead.
+    fn is_whole(&self, what: &str) {
+        assert_eq!(self.state(self.left), NodeState::Live, "{what}");
+        let right = self.state(self.right);
+        assert!(
+            matches!(right, NodeState::Live | NodeState::Dead),
+            "{right:?}, {what}"
+        );
+    }
+}
+
+/// Calls `each` for every prefix of a merge, and for some subsets of the lines of the WRITE that the death interrupts.
+fn every_death<F: NodeFormat<Key8> + Clone>(
+    format: &F,
+    flaws: LeafFlaws,
+    each: impl Fn(&Pair<F>, usize, &str),
+) {
+    let steps = Pair::new(format, flaws).steps;
+    // A node of these formats is unreadable if a WRITE of the whole node lands in part, unless it is being buried.
+    let whole_only = |step: &Step| {
+        format.range(dm_layout::Part::Rest).is_empty() && step.0 == at(0) && format.node_bytes() > LINE
+    };
+    for (landed, step) in steps.iter().enumerate() {
+        let lines = step.1.len() / LINE;
+        for mask in 0..1_u64 << lines.min(5) {
+            if whole_only(step) && mask != 0 || mask.count_ones() as usize == lines {
+                continue;
+            }
+            let pair = Pair::new(format, flaws);
+            pair.die(landed, mask);
+            each(
+                &pair,
+                landed,
+                &format!("{landed} landed, and of the next {mask:b}"),
+            );
+        }
+    }
+}
+
+/// Runs a check for each format.
+macro_rules! every_format {
+    ($check:ident) => {
+        $check(&Slotted::with_span(8, 8).unwrap());
+        $check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+        $check(&Hopscotch::new(16, 4, 8).unwrap());
+        $check(&Checksummed::with_span(12, 8).unwrap());
+    };
+}
+
+#[test]
+fn a_merge_that_was_left_is_ended_by_the_next_writer_of_either_node() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        for (from_right, key, write) in [
+            (false, 10, Write::Update(&[77; 8])),
+            (false, 21, Write::Update(&[77; 8])),
+            (true, 21, Write::Update(&[77; 8])),
+            (true, 25, Write::Insert(&[77; 8])),
+            (false, 12, Write::Upsert(&[77; 8])),
+            (true, 20, Write::Remove),
+        ] {
+            every_death(format, LeafFlaws::NONE, |pair, landed, what| {
+                pair.is_readable(what);
+                let before = pair.v.meter().counters();
+                let start = if from_right { pair.right } else { pair.left };
+                let done = pair.write(start, key, write);
+                assert!(
+                    matches!(done, Ok(Applied::Replaced | Applied::Inserted | Applied::Removed)),
+                    "{done:?}, {what}"
+                );
+                let mended = (pair.v.meter().counters() - before).mended;
+                assert!(mended <= 1, "{mended}, {what}");
+                // The other half of the merge's keys, from both nodes.
+                for other in [10, 20, 21] {
+                    let start = if other < 20 { pair.left } else { pair.right };
+                    let _settled = pair.write(start, other, Write::Insert(&[9; 8]));
+                }
+                pair.is_whole(what);
+                for now in KEYS.concat().into_iter().chain([12, 25]) {
+                    let expected = match write {
+                        Write::Remove if now == key => Some(vec![9; 8]),
+                        Write::Remove | Write::Update(_) | Write::Insert(_) | Write::Upsert(_)
+                            if now == key =>
+                        {
+                            Some(vec![77; 8])
+                        }
+                        _ => KEYS.concat().contains(&now).then(|| value(now).to_vec()),
+                    };
+                    let starts = [pair.left, pair.right];
+                    for at in starts.into_iter().filter(|at| now >= 20 || *at == pair.left) {
+                        assert_eq!(pair.get(at, now), Ok(expected.clone()), "{now} from {at}, {what}");
+                    }
+                }
+                // Before the left node is changed, the merge has no effect. After that it is completed.
+                let by_steps = !format.range(dm_layout::Part::Rest).is_empty();
+                let completed = landed >= if by_steps { 2 } else { 3 };
+                assert!(!completed || pair.state(pair.right) == NodeState::Dead, "{what}");
+            });
+        }
+    }
+    every_format!(check);
+}
+
+#[test]
+fn a_node_is_tended_without_a_write() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let sound = Pair::new(format, LeafFlaws::NONE);
+        let (tended, spent) = cost(&sound.v, sound.nodes.tend(&sound.v, sound.left));
+        let read = format!("1 reads, {} bytes_read, 1 round_trips", format.node_bytes());
+        assert_eq!((tended, spent), (Ok(Tended::Sound), read));
+        every_death(format, LeafFlaws::NONE, |pair, _, what| {
+            let mut mended = 0;
+            for at in [pair.right, pair.left] {
+                let tended = block_on(pair.nodes.tend(&pair.v, at));
+                mended += u32::from(tended == Ok(Tended::Mended));
+                assert!(tended.is_ok(), "{tended:?}, {what}");
+            }
+            pair.is_whole(what);
+            pair.is_readable(what);
+            let again = [pair.left, pair.right].map(|at| block_on(pair.nodes.tend(&pair.v, at)));
+            assert_eq!(again, [Ok(Tended::Sound); 2], "{what}");
+            assert!(mended <= 1, "{what}");
+        });
+    }
+    every_format!(check);
+}
+
+/// A dead node goes back to the allocator once, by the client that opens the left node.
+#[test]
+fn the_dead_node_is_retired_once() {
+    let format = Slotted::with_span(8, 8).unwrap();
+    let died = Cell::new(0);
+    every_death(&format, LeafFlaws::NONE, |pair, _, what| {
+        let (nodes, alloc) = reclaiming(&pair.v, format, Nanos::from_millis(1_000));
+        let before = alloc.stats().in_use_bytes;
+        for at in [pair.left, pair.right, pair.left] {
+            block_on(nodes.tend(&pair.v, at)).unwrap();
+        }
+        let dead = pair.state(pair.right) == NodeState::Dead;
+        let expected = if dead { format.node_bytes() as i64 } else { 0 };
+        assert_eq!(before - alloc.stats().in_use_bytes, expected, "{what}");
+        died.set(died.get() + u32::from(dead));
+    });
+    assert!(died.get() > 10);
+}
+
+/// Whoever opens both nodes although the left one has all keys lets two values of a key exist.
+#[test]
+fn to_open_a_widened_node_and_its_neighbour_loses_writes() {
+    let flaws = LeafFlaws {
+        reopens_widened: true,
+        ..LeafFlaws::NONE
+    };
+    let pair = Pair::new(&Slotted::with_span(8, 8).unwrap(), flaws);
+    pair.die(4, 0);
+    assert_eq!(
+        pair.write(pair.left, 21, Write::Update(&[77; 8])),
+        Ok(Applied::Replaced)
+    );
+    assert_eq!(block_on(pair.nodes.tend(&pair.v, pair.right)), Ok(Tended::Mended));
+    assert_eq!(
+        pair.get(pair.right, 21),
+        Ok(Some(value(21).to_vec())),
+        "the old value"
+    );
+}
+
+/// Without the doubt of its lock, a torn node may be a WRITE that is still landing.
+#[test]
+fn a_torn_node_is_mended_only_in_doubt() {
+    for (forgets, doubt) in [(false, true), (true, true), (false, false)] {
+        let flaws = LeafFlaws {
+            forgets_doubt: forgets,
+            ..LeafFlaws::NONE
+        };
+        let pair = Pair::new(&Hopscotch::new(16, 4, 8).unwrap(), flaws);
+        for (at, bytes) in &pair.steps[..4] {
+            block_on(pair.v.write(*at, bytes)).unwrap();
+        }
+        let (at, bytes) = &pair.steps[4];
+        block_on(pair.v.write(at.add(LINE as u64), &bytes[LINE..2 * LINE])).unwrap();
+        if doubt {
+            pair.doubt();
+        }
+        let lead = Lead::hint(pair.right);
+        let write = pair
+            .nodes
+            .write(&pair.v, lead, 0, &Key8(25), Write::Upsert(&[1; 8]), None);
+        match block_on(write) {
+            Ok(Answer::Stale(Stale::Right(next))) if doubt && !forgets => assert_eq!(next.at, pair.left),
+            Err(IndexError::Exhausted(_)) if !doubt || forgets => {}
+            other => panic!("{doubt}, {forgets}: {other:?}"),
+        }
+    }
+}
+
+/// A hop that landed in part loses no key. The next writer that needs the whole leaf gives it one version again.
+#[test]
+fn a_hop_that_was_left_is_ended() {
+    let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
+    // Keys until one finds its neighbourhood full and hops help.
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    let mut keys = Vec::new();
+    let (hopping, plan) = (1..)
+        .find_map(|key| match format.place(&image, &Key8(key)).unwrap() {
+            dm_layout::Place::Free(slot) => {
+                format.put(&mut image, slot, &Key8(key), (&value(key)).into());
+                keys.push(key);
+                None
+            }
+            _ => Some((key, format.plan_hops(&image, &Key8(key)).unwrap()?)),
+        })
+        .unwrap();
+    let before = image.clone();
+    let mut writes = Vec::new();
+    for hop in plan.moves() {
+        format.hop(&mut image, *hop, true).unwrap();
+        writes.push(image.clone());
+    }
+    format.put(&mut image, plan.slot, &Key8(hopping), (&value(hopping)).into());
+    writes.push(image.clone());
+    let lines = format.node_bytes() / LINE;
+    let absent = (hopping + 1..).find(|key| !keys.contains(key)).unwrap();
+    for whole in 0..writes.len() {
+        for mask in 0..1_u64 << lines {
+            let pair = Pair::new(&format, LeafFlaws::NONE);
+            let mut left = if whole == 0 {
+                before.clone()
+            } else {
+                writes[whole - 1].clone()
+            };
+            for line in (0..lines).filter(|line| mask >> line & 1 != 0) {
+                left[line * LINE..][..LINE].copy_from_slice(&writes[whole][line * LINE..][..LINE]);
+            }
+            block_on(pair.v.write(pair.left, &left)).unwrap();
+            pair.doubt();
+            let torn = format.accept(&left).is_err();
+            let counters = pair.v.meter().counters();
+            assert_eq!(
+                pair.write(pair.left, absent, Write::Update(&[1; 8])),
+                Ok(Applied::Absent)
+            );
+            let mended = (pair.v.meter().counters() - counters).mended;
+            assert_eq!(mended, u64::from(torn), "{whole}, {mask:b}");
+            for key in &keys {
+                assert_eq!(
+                    pair.get(pair.left, *key),
+                    Ok(Some(value(*key).to_vec())),
+                    "{key}: {whole}, {mask:b}"
+                );
+                assert_eq!(
+                    pair.write(pair.left, *key, Write::Update(&[5; 8])),
+                    Ok(Applied::Replaced)
+                );
+                assert_eq!(pair.get(pair.left, *key), Ok(Some(vec![5; 8])));
+                assert_eq!(pair.write(pair.left, *key, Write::Remove), Ok(Applied::Removed));
+                assert_eq!(
+                    pair.get(pair.left, *key),
+                    Ok(None),
+                    "no copy of {key}: {whole}, {mask:b}"
+                );
+            }
+        }
+    }
+}
+
+/// A value over several lines that was written in part is torn for readers. The next write of its key ends that, and
+/// takes no line of the dead client's for its own.
+#[test]
+fn a_torn_entry_is_written_over_in_doubt() {
+    let format = Slotted::<Key8>::with_span(3, 150).unwrap();
+    for (mask, remove) in (1..7).flat_map(|mask| [(mask, false), (mask, true)]) {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let nodes = Setup::plain().nodes(format, 1, 0);
+        let mut image = vec![0; format.node_bytes()];
+        let old = [1; 150];
+        format.build(
+            &mut image,
+            &NodeInit::live(0, FenceKeys::ALL),
+            [(Key8(7), (&old[..]).into())],
+        );
+        block_on(v.write(at(0), &image)).unwrap();
+        let slot = dm_layout::find(&format, &image, &Key8(7)).unwrap().unwrap();
+        let range = format.update(&mut image, slot, (&[2; 150][..]).into());
+        let first = range.start / LINE;
+        for line in (0..3).filter(|line| mask >> line & 1 != 0) {
+            let from = (first + line) * LINE;
+            block_on(v.write(at(0).add(from as u64), &image[from..from + LINE])).unwrap();
+        }
+        let get = || {
+            let mut found = Vec::new();
+            let got = block_on(nodes.get(&v, Lead::hint(at(0)), 0, &Key8(7), &mut found));
+            got.map(|_| found)
+        };
+        assert!(matches!(get(), Err(IndexError::Exhausted(_))), "{mask:b}");
+        let write = |write| block_on(nodes.write(&v, Lead::hint(at(0)), 0, &Key8(7), write, None));
+        assert!(
+            matches!(write(Write::Update(&[3; 150])), Err(IndexError::Exhausted(_))),
+            "{mask:b}"
+        );
+        let table = GlobalLockTable::on_chip(1, 64);
+        let word = LockWord {
+            payload: DOUBT,
+            ..LockWord::default()
+        };
+        let place = table.word_at(table.lock_of(at(0)).unwrap());
+        block_on(v.write(place, &word.pack().to_le_bytes())).unwrap();
+        if remove {
+            assert_eq!(write(Write::Remove), Ok(Answer::Done(Applied::Removed)));
+            assert_eq!(
+                write(Write::Insert(&[3; 150])),
+                Ok(Answer::Done(Applied::Inserted))
+            );
+        } else {
+            assert_eq!(
+                write(Write::Update(&[3; 150])),
+                Ok(Answer::Done(Applied::Replaced))
+            );
+        }
+        assert_eq!(get(), Ok(vec![3; 150]), "{mask:b}");
+    }
+}

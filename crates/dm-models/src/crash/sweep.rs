@@ -1,0 +1,39 @@
+//! The recovery of a dead client's locks, as the client that notices the death carries it out.
+
+use dm_explore::Client;
+use dm_history::Spec;
+use dm_lock::{DOUBT, LockWord};
+use dm_verbs::{ChipPtr, ClientId, Control, ControlRequest, NodeId, Verbs};
+
+/// Fences the clients that have crashed, and frees the locks that name one of them. Each table has `words` words at the
+/// start of on-chip memory. `doubt` is the payload that a freed word gets in addition: [`DOUBT`], except in a broken twin.
+pub(crate) async fn sweep<S, P: Spec>(c: &Client<S, P>, clients: usize, tables: (u16, u32), doubt: u32) {
+    let v = c.verbs();
+    let (memory_nodes, words) = tables;
+    for dead in 0..clients {
+        if !c.has_crashed(dead).await {
+            continue;
+        }
+        let client = ClientId(dead as u16 + 1);
+        let fenced = v.call(ControlRequest::Fence { client }).await;
+        c.check(fenced.is_ok(), || format!("{fenced:?}"));
+        for node in (0..memory_nodes).map(NodeId) {
+            let place = |word: u32| ChipPtr::new(node, u64::from(word) * 8).unwrap_or(ChipPtr::NULL);
+            let table = v.read(place(0), words * 8).await.expect("no faults but death");
+            for (word, raw) in (0..).zip(table.as_chunks().0) {
+                let held = LockWord::unpack(u64::from_le_bytes(*raw));
+                if !held.locked || held.owner != client.0 {
+                    continue;
+                }
+                let free = held.released(held.payload | doubt);
+                let found = v.cas(place(word), held.pack(), free.pack()).await;
+                c.check(found == Ok(held.pack()), || {
+                    format!("{found:?} instead of {held}")
+                });
+            }
+        }
+    }
+}
+
+/// What a sweep adds to the payload of the words that it frees.
+pub(crate) const DOUBTED: u32 = DOUBT;

@@ -1,0 +1,297 @@
+//! Models of a client that dies in the middle of a split or a merge, and of the writers that come after it.
+
+use dm_explore::Knobs;
+use dm_layout::{Key8, Slotted};
+use dm_verbs::LineOrder;
+
+use super::merge::THREE_LEAVES;
+use super::split::TWO_LEAVES;
+use super::world::{Do, Script, Shape, options, script, timeless};
+use crate::{Case, Entry, How, Kind, Twin};
+use Do::{Get, Insert, Remove, Update, Upsert};
+use sherman::Sherman;
+
+/// A script whose last client is the survivor.
+pub(crate) const fn survived(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
+    Script {
+        clients,
+        survivor: true,
+        ..script
+    }
+}
+
+/// Returns knobs under which one client dies, on cards that promise little and on cards that promise much about the
+/// order of lines.
+pub(crate) fn deaths() -> [Knobs; 2] {
+    let any = Knobs {
+        write_lines: LineOrder::Any,
+        read_lines: LineOrder::Any,
+        ..timeless(Knobs::declared())
+    };
+    [any.crashes(1), timeless(Knobs::weak()).crashes(1)]
+}
+
+/// Returns a case of each shape under [`deaths`]; all must hold. Shapes of three clients run under the first knobs.
+pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
+    let each = |&(shape, script): &Shape| {
+        let under = if script.clients.len() > 2 { 1 } else { 2 };
+        deaths()
+            .into_iter()
+            .take(under)
+            .map(move |k| Case::holds(shape, k))
+    };
+    shapes.iter().flat_map(each).collect()
+}
+
+/// The first client splits the leaf of 30 to 50, and dies. The survivor writes in both halves.
+const SPLITS: &[Shape] = &[
+    (
+        "alone",
+        survived(
+            TWO_LEAVES,
+            &[(0, &[Insert(45)]), (1, &[Update(50), Update(30), Get(45)])],
+        ),
+    ),
+    (
+        "alone, cold",
+        Script {
+            cold: &[1],
+            ..survived(
+                TWO_LEAVES,
+                &[(0, &[Insert(45)]), (1, &[Remove(50), Upsert(35), Get(40)])],
+            )
+        },
+    ),
+    (
+        "reader of what moves",
+        survived(
+            TWO_LEAVES,
+            &[
+                (0, &[Insert(45)]),
+                (1, &[Get(50)]),
+                (2, &[Update(50), Update(30)]),
+            ],
+        ),
+    ),
+    (
+        "writer",
+        survived(
+            TWO_LEAVES,
+            &[
+                (0, &[Insert(45)]),
+                (1, &[Update(50)]),
+                (2, &[Update(30), Get(50)]),
+            ],
+        ),
+    ),
+    (
+        "2 MN, alone",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            ..survived(
+                TWO_LEAVES,
+                &[(0, &[Insert(45)]), (1, &[Update(50), Update(30), Get(45)])],
+            )
+        },
+    ),
+    (
+        "2 MN, writer",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            ..survived(
+                TWO_LEAVES,
+                &[
+                    (0, &[Insert(45)]),
+                    (1, &[Upsert(50)]),
+                    (2, &[Update(30), Get(50)]),
+                ],
+            )
+        },
+    ),
+    // The leaf and the inner node above it split.
+    (
+        "root splits, alone",
+        survived(
+            Script {
+                preload: &[10, 20, 30, 40, 50, 60, 70],
+                ..Script::EMPTY
+            },
+            &[(0, &[Insert(65)]), (1, &[Update(70), Update(60), Upsert(75)])],
+        ),
+    ),
+    (
+        "first root, alone",
+        survived(
+            Script {
+                preload: &[10, 20, 30],
+                ..Script::EMPTY
+            },
+            &[(0, &[Insert(25)]), (1, &[Update(30), Update(10), Upsert(35)])],
+        ),
+    ),
+];
+
+pub(crate) const SPLIT: Entry = Entry {
+    name: "split-mended",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S16, When a writer dies",
+    about: "One client dies at any step of a split, and any part of its posted requests lands. The survivor fences it, \
+        frees its locks and writes; other clients read and write all the time. Every operation ends with the right \
+        result, and no leaf that the survivor has written stays unfinished.",
+    cases: || survive(SPLITS),
+    published: None,
+    mutants: &[Twin {
+        name: "right-unawaited",
+        about: "the left node points to the right one before the WRITE of the right one has completed",
+        cases: || {
+            let [knobs, _] = deaths();
+            vec![
+                Case::fails(How::Invariant, "2 MN, alone", knobs)
+                    .or(How::NotLinearizable)
+                    .or(How::Check),
+            ]
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.flaws.right_unawaited = s.mutant("right-unawaited");
+        Box::new(script(SPLITS, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
+    },
+};
+
+/// The first client merges the leaf of 40 with that of 50 and 60, and dies.
+const MERGES: &[Shape] = &[
+    (
+        "alone, from the left",
+        Script {
+            cold: &[1],
+            ..survived(
+                THREE_LEAVES,
+                &[(0, &[Remove(40)]), (1, &[Upsert(45), Update(60), Get(50)])],
+            )
+        },
+    ),
+    // A client with a cache reaches the right leaf without the left one.
+    (
+        "alone, from the right",
+        survived(
+            THREE_LEAVES,
+            &[(0, &[Remove(40)]), (1, &[Update(60), Upsert(45), Get(50)])],
+        ),
+    ),
+    (
+        "2 MN, alone, from the left",
+        Script {
+            memory_nodes: 2,
+            cold: &[1],
+            ..survived(
+                THREE_LEAVES,
+                &[(0, &[Remove(40)]), (1, &[Upsert(45), Update(60), Get(50)])],
+            )
+        },
+    ),
+    (
+        "2 MN, alone, from the right",
+        Script {
+            memory_nodes: 2,
+            ..survived(
+                THREE_LEAVES,
+                &[(0, &[Remove(40)]), (1, &[Update(60), Upsert(45), Get(50)])],
+            )
+        },
+    ),
+    (
+        "reader",
+        survived(
+            THREE_LEAVES,
+            &[
+                (0, &[Remove(40)]),
+                (1, &[Get(50)]),
+                (2, &[Update(60), Upsert(45)]),
+            ],
+        ),
+    ),
+    (
+        "writer",
+        Script {
+            cold: &[2],
+            ..survived(
+                THREE_LEAVES,
+                &[
+                    (0, &[Remove(40)]),
+                    (1, &[Update(50)]),
+                    (2, &[Upsert(45), Update(60)]),
+                ],
+            )
+        },
+    ),
+    // The only two leaves merge, and the remaining leaf becomes the root.
+    (
+        "root goes, alone",
+        survived(
+            Script {
+                preload: &[10, 20, 30, 40],
+                removed: &[30, 10],
+                ..Script::EMPTY
+            },
+            &[(0, &[Remove(20)]), (1, &[Update(40), Upsert(15), Get(40)])],
+        ),
+    ),
+];
+
+pub(crate) const MERGE: Entry = Entry {
+    name: "merge-mended",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S24a, S24b, When a writer dies",
+    about: "One client dies at any step of a merge, and any part of its posted requests lands. The survivor fences it, \
+        frees its locks and writes; other clients read and write all the time. Every operation ends with the right \
+        result, and no leaf that the survivor has written stays unfinished.",
+    cases: || survive(MERGES),
+    published: None,
+    mutants: &[
+        Twin {
+            name: "one-lock",
+            about: "whoever ends the merge holds the lock of only one of the two leaves",
+            cases: || {
+                let [knobs, _] = deaths();
+                vec![
+                    Case::fails(How::Invariant, "writer", knobs)
+                        .or(How::NotLinearizable)
+                        .or(How::Check),
+                ]
+            },
+        },
+        Twin {
+            name: "reopens-widened",
+            about: "both leaves are opened again although the left one has the keys of both",
+            cases: || {
+                let [knobs, _] = deaths();
+                vec![
+                    Case::fails(How::Invariant, "alone, from the left", knobs)
+                        .or(How::NotLinearizable)
+                        .or(How::Check),
+                ]
+            },
+        },
+        Twin {
+            name: "no-doubt",
+            about: "the sweep frees the locks without a mark, so a writer waits for the rest of a WRITE that never comes",
+            cases: || {
+                let [knobs, _] = deaths();
+                vec![Case::fails(How::Livelock, "alone, from the right", knobs)]
+            },
+        },
+    ],
+    build: |s| {
+        let mut options = options();
+        options.flaws.one_lock_mends = s.mutant("one-lock");
+        options.flaws.reopens_widened = s.mutant("reopens-widened");
+        let mut script = script(MERGES, s.shape);
+        if s.mutant("no-doubt") {
+            script.doubt = 0;
+        }
+        Box::new(script.model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
+    },
+};
