@@ -173,8 +173,8 @@ fn rows_of_two_settings_are_not_drawn_as_one_curve() {
     assert_eq!(refused.status.code(), Some(1), "{told}");
     // Rows are in the order in which their points ended, which differs from run to run.
     assert!(
-        told.contains(" 1 clients, seed ")
-            && told.contains(" 2 clients, seed 1) are not points of one curve: ")
+        told.contains(" 1 clients, cache 500 MB, seed ")
+            && told.contains(" 2 clients, cache 500 MB, seed 1) are not points of one curve: ")
             && told.contains("`value_bytes` is 8 in the first and 16 in the second"),
         "{told}"
     );

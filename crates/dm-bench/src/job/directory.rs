@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::origin::Utc;
-use crate::report::{Column, Kind, Row, RowError, read_json_lines, write_json_lines};
+use crate::report::{Column, Row, RowError, read_json_lines, write_json_lines};
 
 /// The name of the file of rows.
 pub(super) const ROWS: &str = "rows.jsonl";
@@ -165,19 +165,14 @@ pub(super) fn new_directory(out: &Path, name: &str) -> io::Result<PathBuf> {
 /// # Errors
 /// Returns a message about the first row that belongs to no point.
 pub(super) fn assign(earlier: Vec<Row>, planned: &[Row]) -> Result<Vec<Option<Row>>, String> {
-    let same = |column: &Column| matches!(column.kind, Kind::Curve | Kind::Setting | Kind::Along);
     let mut rows = vec![None; planned.len()];
     for (at, row) in earlier.into_iter().enumerate() {
-        if let Some(point) = planned.iter().position(|p| row.difference(p, same).is_none()) {
+        let same = |planned: &Row| row.difference(planned, Column::identifies).is_none();
+        if let Some(point) = planned.iter().position(same) {
             rows[point] = Some(row);
             continue;
         }
-        // Another point on the same curve would tell about clients only.
-        let near = planned
-            .iter()
-            .find(|p| p.name() == row.name())
-            .or(planned.first());
-        let difference = near.and_then(|near| row.difference(near, same));
+        let difference = row.nearest_difference(planned.iter(), Column::identifies);
         return Err(format!(
             "row {} ({}) is of no point of this run{}; --resume needs the parameters of the earlier run",
             at + 1,
@@ -259,7 +254,7 @@ mod tests {
         other.cache_limit_bytes = 7;
         let refused = assign(vec![planned[2].clone(), other], &planned).unwrap_err();
         assert!(
-            refused.starts_with("row 2 (sherman, c, 128 clients, seed 7) is of no point")
+            refused.starts_with("row 2 (sherman, c, 128 clients, cache 0.000007 MB, seed 7) is of no point")
                 && refused.contains("`cache_limit_bytes` was 7 and is 0"),
             "{refused}"
         );

@@ -219,7 +219,7 @@ fn nothing_runs_if_a_point_is_refused_or_the_place_cannot_be_written() {
     );
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "toy (default), c, 2 clients, seed 1: there must be at least one operation (--ops)"
+        "toy (default), c, 2 clients, cache 500 MB, seed 1: there must be at least one operation (--ops)"
     );
     let twice = perform_until(
         "t",

@@ -14,7 +14,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::mixed::{MixedRows, check_curves, same_curve};
+use super::mixed::{MixedRows, check_curves, curve};
 use super::row::Row;
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
@@ -85,7 +85,7 @@ impl std::error::Error for PlotError {}
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 impl<'a> Curves<'a> {
-    /// Makes the curves of `rows`: panels and series in order of appearance, points by clients.
+    /// Makes the curves of `rows`: panels and series in order of appearance, points by clients or caches.
     ///
     /// # Errors
     /// Returns [`PlotError::Nothing`] if no row can be drawn, and [`PlotError::Mixed`] if rows of one curve do not belong
@@ -111,7 +111,7 @@ impl<'a> Curves<'a> {
             }
         }
         for (_, points) in &mut panels {
-            points.sort_by_key(|row| (row.clients, row.cache_limit_bytes));
+            points.sort_by_key(|row| row.place());
         }
         let title = title.to_owned();
         if panels.is_empty() {
@@ -423,7 +423,7 @@ fn along_caches(points: &[&Row]) -> bool {
     rest.any(|(at, row)| {
         points[..at]
             .iter()
-            .any(|other| same_curve(other, row) && other.cache_limit_bytes != row.cache_limit_bytes)
+            .any(|other| curve(other) == curve(row) && other.cache_limit_bytes != row.cache_limit_bytes)
     })
 }
 
@@ -584,6 +584,23 @@ mod tests {
         assert_eq!(bars[1], [(mops, p50 - 0.002), (mops, p50 + 0.002)]);
         assert_eq!(intervals(&rows[4], p50)[1][0], (mops, p50), "an axis begins here");
         assert_eq!(svg("bars.svg", &rows).matches("<polyline").count(), without + 3);
+    }
+
+    #[test]
+    fn a_panel_along_caches_has_their_sizes_and_intervals() {
+        let mut rows = samples();
+        rows.truncate(6);
+        for (cache, row) in (1..).zip(&mut rows) {
+            (row.clients, row.cache_limit_bytes) = (160, cache * 1_000_000);
+        }
+        let text = svg("caches.svg", &rows);
+        assert!(text.contains("cache of a compute node (MB)") && text.contains("throughput (Mops)"));
+        let without = text.matches("<polyline").count();
+        rows[2].mops_ci95 = Some(0.001);
+        assert_eq!(
+            svg("cache-bars.svg", &rows).matches("<polyline").count(),
+            without + 1
+        );
     }
 
     #[test]

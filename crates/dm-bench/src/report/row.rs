@@ -27,7 +27,7 @@ macro_rules! row {
 }
 
 use Fold::{First, Interval, Mean, Most, Sum};
-use Kind::{Along, Curve, Date, Result as Figure, Setting};
+use Kind::{Along, Curve, Date, Result as Figure, Seed, Setting};
 
 row! {
     /// The index.
@@ -85,7 +85,7 @@ row! {
     /// Settings that only a program can make: addresses, by-thread, steady, least=NANOSECONDS.
     mode: String, "", Setting;
     /// The seed of the run; of several, the first one.
-    seed: u64, "", Along;
+    seed: u64, "", Seed;
     /// The number of seeds whose rows this one combines.
     seeds: u64, "", Figure(Sum);
     /// Operations timed.
@@ -175,6 +175,16 @@ impl Row {
         }
     }
 
+    /// Returns its place on its curve. Rows of one curve with the same place are one point with several seeds.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.clients, self.cache_limit_bytes)
+    }
+
+    /// Returns the size of the caches that was asked for, exactly and with its unit.
+    pub(crate) fn cache_limit(&self) -> String {
+        format!("{} MB", self.cache_limit_bytes as f64 / 1e6)
+    }
+
     /// Returns what a person calls its point.
     pub fn name(&self) -> String {
         let panel = match self.panel.as_str() {
@@ -182,10 +192,11 @@ impl Row {
             panel => format!("{panel}: "),
         };
         format!(
-            "{panel}{}, {}, {} clients, seed {}",
+            "{panel}{}, {}, {} clients, cache {}, seed {}",
             self.series(),
             self.workload,
             self.clients,
+            self.cache_limit(),
             self.seed
         )
     }

@@ -16,7 +16,11 @@ impl Pen<'_> {
         points: &[&Row],
     ) -> Drawn<DB> {
         let megabytes = |row: &Row| (row.cache_limit_bytes.max(1)) as f64 / 1e6;
-        let top = points.iter().map(|row| row.mops).fold(0.0, f64::max) * 1.06;
+        let interval = |row: &Row| {
+            let half = row.mops_ci95.unwrap_or(0.0);
+            [(row.mops - half).max(0.0), row.mops + half]
+        };
+        let top = points.iter().map(|row| interval(row)[1]).fold(0.0, f64::max) * 1.06;
         let lowest = points
             .iter()
             .map(|row| megabytes(row))
@@ -50,6 +54,10 @@ impl Pen<'_> {
             let at = || rows.iter().map(|row| (megabytes(row), row.mops));
             chart.draw_series(LineSeries::new(at(), line))?;
             chart.draw_series(at().map(|at| self.marker(at, place)))?;
+            let thin = colour(place).stroke_width(self.zoom.unsigned_abs());
+            let bars = rows.iter().filter(|row| row.mops_ci95.is_some());
+            let bars = bars.map(|row| interval(row).map(|end| (megabytes(row), end)));
+            chart.draw_series(bars.map(|bar| PathElement::new(bar, thin)))?;
         }
         Ok(())
     }
