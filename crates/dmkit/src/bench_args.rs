@@ -79,8 +79,9 @@ pub(crate) struct Bench {
     /// Operations, in all; default: 1M, or more than enough for --duration, which they then only limit.
     #[arg(long, value_parser = count)]
     pub(crate) ops: Option<u64>,
-    /// Operations that end in this time at the begin are checked but not counted, such as 500us. The model's time, or the
-    /// machine's on loopback.
+    /// Operations that end in this time at the begin are checked but not counted, such as 500us. Clients join the pool in
+    /// their first operation, about 5us for each client, and a short run without a warm-up shows that. The model's
+    /// time, or the machine's on loopback.
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
     pub(crate) warmup: u64,
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
@@ -208,7 +209,7 @@ impl Bench {
 
     /// Returns each number of clients with each size of caches and each seed.
     fn places(&self) -> impl Iterator<Item = (u32, u64, u64)> {
-        let seeds = self.seed..self.seed.saturating_add(self.seeds);
+        let seeds = self.seed..=self.seed.saturating_add(self.seeds - 1);
         let caches = move |&clients| self.cache_mb.iter().map(move |&cache| (clients, cache));
         let points = self.clients.iter().flat_map(caches);
         points.flat_map(move |(clients, cache)| seeds.clone().map(move |seed| (clients, cache, seed)))
@@ -379,6 +380,7 @@ mod tests {
             ["a chime 1 5", "a chime 1 6", "a chime 2 5", "a chime 2 6"]
         );
         assert_eq!(named[15], "c smart 2 6");
+        assert_eq!(points(&format!("--seed {}", u64::MAX)).unwrap().len(), 1);
         let variants = points("--variant fg,fg+,default").unwrap();
         assert_eq!(variants.len(), 3);
         let caches: Vec<u64> = points("--cache-mb 0.125,2")

@@ -223,7 +223,7 @@ impl Output {
             no_plot: self.no_plot,
             resume: self.resume,
             histogram: None,
-            // Set by whoever builds dmkit: a build script would build it anew for each commit.
+            // Set by the build script, or by whoever builds dmkit outside of a checkout.
             commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
         }
     }

@@ -33,23 +33,10 @@ impl RunDirectory {
     /// # Errors
     /// Returns an error that names the file.
     pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
-        let path = new_directory(out, name)?;
-        let file = path.join(ROWS);
-        let mut rows = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(&file)
-            .map_err(|e| named(&file, &e))?;
+        let mut run = Self::locked(new_directory(out, name)?, true)?;
         // A full disk may have room for names, but not for bytes.
-        rows.write_all(b"\n")
-            .and_then(|()| rows.set_len(0))
-            .map_err(|e| named(&file, &e))?;
-        let mut run = Self {
-            path,
-            rows,
-            length: 0,
-        };
-        run.lock()?;
+        let written = run.rows.write_all(b"\n").and_then(|()| run.rows.set_len(0));
+        written.map_err(|e| named(&run.path.join(ROWS), &e))?;
         run.link(out);
         Ok(run)
     }
@@ -63,17 +50,8 @@ impl RunDirectory {
         let path = out.join(which);
         // The link may point to another run later.
         let path = path.canonicalize().map_err(|e| named(&path, &e))?;
-        let file = path.join(ROWS);
-        let rows = OpenOptions::new()
-            .append(true)
-            .open(&file)
-            .map_err(|e| named(&file, &e))?;
-        let mut run = Self {
-            path,
-            rows,
-            length: 0,
-        };
-        run.lock()?;
+        let mut run = Self::locked(path, false)?;
+        let file = run.path.join(ROWS);
         let mut bytes = fs::read(&file).map_err(|e| named(&file, &e))?;
         bytes.truncate(
             bytes
@@ -87,13 +65,22 @@ impl RunDirectory {
         Ok((run, earlier))
     }
 
-    fn lock(&mut self) -> io::Result<()> {
-        let locked = self.rows.try_lock();
+    /// Opens the file of rows, and keeps other processes from it.
+    fn locked(path: PathBuf, new: bool) -> io::Result<Self> {
+        let file = path.join(ROWS);
+        let rows = OpenOptions::new().append(true).create_new(new).open(&file);
+        let rows = rows.map_err(|e| named(&file, &e))?;
+        let locked = rows.try_lock();
         locked.map_err(|e| {
             named(
-                &self.path,
+                &path,
                 &format_args!("another dmkit writes to this directory ({e})"),
             )
+        })?;
+        Ok(Self {
+            path,
+            rows,
+            length: 0,
         })
     }
 

@@ -199,8 +199,8 @@ The kind of a column says how it is used:
 * **result** is what was measured. With `--seeds N`, the rows of all seeds become one row, with the mean, the sum, the
   largest or the first of their values. An interval is half of the 95 % confidence interval of a mean, from Student's t.
 
-`commit` is known if the environment had `DMKIT_COMMIT` when dmkit was built, such as
-`DMKIT_COMMIT=$(git rev-parse HEAD) cargo build --release`.
+`commit` is that of the checkout in which dmkit was built, with `-dirty` behind it if files of the checkout had changed. A
+build elsewhere takes it from the variable `DMKIT_COMMIT` of the environment, or does not know it.
 
 | column | type | unit | kind | meaning |
 |---|---|---|---|---|

@@ -28,6 +28,16 @@ fn splits(column: &Column) -> bool {
     column.identifies() && !own
 }
 
+/// Returns a text that the rows of a point's machines have in common, and no other point's.
+#[cfg(feature = "ib")]
+pub(crate) fn common(row: &Row) -> String {
+    let values = row.values();
+    let columns = Row::COLUMNS.iter().filter(|column| splits(column));
+    columns
+        .map(|column| format!("{}={} ", column.name, values[column.name]))
+        .collect()
+}
+
 fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
     let all = rows.clone();
     let mut points = Vec::new();

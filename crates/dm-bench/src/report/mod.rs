@@ -21,6 +21,8 @@ pub use columns::{Column, Difference, Fold, Kind, columns_page};
 pub use formats::{RowError, read_json_lines, write_csv, write_json_lines};
 pub(crate) use histogram::HistogramLog;
 pub(crate) use latencies::Latencies;
+#[cfg(feature = "ib")]
+pub(crate) use merge::common;
 pub use merge::merge;
 pub use mixed::{MixedRows, check_curves};
 pub use page::page;

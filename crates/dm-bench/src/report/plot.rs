@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once; // std's: plotters' font table is a static of std's kind, and no model runs it
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
@@ -303,21 +304,7 @@ impl Pen<'_> {
             .x_label_area_size(46 * self.zoom)
             .y_label_area_size(62 * self.zoom)
             .build_cartesian_2d(0.0..right * 1.06, latencies.clone().log_scale())?;
-        chart
-            .configure_mesh()
-            .x_desc("throughput (Mops)")
-            .y_desc("latency (µs)")
-            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
-            .label_style(self.text(13, &INK, FontStyle::Normal))
-            .x_labels(8)
-            .y_labels(8)
-            .x_label_formatter(&|x| plain(*x))
-            .y_label_formatter(&|y| plain(*y))
-            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
-            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
-            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
-            .set_all_tick_mark_size(4 * self.zoom)
-            .draw()?;
+        self.draw_axes(&mut chart, ["throughput (Mops)", "latency (µs)"])?;
         for (place, bound) in bounds.into_iter().enumerate() {
             if let Some(at) = bound {
                 let thin = colour(place).mix(0.6).stroke_width(self.zoom.unsigned_abs());
@@ -340,6 +327,33 @@ impl Pen<'_> {
             chart.draw_series(bars.map(|bar| PathElement::new(bar, thin)))?;
         }
         Ok(())
+    }
+
+    /// Draws the axes and the grid of a panel.
+    fn draw_axes<'a, DB: DrawingBackend + 'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+        [x, y]: [&str; 2],
+    ) -> Drawn<DB>
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        chart
+            .configure_mesh()
+            .x_desc(x)
+            .y_desc(y)
+            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
+            .label_style(self.text(13, &INK, FontStyle::Normal))
+            .x_labels(8)
+            .y_labels(8)
+            .x_label_formatter(&|x| plain(*x))
+            .y_label_formatter(&|y| plain(*y))
+            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
+            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
+            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
+            .set_all_tick_mark_size(4 * self.zoom)
+            .draw()
     }
 
     fn draw_legend<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Drawn<DB> {

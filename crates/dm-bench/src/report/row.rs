@@ -48,7 +48,7 @@ row! {
     ranks: u64, "keys", Setting;
     /// The number of keys that a scan asks for: `1-N` for any number up to N, or one number.
     scan_length: String, "keys", Setting;
-    /// The recorded operations that replace the mix and the distribution, and whether they were repeated.
+    /// The recorded operations that replace the mix and the distribution.
     trace: String, "", Setting;
     /// The world, and the model's preset or the cluster's file.
     fabric: String, "", Setting;
@@ -138,6 +138,8 @@ row! {
     local_bytes: u64, "bytes", Figure(Most);
     /// Memory-node bytes in use.
     remote_bytes_per_key: f64, "bytes per key", Figure(Mean);
+    /// The operations that were made, with those of the warm-up, for each operation of the trace: above 1, clients began it again. Without a trace it is 0.
+    trace_passes: f64, "", Figure(Mean);
     /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
     /// The world's promises and assumptions, separated by `; `.

@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::FontStyle;
 
-use super::{Drawn, FAINT, GRID, INK, PALE, Pen, colour, mix_title, of_series, plain};
+use super::{Drawn, INK, Pen, colour, mix_title, of_series};
 use crate::report::Row;
 
 impl Pen<'_> {
@@ -33,21 +33,7 @@ impl Pen<'_> {
             .x_label_area_size(46 * self.zoom)
             .y_label_area_size(62 * self.zoom)
             .build_cartesian_2d((lowest / 1.3..highest * 1.3).log_scale(), 0.0..top)?;
-        chart
-            .configure_mesh()
-            .x_desc("cache of a compute node (MB)")
-            .y_desc("throughput (Mops)")
-            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
-            .label_style(self.text(13, &INK, FontStyle::Normal))
-            .x_labels(8)
-            .y_labels(8)
-            .x_label_formatter(&|x| plain(*x))
-            .y_label_formatter(&|y| plain(*y))
-            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
-            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
-            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
-            .set_all_tick_mark_size(4 * self.zoom)
-            .draw()?;
+        self.draw_axes(&mut chart, ["cache of a compute node (MB)", "throughput (Mops)"])?;
         for (place, name) in self.curves.series.iter().enumerate() {
             let rows = of_series(points, name);
             let line = self.line(colour(place));
