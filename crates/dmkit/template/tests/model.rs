@@ -34,7 +34,8 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
         .setup(move |v: Endpoint| {
             let keep = Arc::clone(&keep);
             async move {
-                let index = Index::create_or_open(&v, &TINY).await.expect("a pool");
+                let index = Index::<Key8>::create_or_open(&v, &TINY).await;
+                let index = index.expect("a pool");
                 let client = index.client(&v);
                 for key in preload {
                     let op = KvOp::Insert(*key, *key);
