@@ -138,7 +138,8 @@ row! {
     local_bytes: u64, "bytes", Figure(Most);
     /// Memory-node bytes in use.
     remote_bytes_per_key: f64, "bytes per key", Figure(Mean);
-    /// The operations that were made, with those of the warm-up, for each operation of the trace: above 1, clients began it again. Without a trace it is 0.
+    /// The operations that were made, with those of the warm-up, for each operation of the trace: above 1, clients began it
+    /// again. Without a trace it is 0.
     trace_passes: f64, "", Figure(Mean);
     /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
