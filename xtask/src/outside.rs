@@ -60,20 +60,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         .map(serde_json::from_str)
         .collect::<std::result::Result<_, _>>()?;
     check(&rows)?;
-    let table = fs::read_to_string(at.join("out/latest/rows.csv"))?;
-    for index in [NAME, BESIDE] {
-        if !table
-            .lines()
-            .any(|line| line.split(',').any(|cell| cell == index))
-        {
-            return Err(format!("rows.csv has no row of {index}").into());
+    let latest = at.join("out/latest");
+    for file in ["rows.csv", "curves.svg", "curves.png"] {
+        if fs::metadata(latest.join(file))?.len() == 0 {
+            return Err(format!("{file} is empty").into());
         }
     }
-    for curves in ["out/latest/curves.svg", "out/latest/curves.png"] {
-        if fs::metadata(at.join(curves))?.len() == 0 {
-            return Err(format!("{curves} is empty").into());
-        }
-    }
+    check_page(&fs::read_to_string(latest.join("index.html"))?)?;
     for row in &rows {
         eprintln!(
             "{} {} with {} clients: {:.1} Mops",
@@ -100,6 +93,23 @@ fn check(rows: &[Row]) -> Result<()> {
         Some(row) => Err(format!("a row is no measurement: {row:?}").into()),
         None => Ok(()),
     }
+}
+
+/// Checks that both indexes are in the picture and have all of their rows in the table.
+fn check_page(page: &str) -> Result<()> {
+    for index in [NAME, BESIDE] {
+        let series = format!("{index} (default)");
+        let rows = page.matches(&format!("<td class=\"word\">{series}</td>")).count();
+        let expected = WORKLOADS.len() * CLIENTS.len();
+        let picture = page.split("<svg").nth(1).unwrap_or_default();
+        if rows != expected || !picture.contains(&series) {
+            return Err(format!(
+                "the page has {rows} rows of {index}, and not {expected}, or no curve of it"
+            )
+            .into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -133,5 +143,16 @@ mod tests {
                 .contains("no measurement")
         );
         assert!(check(&rows(0)[1..]).unwrap_err().to_string().contains("7 rows"));
+        let page = |rows| {
+            let all = [NAME, BESIDE].map(|index| {
+                let cell = format!("<td class=\"word\">{index} (default)</td>");
+                (format!("{index} (default)"), cell.repeat(rows))
+            });
+            let [(mine, my_rows), (theirs, their_rows)] = all;
+            format!("<svg>{mine} {theirs}</svg>{my_rows}{their_rows}")
+        };
+        check_page(&page(8)).unwrap();
+        assert!(check_page(&page(7)).is_err());
+        assert!(check_page(&page(8).replace("<svg>", "")).is_err());
     }
 }

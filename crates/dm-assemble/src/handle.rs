@@ -131,7 +131,7 @@ impl<P: Parts> Handle<P> {
     }
 
     /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. The hottest keys come last.
+    /// keys. They come as in a run, the last ones as its last operations.
     ///
     /// # Errors
     /// The same as any read.

@@ -16,6 +16,8 @@ pub struct Measured {
     pub latency: Histogram<u64>,
     /// Sums over all clients.
     pub counters: Counters,
+    /// The operations that were made, counted or not, for each operation of the trace; 0 without a trace.
+    pub trace_passes: f64,
     /// Reads that returned a value which is not one whole write of their key.
     pub wrong_values: u64,
     /// The largest cache of a compute node, with what it has learned about hot keys.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 
-use dm_workload::OpKind;
+use dm_workload::{OpKind, WorkloadError};
 
 use crate::{Fabric, Point, Setting};
 
@@ -12,7 +12,7 @@ const OPS_PER_SECOND: f64 = 3e5;
 const KEYS_PER_SECOND: f64 = 1.5e6;
 
 /// The reason why a setting is not measured.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is none of something that a measurement needs.
@@ -25,12 +25,16 @@ pub enum Refusal {
         /// Their size.
         bytes: usize,
     },
+    /// There are no such operations.
+    Workload(WorkloadError),
     /// The world has no common clock that could end the run.
     Clock,
     /// There is less memory than the point needs.
     Memory {
         /// The estimate.
         needs: Needs,
+        /// Bytes of it that do not depend on the number of keys.
+        fixed: u64,
         /// Bytes of memory that are available.
         available: u64,
         /// The keys of the setting.
@@ -69,24 +73,34 @@ impl fmt::Display for Refusal {
                 f,
                 "values of {bytes} bytes: a value has at least 8 bytes (--value-size), a stamp by which every read is checked"
             ),
+            Self::Workload(e) => e.fmt(f),
             Self::Clock => write!(
                 f,
                 "the machines of a cluster have no common clock: --warmup and --duration are for the simulator and loopback"
             ),
             Self::Memory {
                 needs,
+                fixed,
                 available,
                 keys,
                 inserts,
             } => {
-                let limit =
-                    two_digits(keys.saturating_add(*inserts) as f64 * *available as f64 / needs.bytes as f64);
+                let gigabytes = *available as f64 / 1e9;
                 write!(
                     f,
-                    "{keys} keys (--keys) and {inserts} inserts (--ops) need about {needs}, but {:.1} GB of memory are available: \
-                     ask for at most about {limit} keys and inserts in all",
-                    *available as f64 / 1e9
-                )
+                    "{keys} keys (--keys) and {inserts} inserts (--ops) need about {needs}, but {gigabytes:.1} GB of memory are \
+                     available: "
+                )?;
+                let Some(left) = available.checked_sub(*fixed).filter(|left| *left > 0) else {
+                    return write!(
+                        f,
+                        "the nodes alone need {:.1} GB, ask for fewer (--cns, --mns)",
+                        *fixed as f64 / 1e9
+                    );
+                };
+                let entries = keys.saturating_add(*inserts) as f64;
+                let limit = two_digits(entries * left as f64 / (needs.bytes - fixed).max(1) as f64);
+                write!(f, "ask for at most about {limit} keys and inserts in all")
             }
         }
     }
@@ -133,8 +147,8 @@ impl Setting {
                 bytes: self.value_bytes,
             });
         }
-        let timed = self.warm_up_ns > 0 || self.duration_ns.is_some();
-        if timed && matches!(self.fabric, Fabric::Ib(_)) {
+        self.plan(self.mix).map_err(Refusal::Workload)?;
+        if self.is_timed() && matches!(self.fabric, Fabric::Ib(_)) {
             return Err(Refusal::Clock);
         }
         Ok(())
@@ -144,7 +158,10 @@ impl Setting {
 impl Point {
     /// Returns what the point needs, from the setting and the index's own estimate.
     pub fn needs(&self) -> Needs {
-        let at = &self.setting;
+        self.needs_of(&self.setting)
+    }
+
+    fn needs_of(&self, at: &Setting) -> Needs {
         // The keys are sorted in memory before they are loaded.
         let list = at.keys.saturating_mul(at.key_bytes as u64);
         let nodes = self
@@ -175,8 +192,14 @@ impl Point {
         if needs.bytes <= available {
             return Ok(());
         }
+        let empty = Setting {
+            keys: 0,
+            ops: 0,
+            ..self.setting.clone()
+        };
         Err(Refusal::Memory {
             needs,
+            fixed: self.needs_of(&empty).bytes,
             available,
             keys: self.setting.keys,
             inserts: self.setting.operations(OpKind::Insert),
@@ -214,6 +237,10 @@ mod tests {
                 "{told}"
             );
         }
+        let clients = refused(|at| at.clients = 1_000_000);
+        assert!(clients.contains("1000000 is not between"), "{clients}");
+        let keys = refused(|at| at.keys = 0);
+        assert!(keys.contains("none are loaded"), "{keys}");
         let value = refused(|at| at.value_bytes = 4);
         assert!(value.contains("at least 8 bytes (--value-size)"), "{value}");
     }
@@ -234,10 +261,21 @@ mod tests {
         let bytes = point.needs().bytes;
         assert!(bytes > 10_000_000 * 24, "{bytes}");
         assert_eq!(point.fits(bytes), Ok(()));
-        let half = point.fits(bytes / 2).unwrap_err().to_string();
+        let empty = Setting {
+            keys: 0,
+            ops: 0,
+            ..point.setting.clone()
+        };
+        let fixed = point.needs_of(&empty).bytes;
+        let half = point.fits((bytes + fixed) / 2).unwrap_err().to_string();
         assert!(
             half.ends_with("ask for at most about 5000000 keys and inserts in all"),
             "{half}"
+        );
+        let nodes = point.fits(fixed).unwrap_err().to_string();
+        assert!(
+            nodes.contains("the nodes alone need") && nodes.ends_with("(--cns, --mns)"),
+            "{nodes}"
         );
     }
 

@@ -7,9 +7,14 @@ use std::str::FromStr;
 use dm_combine::Rdwc;
 use dm_index::{CpuCost, Fill};
 use dm_sim::{Bound, CostModel, MixDemand, Testbed};
-use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Trace, Workload, WorkloadError};
+use dm_workload::{
+    Distribution, KeySpace, Mix, OpKind, OpStream, Plan, ScanLength, Trace, Workload, WorkloadError,
+};
 
 use crate::cluster::ClusterRun;
+
+/// More operations than any run makes.
+const ENDLESS: u64 = u64::MAX / 2;
 
 /// The parameters of one measurement. No index has parameters of its own here, except for [`Knobs`].
 #[derive(Debug, Clone)]
@@ -170,8 +175,27 @@ impl Setting {
 
     /// Returns the operations of every client; `mix` is the setting's own, or a part of it.
     pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
-        // In a steady run a client may do far more than its share, because locks are unfair.
-        let ops = if self.steady { u64::MAX / 2 } else { self.ops };
+        self.plan_of(mix, self.ops)
+    }
+
+    /// Returns the operations of every client if all of them take their operations from one account, until it is empty. Then
+    /// a client may do far more than its share: locks are unfair, and clients do not begin together.
+    pub(crate) fn shared_plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
+        self.plan_of(mix, ENDLESS)
+    }
+
+    /// Returns whether only a part of the time is measured.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.warm_up_ns > 0 || self.duration_ns.is_some()
+    }
+
+    /// Returns gets without an end, with the keys of the setting's operations.
+    pub(crate) fn gets(&self) -> Result<OpStream, WorkloadError> {
+        let mix: Mix = "c".parse()?;
+        Ok(self.shared_plan(mix)?.client(0))
+    }
+
+    fn plan_of(&self, mix: Mix, ops: u64) -> Result<Plan, WorkloadError> {
         if let Some(trace) = &self.trace {
             return Plan::of_trace(trace.clone(), self.endpoints(), ops);
         }

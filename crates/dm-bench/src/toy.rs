@@ -1,5 +1,6 @@
 //! An index for the harness's own tests: a map in this process, and one verb for each operation.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +27,8 @@ pub(crate) enum Flaw {
     WrongValue,
     /// It cannot be created.
     NoMemory,
+    /// The first get of a client takes a hundred round trips for each client before it.
+    LateClients,
 }
 
 /// Returns a driver of a toy.
@@ -87,20 +90,32 @@ impl BenchIndex for Toy {
     }
 
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Key8> {
-        Client { toy: self, v }
+        let late = match self.flaw {
+            Some(Flaw::LateClients) => 100 * v.client().0,
+            _ => 0,
+        };
+        Client {
+            toy: self,
+            v,
+            late: Cell::new(late),
+        }
     }
 }
 
 struct Client<'h, V> {
     toy: &'h Toy,
     v: &'h V,
+    /// Round trips before the first operation.
+    late: Cell<u16>,
 }
 
 impl<V: Verbs> Client<'_, V> {
     /// Takes one round trip, then changes or reads the map.
     async fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<Key8, Vec<u8>>) -> T) -> Result<T, IndexError> {
         let at = RemotePtr::new(NodeId(0), 64).expect("an address");
-        self.v.word(at).await?;
+        for _ in 0..=self.late.take() {
+            self.v.word(at).await?;
+        }
         Ok(work(&mut self.toy.entries.lock().unwrap()))
     }
 }

@@ -143,14 +143,14 @@ impl Tally {
 
 /// The state of one client.
 pub(crate) struct Worker<'a, E, I> {
-    pub(crate) env: &'a E,
-    pub(crate) index: I,
-    pub(crate) keys: KeySpace,
-    pub(crate) values: Values,
+    env: &'a E,
+    index: I,
+    keys: KeySpace,
+    values: Values,
     /// Keys below this index are loaded, and mixes without removes never remove them.
-    pub(crate) loaded: u64,
-    pub(crate) removes: bool,
-    pub(crate) progress: &'a ProgressBar,
+    loaded: u64,
+    removes: bool,
+    progress: &'a ProgressBar,
 }
 
 /// Buffers of a worker, allocated once.
@@ -161,7 +161,26 @@ struct Buffers<K> {
     key: Vec<u8>,
 }
 
-impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
+impl<'a, E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'a, E, I> {
+    /// Makes client number `client` of the setting.
+    pub(crate) fn new(
+        env: &'a E,
+        index: I,
+        client: u32,
+        setting: &Setting,
+        progress: &'a ProgressBar,
+    ) -> Self {
+        Self {
+            env,
+            index,
+            keys: setting.key_space(),
+            values: Values::of_client(client),
+            loaded: setting.keys,
+            removes: setting.share(OpKind::Remove) > 0.0,
+            progress,
+        }
+    }
+
     /// Works until the stream ends, an operation fails, or `more` returns false for the world's time.
     pub(crate) async fn run(&mut self, stream: OpStream, more: impl Fn(u64) -> bool, tally: &RefCell<Tally>) {
         let mut buffers = Buffers {

@@ -79,8 +79,9 @@ pub(crate) struct Bench {
     /// Operations, in all; default: 1M, or more than enough for --duration, which they then only limit.
     #[arg(long, value_parser = count)]
     pub(crate) ops: Option<u64>,
-    /// Operations that end in this time at the begin are checked but not counted, such as 500us. The model's time, or the
-    /// machine's on loopback.
+    /// Operations that end in this time at the begin are checked but not counted, such as 500us. Clients join the pool in
+    /// their first operation, about 5us for each client, and a short run without a warm-up shows that. The model's
+    /// time, or the machine's on loopback.
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
     pub(crate) warmup: u64,
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
@@ -95,9 +96,9 @@ pub(crate) struct Bench {
     /// Bytes of a value, at least 8 (for a stamp that every read checks).
     #[arg(long, default_value_t = 8)]
     pub(crate) value_size: usize,
-    /// Index cache of a compute node, MB.
-    #[arg(long, default_value_t = 500.0)]
-    pub(crate) cache_mb: f64,
+    /// Index cache of a compute node, MB. Several sizes make a curve along the caches, for one number of clients.
+    #[arg(long, value_name = "MB", value_delimiter = ',', default_value = "500", value_parser = megabytes)]
+    pub(crate) cache_mb: Vec<u64>,
     /// Fill of loaded leaves: a share, or `as-inserted` (the fill after inserts in random order).
     #[arg(long, default_value = "0.8", value_parser = str::parse::<Fill>)]
     pub(crate) fill: Fill,
@@ -149,6 +150,18 @@ fn time(s: &str) -> Result<u64, String> {
     number.and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
 }
 
+/// Parses megabytes, to bytes.
+fn megabytes(s: &str) -> Result<u64, String> {
+    let size = s.parse().ok().filter(|size: &f64| (0.0..1e12).contains(size));
+    let size = size.ok_or_else(|| format!("{s:?} is no size in MB (such as 0.5 or 500)"))?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be no more than 10^18 and not negative"
+    )]
+    Ok((size * 1e6).round() as u64)
+}
+
 /// Parses `NAME=N`.
 fn knob(s: &str) -> Result<(String, u64), String> {
     let (name, value) = s
@@ -174,10 +187,11 @@ impl Bench {
         for &mix in &self.workload {
             for index in &self.index {
                 for (variant, sharing) in self.variants() {
-                    for (clients, seed) in self.clients_and_seeds() {
+                    for (clients, cache_bytes, seed) in self.places() {
                         let setting = Setting {
                             sharing,
                             clients,
+                            cache_bytes,
                             seed,
                             ..self.setting(mix, trace.as_ref(), !points.is_empty())
                         };
@@ -193,12 +207,12 @@ impl Bench {
         Ok(points)
     }
 
-    /// Pairs each number of clients with each seed.
-    fn clients_and_seeds(&self) -> impl Iterator<Item = (u32, u64)> {
-        let seeds = self.seed..self.seed.saturating_add(self.seeds);
-        self.clients
-            .iter()
-            .flat_map(move |&clients| seeds.clone().map(move |seed| (clients, seed)))
+    /// Returns each number of clients with each size of caches and each seed.
+    fn places(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        let seeds = self.seed..=self.seed.saturating_add(self.seeds - 1);
+        let caches = move |&clients| self.cache_mb.iter().map(move |&cache| (clients, cache));
+        let points = self.clients.iter().flat_map(caches);
+        points.flat_map(move |(clients, cache)| seeds.clone().map(move |seed| (clients, cache, seed)))
     }
 
     /// Returns the operations of a point, or their limit.
@@ -271,12 +285,6 @@ impl Bench {
             scan_length: self.scan_len.map_or(ScanLength::default(), ScanLength::Fixed),
             key_bytes: self.key_size,
             value_bytes: self.value_size,
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a float's cast saturates, and a negative cache is an empty one"
-            )]
-            cache_bytes: (self.cache_mb * 1e6) as u64,
             fill: self.fill,
             trace: trace.cloned(),
             knobs,
@@ -372,8 +380,18 @@ mod tests {
             ["a chime 1 5", "a chime 1 6", "a chime 2 5", "a chime 2 6"]
         );
         assert_eq!(named[15], "c smart 2 6");
+        assert_eq!(points(&format!("--seed {}", u64::MAX)).unwrap().len(), 1);
         let variants = points("--variant fg,fg+,default").unwrap();
         assert_eq!(variants.len(), 3);
+        let caches: Vec<u64> = points("--cache-mb 0.125,2")
+            .unwrap()
+            .iter()
+            .map(|point| point.setting.cache_bytes)
+            .collect();
+        assert_eq!(caches, [125_000, 2_000_000]);
+        for wrong in ["-1", "nan", "x", "1e13"] {
+            assert!(megabytes(wrong).unwrap_err().contains("such as"), "{wrong}");
+        }
     }
 
     #[test]

@@ -13,9 +13,10 @@ use crate::{cluster, main_job, new};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command it runs the main job: it loads FG+, Sherman, SMART, CHIME and Dolphin, runs YCSB C, A
-/// and LOAD with five client counts each on the model `cx5-ib`, checks every value read, prints a table and
-/// draws throughput-latency curves. This takes about a minute on two cores.
+/// Without a command it runs the main job: FG+, Sherman, SMART, CHIME and Dolphin with small caches on the model
+/// `cx6-roce`, under YCSB C, A, LOAD and E with four client counts each, and C with five sizes of caches. It
+/// checks every value read, prints a table and a sentence for each panel, and writes a page with the curves. This
+/// takes about half a minute on two cores.
 #[derive(Debug, Parser)]
 #[command(name = "dmkit", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -222,7 +223,7 @@ impl Output {
             no_plot: self.no_plot,
             resume: self.resume,
             histogram: None,
-            // Set by whoever builds dmkit: a build script would build it anew for each commit.
+            // Set by the build script, or by whoever builds dmkit outside of a checkout.
             commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
         }
     }

@@ -21,8 +21,12 @@ const CACHES: [u64; 5] = [125_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
 /// The panel over caches.
 const CACHE_PANEL: &str = "c by cache";
 /// Operations of each point, and scans of each point of E. A scan returns 50 keys on average.
-const OPS: u64 = 80_000;
+const OPS: u64 = 100_000;
 const SCANS: u64 = 20_000;
+/// The time in which all clients have joined the pool, which they do one after another, each in its first operation.
+const fn warm_up_ns(clients: u32) -> u64 {
+    100_000 + 5_000 * clients as u64
+}
 /// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
 const KEYS: u64 = 1_000_000;
 const RANKS: u64 = 60_000_000;
@@ -60,6 +64,7 @@ fn points(registry: &Registry, model: &CostModel) -> Result<Vec<Point>, UnknownI
             coroutines: 2,
             keys: KEYS,
             ops: if mix.share(OpKind::Scan) > 0.0 { SCANS } else { OPS },
+            warm_up_ns: warm_up_ns(clients),
             cache_bytes,
             fill: Fill::Even(0.7),
             ..Setting::new(Fabric::Sim(Box::new(model.clone())))

@@ -120,6 +120,51 @@ fn a_full_disk_keeps_the_rows_that_fit() {
 }
 
 #[test]
+fn a_full_or_closed_standard_output_loses_no_file() {
+    let out = place("stdout");
+    let run = format!("{SMALL} --ops 2K --clients 1");
+    for more in ["", " --json"] {
+        let full = fs::File::create("/dev/full").expect("Linux has it");
+        let full = command(&format!("{run}{more}"), &out).stdout(full).output();
+        let full = full.expect("the command starts");
+        let told = text(&full.stderr);
+        assert_eq!(full.status.code(), Some(1), "{told}");
+        assert!(told.contains("standard output: "), "{told}");
+        assert_eq!(rows(&out).len(), 2);
+        assert!(out.join("latest/index.html").is_file());
+        // A reader that has gone, as in `dmkit … | head -1`.
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let closed = command(&format!("{run}{more}"), &out).stdout(writer).output();
+        let closed = closed.expect("the command starts");
+        assert_eq!(closed.status.code(), Some(0), "{}", text(&closed.stderr));
+        assert!(out.join("latest/index.html").is_file());
+    }
+}
+
+#[test]
+fn rows_name_the_commit_of_the_checkout() {
+    let out = place("commit");
+    let run = dmkit(&format!("{SMALL} --ops 2K --clients 1 --no-plot"), &out);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let mut git = Command::new("git");
+    let git = git
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["rev-parse", "HEAD"]);
+    // Without git, or outside of a checkout, nobody knows it.
+    let head = git.output().ok().filter(|head| head.status.success());
+    let head = head.map_or_else(
+        || "unknown".to_owned(),
+        |head| text(&head.stdout).trim().to_owned(),
+    );
+    let head = std::env::var("DMKIT_COMMIT").unwrap_or(head);
+    for row in rows(&out) {
+        let commit = row["commit"].as_str().expect("text");
+        assert_eq!(commit.trim_end_matches("-dirty"), head.trim_end_matches("-dirty"));
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_before_the_run() {
     let out = place("refused");
     for (words, told) in [
@@ -173,8 +218,8 @@ fn rows_of_two_settings_are_not_drawn_as_one_curve() {
     assert_eq!(refused.status.code(), Some(1), "{told}");
     // Rows are in the order in which their points ended, which differs from run to run.
     assert!(
-        told.contains(" 1 clients, seed ")
-            && told.contains(" 2 clients, seed 1) are not points of one curve: ")
+        told.contains(" 1 clients, cache 500 MB, seed ")
+            && told.contains(" 2 clients, cache 500 MB, seed 1) are not points of one curve: ")
             && told.contains("`value_bytes` is 8 in the first and 16 in the second"),
         "{told}"
     );

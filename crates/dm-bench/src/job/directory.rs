@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::origin::Utc;
-use crate::report::{Column, Kind, Row, RowError, read_json_lines, write_json_lines};
+use crate::report::{Column, Row, RowError, read_json_lines, write_json_lines};
 
 /// The name of the file of rows.
 pub(super) const ROWS: &str = "rows.jsonl";
@@ -33,23 +33,10 @@ impl RunDirectory {
     /// # Errors
     /// Returns an error that names the file.
     pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
-        let path = new_directory(out, name)?;
-        let file = path.join(ROWS);
-        let mut rows = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(&file)
-            .map_err(|e| named(&file, &e))?;
+        let mut run = Self::locked(new_directory(out, name)?, true)?;
         // A full disk may have room for names, but not for bytes.
-        rows.write_all(b"\n")
-            .and_then(|()| rows.set_len(0))
-            .map_err(|e| named(&file, &e))?;
-        let mut run = Self {
-            path,
-            rows,
-            length: 0,
-        };
-        run.lock()?;
+        let written = run.rows.write_all(b"\n").and_then(|()| run.rows.set_len(0));
+        written.map_err(|e| named(&run.path.join(ROWS), &e))?;
         run.link(out);
         Ok(run)
     }
@@ -63,17 +50,8 @@ impl RunDirectory {
         let path = out.join(which);
         // The link may point to another run later.
         let path = path.canonicalize().map_err(|e| named(&path, &e))?;
-        let file = path.join(ROWS);
-        let rows = OpenOptions::new()
-            .append(true)
-            .open(&file)
-            .map_err(|e| named(&file, &e))?;
-        let mut run = Self {
-            path,
-            rows,
-            length: 0,
-        };
-        run.lock()?;
+        let mut run = Self::locked(path, false)?;
+        let file = run.path.join(ROWS);
         let mut bytes = fs::read(&file).map_err(|e| named(&file, &e))?;
         bytes.truncate(
             bytes
@@ -87,13 +65,22 @@ impl RunDirectory {
         Ok((run, earlier))
     }
 
-    fn lock(&mut self) -> io::Result<()> {
-        let locked = self.rows.try_lock();
+    /// Opens the file of rows, and keeps other processes from it.
+    fn locked(path: PathBuf, new: bool) -> io::Result<Self> {
+        let file = path.join(ROWS);
+        let rows = OpenOptions::new().append(true).create_new(new).open(&file);
+        let rows = rows.map_err(|e| named(&file, &e))?;
+        let locked = rows.try_lock();
         locked.map_err(|e| {
             named(
-                &self.path,
+                &path,
                 &format_args!("another dmkit writes to this directory ({e})"),
             )
+        })?;
+        Ok(Self {
+            path,
+            rows,
+            length: 0,
         })
     }
 
@@ -165,19 +152,14 @@ pub(super) fn new_directory(out: &Path, name: &str) -> io::Result<PathBuf> {
 /// # Errors
 /// Returns a message about the first row that belongs to no point.
 pub(super) fn assign(earlier: Vec<Row>, planned: &[Row]) -> Result<Vec<Option<Row>>, String> {
-    let same = |column: &Column| matches!(column.kind, Kind::Curve | Kind::Setting | Kind::Along);
     let mut rows = vec![None; planned.len()];
     for (at, row) in earlier.into_iter().enumerate() {
-        if let Some(point) = planned.iter().position(|p| row.difference(p, same).is_none()) {
+        let same = |planned: &Row| row.difference(planned, Column::identifies).is_none();
+        if let Some(point) = planned.iter().position(same) {
             rows[point] = Some(row);
             continue;
         }
-        // Another point on the same curve would tell about clients only.
-        let near = planned
-            .iter()
-            .find(|p| p.name() == row.name())
-            .or(planned.first());
-        let difference = near.and_then(|near| row.difference(near, same));
+        let difference = row.nearest_difference(planned.iter(), Column::identifies);
         return Err(format!(
             "row {} ({}) is of no point of this run{}; --resume needs the parameters of the earlier run",
             at + 1,
@@ -259,7 +241,7 @@ mod tests {
         other.cache_limit_bytes = 7;
         let refused = assign(vec![planned[2].clone(), other], &planned).unwrap_err();
         assert!(
-            refused.starts_with("row 2 (sherman, c, 128 clients, seed 7) is of no point")
+            refused.starts_with("row 2 (sherman, c, 128 clients, cache 0.000007 MB, seed 7) is of no point")
                 && refused.contains("`cache_limit_bytes` was 7 and is 0"),
             "{refused}"
         );

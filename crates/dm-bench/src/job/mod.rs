@@ -233,30 +233,57 @@ pub(crate) fn redraw(title: &str, rows: &[Row], output: &Output) -> io::Result<b
     show(title, rows, output, &path)
 }
 
-/// Prints rows, and draws them in a directory; returns `false` if a wrong value was read.
+/// Draws rows in a directory, and prints them; returns `false` if a wrong value was read. If one of the two fails, the other
+/// is done all the same.
 fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Result<bool> {
     let rows = &over_seeds(rows).map_err(io::Error::other)?;
-    if output.json {
-        write_json_lines(rows, io::stdout().lock()).map_err(io::Error::other)?;
-    } else if !rows.is_empty() {
-        writeln!(io::stdout(), "{}", table(rows))?;
-        writeln!(io::stdout(), "{}", summary(rows))?;
-    }
-    if !output.no_plot && !rows.is_empty() {
-        let files = write_files(title, rows, directory)?;
-        if !output.json {
-            writeln!(io::stdout(), "{files}")?;
-        }
+    let files = match output.no_plot || rows.is_empty() {
+        true => Ok(String::new()),
+        false => write_files(title, rows, directory),
+    };
+    let text = match output.json {
+        true => json(rows),
+        false => Ok(words(rows, files.as_deref().unwrap_or_default()).into_bytes()),
+    };
+    let mut out = io::stdout().lock();
+    let printed = text.and_then(|text| out.write_all(&text).and_then(|()| out.flush()));
+    files?;
+    match printed {
+        // The reader has closed the pipe, which says nothing about the run.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(e) => return Err(named(Path::new("standard output"), &e)),
+        Ok(()) => {}
     }
     Ok(rows.iter().all(|row| row.wrong_values == 0))
 }
 
-/// Says what each panel shows, and how many values were checked.
-fn summary(rows: &[Row]) -> String {
+fn json(rows: &[Row]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    write_json_lines(rows, &mut text).map_err(io::Error::other)?;
+    Ok(text)
+}
+
+/// Returns the table, what each panel shows, how many values were checked, and where the files are.
+fn words(rows: &[Row], files: &str) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let wrong: u64 = rows.iter().map(|r| r.wrong_values).sum();
     let checked: u64 = rows.iter().map(|r| r.ops).sum();
-    let told = sentences(rows).join("\n");
-    format!("{told}\n{checked} operations, every value read was checked: {wrong} wrong")
+    let checked = format!("{checked} operations, every value read was checked: {wrong} wrong");
+    let mut lines = vec![table(rows)];
+    lines.extend(sentences(rows));
+    lines.extend(again(rows));
+    lines.push(checked);
+    lines.extend((!files.is_empty()).then(|| files.to_owned()));
+    lines.join("\n") + "\n"
+}
+
+/// Says that clients began a trace again.
+fn again(rows: &[Row]) -> Option<String> {
+    let most = rows.iter().map(|row| row.trace_passes).fold(0.0, f64::max);
+    let times = format!("clients began the trace again where it ended: it was made up to {most:.1} times");
+    (most > 1.0).then_some(times)
 }
 
 fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String> {

@@ -219,7 +219,7 @@ fn nothing_runs_if_a_point_is_refused_or_the_place_cannot_be_written() {
     );
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "toy (default), c, 2 clients, seed 1: there must be at least one operation (--ops)"
+        "toy (default), c, 2 clients, cache 500 MB, seed 1: there must be at least one operation (--ops)"
     );
     let twice = perform_until(
         "t",
@@ -304,6 +304,33 @@ fn the_latencies_of_every_point_are_in_the_log_also_of_a_run_that_is_continued()
 }
 
 #[test]
+fn a_row_says_how_often_the_trace_was_made() {
+    let output = output("trace");
+    let text = b"0,aa,2,39,7,get,0\n0,bb,2,39,7,get,0\n0,aa,2,39,7,get,0\n";
+    let trace = dm_workload::Trace::read(text.as_slice(), 9).unwrap();
+    let setting = Setting {
+        trace: Some(trace),
+        keys: 2,
+        ranks: 2,
+        ..toy::setting(1, 9)
+    };
+    let point = Point::of("toy", toy::driver(None), setting);
+    assert!(perform_until("t", &[point], &output, &Stop::default()).unwrap());
+    let row = latest(&output).remove(0);
+    assert_eq!(
+        (row.trace.as_str(), row.trace_passes),
+        ("3 operations of 2 keys", 3.0)
+    );
+    assert!(words(std::slice::from_ref(&row), "").contains("it was made up to 3.0 times"));
+    let once = Row {
+        trace_passes: 1.0,
+        ..row
+    };
+    assert!(!words(&[once], "").contains("again"));
+    fs::remove_dir_all(&output.out).unwrap();
+}
+
+#[test]
 fn a_warm_up_is_not_counted_and_a_duration_ends_the_run() {
     let run = |warm_up_ns, duration_ns, ops| {
         let setting = Setting {
@@ -336,6 +363,20 @@ fn a_warm_up_is_not_counted_and_a_duration_ends_the_run() {
     assert!(short.contains("before the time was over"), "{short}");
     let nothing = run(span * 2, None, 4_000).unwrap_err().to_string();
     assert!(nothing.contains("no operation ended"), "{nothing}");
+}
+
+#[test]
+fn clients_that_join_late_do_not_change_what_is_measured_after_a_warm_up() {
+    let run = |flaw| {
+        let setting = Setting {
+            warm_up_ns: 2_000_000,
+            ..toy::setting(8, 16_000)
+        };
+        let measured = Point::of("toy", toy::driver(flaw), setting).run().unwrap();
+        measured.ops as f64 / measured.seconds
+    };
+    let share = run(Some(Flaw::LateClients)) / run(None);
+    assert!((0.99..1.01).contains(&share), "{share}");
 }
 
 #[test]

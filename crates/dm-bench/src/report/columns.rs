@@ -28,8 +28,10 @@ pub enum Kind {
     Curve,
     /// Must be equal in all rows of one curve.
     Setting,
-    /// Differs along a curve.
+    /// Differs along a curve. [`Row::place`] has all of these.
     Along,
+    /// Differs between the runs of one point.
+    Seed,
     /// The time of the measurement.
     Date,
     /// A result.
@@ -52,6 +54,11 @@ pub enum Fold {
 }
 
 impl Column {
+    /// Returns whether it says what was measured, and not when or with which result.
+    pub(crate) fn identifies(&self) -> bool {
+        !matches!(self.kind, Kind::Date | Kind::Result(_))
+    }
+
     /// Returns the type for a reader who does not know Rust.
     fn words(&self) -> &'static str {
         match self.of {
@@ -76,6 +83,7 @@ impl fmt::Display for Kind {
             Self::Curve => "curve",
             Self::Setting => "setting",
             Self::Along => "along",
+            Self::Seed => "seed",
             Self::Date => "date",
             Self::Result(Fold::Mean) => "result, mean",
             Self::Result(Fold::Sum) => "result, sum",
@@ -115,8 +123,8 @@ impl Row {
         }
     }
 
-    /// Returns the first of the columns for which `matters` holds and in which the rows differ.
-    pub(crate) fn difference(&self, other: &Self, matters: impl Fn(&Column) -> bool) -> Option<Difference> {
+    /// Returns in which of the columns for which `matters` holds the rows differ.
+    fn differences(&self, other: &Self, matters: impl Fn(&Column) -> bool) -> Vec<Difference> {
         let (ours, theirs) = (self.values(), other.values());
         // Where time is the model's, the machine does not matter.
         let places = !(self.simulated && other.simulated);
@@ -124,11 +132,27 @@ impl Row {
         Self::COLUMNS
             .iter()
             .filter(|column| matters(column) && (places || column.name != "host"))
-            .find(|column| ours.get(column.name) != theirs.get(column.name))
+            .filter(|column| ours.get(column.name) != theirs.get(column.name))
             .map(|column| Difference {
                 column: column.name,
                 values: [value(&ours, column.name), value(&theirs, column.name)],
             })
+            .collect()
+    }
+
+    /// Returns the first of the columns for which `matters` holds and in which the rows differ.
+    pub(crate) fn difference(&self, other: &Self, matters: impl Fn(&Column) -> bool) -> Option<Difference> {
+        self.differences(other, matters).into_iter().next()
+    }
+
+    /// Returns the first difference from that of the `others` which differs in the fewest columns.
+    pub(crate) fn nearest_difference<'a>(
+        &self,
+        others: impl Iterator<Item = &'a Self>,
+        matters: impl Fn(&Column) -> bool,
+    ) -> Option<Difference> {
+        let all = others.map(|other| self.differences(other, &matters));
+        all.min_by_key(Vec::len)?.into_iter().next()
     }
 }
 
@@ -153,8 +177,8 @@ const PREFACE: &str = "\
 
 # Rows
 
-A row is the result of one point: one index with one number of clients under one workload, with one seed. It says by
-itself what was measured, so that rows of different settings are never mistaken for each other.
+A row is the result of one point: one index with one number of clients and one size of caches under one workload, with
+one seed. It says by itself what was measured, so that rows of different settings are never mistaken for each other.
 
 | where | what it holds |
 |---|---|
@@ -168,13 +192,15 @@ The kind of a column says how it is used:
 
 * **curve** names the curve or the panel to which a row belongs.
 * **setting** must be equal in all rows of one curve. Rows that differ in a setting are refused, not drawn.
-* **along** differs along a curve.
+* **along** differs along a curve, which goes either along the clients or along the caches. Rows that agree in all of these
+  are one point.
+* **seed** differs between the runs of one point.
 * **date** may differ, and says nothing about the result.
 * **result** is what was measured. With `--seeds N`, the rows of all seeds become one row, with the mean, the sum, the
   largest or the first of their values. An interval is half of the 95 % confidence interval of a mean, from Student's t.
 
-`commit` is known if the environment had `DMKIT_COMMIT` when dmkit was built, such as
-`DMKIT_COMMIT=$(git rev-parse HEAD) cargo build --release`.
+`commit` is that of the checkout in which dmkit was built, with `-dirty` behind it if files of the checkout had changed. A
+build elsewhere takes it from the variable `DMKIT_COMMIT` of the environment, or does not know it.
 
 | column | type | unit | kind | meaning |
 |---|---|---|---|---|
@@ -255,6 +281,31 @@ mod tests {
         let found = rows[0].difference(&other, setting).unwrap();
         assert_eq!(found.column, "keys");
         assert_eq!(found.values, ["1000000", "500000"]);
+    }
+
+    #[test]
+    fn a_place_has_every_column_along_a_curve() {
+        let along = Row::COLUMNS.iter().filter(|column| column.kind == Kind::Along);
+        let mut count = 0;
+        for column in along {
+            let row = &samples()[0];
+            let mut values = row.values();
+            values.insert(column.name.to_owned(), 77.into());
+            let other: Row = serde_json::from_value(values.into()).unwrap();
+            assert_ne!(row.place(), other.place(), "{}", column.name);
+            count += 1;
+        }
+        assert_eq!(count, 2);
+    }
+
+    #[test]
+    fn the_nearest_row_is_the_one_with_the_fewest_differences() {
+        let rows = samples();
+        let mut row = rows[4].clone();
+        row.cache_limit_bytes = 7;
+        let near = row.nearest_difference(rows.iter(), Column::identifies).unwrap();
+        assert_eq!(near.column, "cache_limit_bytes");
+        assert_eq!(near.values, ["7", "0"]);
     }
 
     #[test]

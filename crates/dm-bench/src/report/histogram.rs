@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "sherman/c/16_clients/seed_7",
-                "sherman/get:50_upsert:50/32_clients/seed_7"
+                "sherman/c/16_clients/cache_0_MB/seed_7",
+                "sherman/get:50_upsert:50/32_clients/cache_0_MB/seed_7"
             ]
         );
     }

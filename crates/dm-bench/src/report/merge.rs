@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::columns::{Column, Kind};
+use super::columns::Column;
 use super::{Latencies, Row};
 use crate::Output;
 use crate::cluster::Machine;
@@ -25,7 +25,17 @@ pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
 /// and a device other promises, on each machine.
 fn splits(column: &Column) -> bool {
     let own = ["machine", "host", "fabric", "assumptions"].contains(&column.name);
-    matches!(column.kind, Kind::Curve | Kind::Setting | Kind::Along) && !own
+    column.identifies() && !own
+}
+
+/// Returns a text that the rows of a point's machines have in common, and no other point's.
+#[cfg(feature = "ib")]
+pub(crate) fn common(row: &Row) -> String {
+    let values = row.values();
+    let columns = Row::COLUMNS.iter().filter(|column| splits(column));
+    columns
+        .map(|column| format!("{}={} ", column.name, values[column.name]))
+        .collect()
 }
 
 fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
@@ -43,11 +53,8 @@ fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
 
 /// Says in what the row of another machine that comes nearest to `row` differs, if there is one.
 fn nearest(row: &Row, all: &[Row]) -> String {
-    let near = |other: &&Row| other.machine != row.machine && other.name() == row.name();
-    let difference = all
-        .iter()
-        .find(near)
-        .and_then(|other| row.difference(other, splits));
+    let others = all.iter().filter(|other| other.machine != row.machine);
+    let difference = row.nearest_difference(others, splits);
     difference.map_or_else(String::new, |difference| {
         format!(": its row and that of another machine differ, {difference}")
     })

@@ -1,5 +1,6 @@
 //! Refuses rows of different settings that would look like one curve.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use super::Row;
@@ -44,10 +45,9 @@ fn numbered(at: usize, row: &Row) -> String {
     format!("row {} ({})", at + 1, row.name())
 }
 
-/// Returns whether two rows are drawn as one curve.
-pub(crate) fn same_curve(one: &Row, other: &Row) -> bool {
-    let names = |row: &Row| (row.panel_title().to_owned(), row.series());
-    names(one) == names(other)
+/// Returns the curve on which a row is drawn: its panel and its series.
+pub(crate) fn curve(row: &Row) -> (&str, String) {
+    (row.panel_title(), row.series())
 }
 
 /// Checks that the rows of each curve agree in everything but their place on it, and that none is there twice. A curve goes
@@ -56,48 +56,43 @@ pub(crate) fn same_curve(one: &Row, other: &Row) -> bool {
 /// # Errors
 /// Returns [`MixedRows`], which names the first two rows that do not belong together.
 pub fn check_curves(rows: &[Row]) -> Result<(), MixedRows> {
-    let setting = |column: &Column| column.kind == Kind::Setting;
+    let mut curves: HashMap<_, Vec<usize>> = HashMap::new();
     for (at, row) in rows.iter().enumerate() {
-        let earlier = || {
-            rows[..at]
-                .iter()
-                .enumerate()
-                .filter(|(_, other)| same_curve(other, row))
-        };
-        let Some((first, other)) = earlier().next() else {
-            continue;
-        };
-        if let Some(difference) = other.difference(row, setting) {
-            return Err(MixedRows::Settings {
-                rows: [numbered(first, other), numbered(at, row)],
-                difference,
-            });
-        }
-        // Along one curve, either the clients or the caches differ.
-        let other_clients = earlier().any(|(_, other)| other.clients != row.clients);
-        let other_cache = earlier().find(|(_, other)| other.cache_limit_bytes != row.cache_limit_bytes);
-        if let Some((first, other)) = other_cache.filter(|_| other_clients)
-            && let Some(difference) = other.difference(row, |column| column.name == "cache_limit_bytes")
-        {
-            return Err(MixedRows::Settings {
-                rows: [numbered(first, other), numbered(at, row)],
-                difference,
-            });
-        }
-        // A row of several seeds has theirs from its own on.
-        let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
-        let again = earlier().find(|(_, other)| {
-            let (ours, theirs) = (seeds(row), seeds(other));
-            let place = |row: &Row| (row.clients, row.cache_limit_bytes);
-            place(other) == place(row) && ours.start < theirs.end && theirs.start < ours.end
-        });
-        if let Some((first, other)) = again {
-            return Err(MixedRows::Twice {
-                rows: [numbered(first, other), numbered(at, row)],
-            });
-        }
+        let earlier = curves.entry(curve(row)).or_default();
+        check_after(rows, earlier, at)?;
+        earlier.push(at);
     }
     Ok(())
+}
+
+/// Checks that row `at` belongs to the `earlier` rows of its curve.
+fn check_after(rows: &[Row], earlier: &[usize], at: usize) -> Result<(), MixedRows> {
+    let row = &rows[at];
+    let pair = |other: usize| [numbered(other, &rows[other]), numbered(at, row)];
+    let mixed = |other: usize, matters: fn(&Column) -> bool| match rows[other].difference(row, matters) {
+        Some(difference) => Err(MixedRows::Settings {
+            rows: pair(other),
+            difference,
+        }),
+        None => Ok(()),
+    };
+    let find = |is: &dyn Fn(&Row) -> bool| earlier.iter().copied().find(|&other| is(&rows[other]));
+    if let Some(&first) = earlier.first() {
+        mixed(first, |column| column.kind == Kind::Setting)?;
+    }
+    // Along one curve, either the clients or the caches differ.
+    if find(&|other| other.clients != row.clients).is_some()
+        && let Some(other) = find(&|other| other.cache_limit_bytes != row.cache_limit_bytes)
+    {
+        mixed(other, |column| column.name == "cache_limit_bytes")?;
+    }
+    // A row of several seeds has theirs from its own on.
+    let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
+    let again = find(&|other| {
+        let (ours, theirs) = (seeds(row), seeds(other));
+        other.place() == row.place() && ours.start < theirs.end && theirs.start < ours.end
+    });
+    again.map_or(Ok(()), |other| Err(MixedRows::Twice { rows: pair(other) }))
 }
 
 #[cfg(test)]
@@ -121,7 +116,8 @@ mod tests {
         rows[3].cache_limit_bytes = 1;
         assert_eq!(
             check_curves(&rows).unwrap_err().to_string(),
-            "row 1 (sherman, c, 16 clients, seed 7) and row 4 (sherman, c, 128 clients, seed 7) are not points of one curve: \
+            "row 1 (sherman, c, 16 clients, cache 0 MB, seed 7) and row 4 (sherman, c, 128 clients, \
+             cache 0.000001 MB, seed 7) are not points of one curve: \
              `value_bytes` is 8 in the first and 64 in the second"
         );
         // Every setting counts, and so does the version of dmkit.
@@ -191,7 +187,7 @@ mod tests {
         rows.push(rows[2].clone());
         let told = check_curves(&rows).unwrap_err().to_string();
         assert!(
-            told.starts_with("row 3 (sherman, c, 64 clients, seed 7) and row 55 (")
+            told.starts_with("row 3 (sherman, c, 64 clients, cache 0 MB, seed 7) and row 55 (")
                 && told.ends_with("keep one of them"),
             "{told}"
         );

@@ -1,7 +1,7 @@
 //! The output of a run: rows for programs, a table for the terminal, and curves.
 //!
-//! One [`Row`] is one point: one index at one client count under one workload. Everything else is drawn from rows,
-//! so that a file of rows can be plotted again later.
+//! One [`Row`] is one point: one index with one number of clients and one size of caches under one workload. Everything
+//! else is drawn from rows, so that a file of rows can be plotted again later.
 
 mod columns;
 mod formats;
@@ -21,6 +21,8 @@ pub use columns::{Column, Difference, Fold, Kind, columns_page};
 pub use formats::{RowError, read_json_lines, write_csv, write_json_lines};
 pub(crate) use histogram::HistogramLog;
 pub(crate) use latencies::Latencies;
+#[cfg(feature = "ib")]
+pub(crate) use merge::common;
 pub use merge::merge;
 pub use mixed::{MixedRows, check_curves};
 pub use page::page;

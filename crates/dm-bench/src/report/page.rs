@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::table::{HEADERS, cells, is_word};
+use super::table::{TableColumn, table_columns};
 use super::{Row, sentences};
 
 /// Colours and sizes; dark where the reader's system is.
@@ -47,14 +47,15 @@ pub fn page(title: &str, rows: &[Row], curves: &str) -> String {
         html,
         "</ul><figure>{picture}</figure><div class=\"wide\"><table><tr>"
     );
-    for (at, header) in HEADERS.iter().enumerate() {
-        let _ = write!(html, "<th{}>{}</th>", class(at), escaped(header));
+    let columns = table_columns(rows);
+    for column in &columns {
+        let _ = write!(html, "<th{}>{}</th>", class(column), escaped(column.header));
     }
     html += "</tr>";
     for row in rows {
         html += "<tr>";
-        for (at, cell) in cells(row).iter().enumerate() {
-            let _ = write!(html, "<td{}>{}</td>", class(at), escaped(cell));
+        for column in &columns {
+            let _ = write!(html, "<td{}>{}</td>", class(column), escaped(&(column.cell)(row)));
         }
         html += "</tr>\n";
     }
@@ -63,8 +64,8 @@ pub fn page(title: &str, rows: &[Row], curves: &str) -> String {
     html
 }
 
-fn class(column: usize) -> &'static str {
-    if is_word(column) { " class=\"word\"" } else { "" }
+fn class(column: &TableColumn) -> &'static str {
+    if column.is_words { " class=\"word\"" } else { "" }
 }
 
 fn escaped(text: &str) -> String {

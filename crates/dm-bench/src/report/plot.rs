@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Once; // std's: plotters' font table is a static of std's kind, and no model runs it
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::mixed::{MixedRows, check_curves, same_curve};
+use super::mixed::{MixedRows, check_curves, curve};
 use super::row::Row;
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
@@ -85,7 +86,7 @@ impl std::error::Error for PlotError {}
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 impl<'a> Curves<'a> {
-    /// Makes the curves of `rows`: panels and series in order of appearance, points by clients.
+    /// Makes the curves of `rows`: panels and series in order of appearance, points by clients or caches.
     ///
     /// # Errors
     /// Returns [`PlotError::Nothing`] if no row can be drawn, and [`PlotError::Mixed`] if rows of one curve do not belong
@@ -111,7 +112,7 @@ impl<'a> Curves<'a> {
             }
         }
         for (_, points) in &mut panels {
-            points.sort_by_key(|row| (row.clients, row.cache_limit_bytes));
+            points.sort_by_key(|row| row.place());
         }
         let title = title.to_owned();
         if panels.is_empty() {
@@ -303,21 +304,7 @@ impl Pen<'_> {
             .x_label_area_size(46 * self.zoom)
             .y_label_area_size(62 * self.zoom)
             .build_cartesian_2d(0.0..right * 1.06, latencies.clone().log_scale())?;
-        chart
-            .configure_mesh()
-            .x_desc("throughput (Mops)")
-            .y_desc("latency (µs)")
-            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
-            .label_style(self.text(13, &INK, FontStyle::Normal))
-            .x_labels(8)
-            .y_labels(8)
-            .x_label_formatter(&|x| plain(*x))
-            .y_label_formatter(&|y| plain(*y))
-            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
-            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
-            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
-            .set_all_tick_mark_size(4 * self.zoom)
-            .draw()?;
+        self.draw_axes(&mut chart, ["throughput (Mops)", "latency (µs)"])?;
         for (place, bound) in bounds.into_iter().enumerate() {
             if let Some(at) = bound {
                 let thin = colour(place).mix(0.6).stroke_width(self.zoom.unsigned_abs());
@@ -340,6 +327,33 @@ impl Pen<'_> {
             chart.draw_series(bars.map(|bar| PathElement::new(bar, thin)))?;
         }
         Ok(())
+    }
+
+    /// Draws the axes and the grid of a panel.
+    fn draw_axes<'a, DB: DrawingBackend + 'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, DB, Cartesian2d<X, Y>>,
+        [x, y]: [&str; 2],
+    ) -> Drawn<DB>
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        chart
+            .configure_mesh()
+            .x_desc(x)
+            .y_desc(y)
+            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
+            .label_style(self.text(13, &INK, FontStyle::Normal))
+            .x_labels(8)
+            .y_labels(8)
+            .x_label_formatter(&|x| plain(*x))
+            .y_label_formatter(&|y| plain(*y))
+            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
+            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
+            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
+            .set_all_tick_mark_size(4 * self.zoom)
+            .draw()
     }
 
     fn draw_legend<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>) -> Drawn<DB> {
@@ -423,7 +437,7 @@ fn along_caches(points: &[&Row]) -> bool {
     rest.any(|(at, row)| {
         points[..at]
             .iter()
-            .any(|other| same_curve(other, row) && other.cache_limit_bytes != row.cache_limit_bytes)
+            .any(|other| curve(other) == curve(row) && other.cache_limit_bytes != row.cache_limit_bytes)
     })
 }
 
@@ -584,6 +598,23 @@ mod tests {
         assert_eq!(bars[1], [(mops, p50 - 0.002), (mops, p50 + 0.002)]);
         assert_eq!(intervals(&rows[4], p50)[1][0], (mops, p50), "an axis begins here");
         assert_eq!(svg("bars.svg", &rows).matches("<polyline").count(), without + 3);
+    }
+
+    #[test]
+    fn a_panel_along_caches_has_their_sizes_and_intervals() {
+        let mut rows = samples();
+        rows.truncate(6);
+        for (cache, row) in (1..).zip(&mut rows) {
+            (row.clients, row.cache_limit_bytes) = (160, cache * 1_000_000);
+        }
+        let text = svg("caches.svg", &rows);
+        assert!(text.contains("cache of a compute node (MB)") && text.contains("throughput (Mops)"));
+        let without = text.matches("<polyline").count();
+        rows[2].mops_ci95 = Some(0.001);
+        assert_eq!(
+            svg("cache-bars.svg", &rows).matches("<polyline").count(),
+            without + 1
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Row {
                 ScanLength::UpTo(most) => format!("1-{most}"),
                 ScanLength::Fixed(number) => number.to_string(),
             },
-            trace: at.trace.as_ref().map(|t| recorded(t, at.ops)).unwrap_or_default(),
+            trace: at.trace.as_ref().map(recorded).unwrap_or_default(),
             fabric: at.fabric.name(),
             model_hash,
             simulated: at.fabric.is_simulated(),
@@ -110,6 +110,7 @@ impl Row {
             cache_bytes: m.cache_bytes,
             local_bytes: m.local_bytes,
             remote_bytes_per_key: m.remote_bytes as f64 / m.keys.max(1) as f64,
+            trace_passes: m.trace_passes,
             wrong_values: m.wrong_values,
             assumptions: m.promises.clone().unwrap_or(self.assumptions),
             // `dmkit merge` combines rows of several machines.
@@ -127,11 +128,9 @@ impl Row {
     }
 }
 
-/// Describes the recorded operations from which `ops` are made.
-fn recorded(trace: &Trace, ops: u64) -> String {
-    let (operations, keys) = (trace.operations(), trace.keys());
-    let repeated = if operations < ops { ", repeated" } else { "" };
-    format!("{operations} operations of {keys} keys{repeated}")
+/// Describes recorded operations.
+fn recorded(trace: &Trace) -> String {
+    format!("{} operations of {} keys", trace.operations(), trace.keys())
 }
 
 /// Names the settings that the command line can't make.

@@ -27,7 +27,7 @@ macro_rules! row {
 }
 
 use Fold::{First, Interval, Mean, Most, Sum};
-use Kind::{Along, Curve, Date, Result as Figure, Setting};
+use Kind::{Along, Curve, Date, Result as Figure, Seed, Setting};
 
 row! {
     /// The index.
@@ -48,7 +48,7 @@ row! {
     ranks: u64, "keys", Setting;
     /// The number of keys that a scan asks for: `1-N` for any number up to N, or one number.
     scan_length: String, "keys", Setting;
-    /// The recorded operations that replace the mix and the distribution, and whether they were repeated.
+    /// The recorded operations that replace the mix and the distribution.
     trace: String, "", Setting;
     /// The world, and the model's preset or the cluster's file.
     fabric: String, "", Setting;
@@ -85,7 +85,7 @@ row! {
     /// Settings that only a program can make: addresses, by-thread, steady, least=NANOSECONDS.
     mode: String, "", Setting;
     /// The seed of the run; of several, the first one.
-    seed: u64, "", Along;
+    seed: u64, "", Seed;
     /// The number of seeds whose rows this one combines.
     seeds: u64, "", Figure(Sum);
     /// Operations timed.
@@ -138,6 +138,9 @@ row! {
     local_bytes: u64, "bytes", Figure(Most);
     /// Memory-node bytes in use.
     remote_bytes_per_key: f64, "bytes per key", Figure(Mean);
+    /// The operations that were made, with those of the warm-up, for each operation of the trace: above 1, clients began it
+    /// again. Without a trace it is 0.
+    trace_passes: f64, "", Figure(Mean);
     /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
     /// The world's promises and assumptions, separated by `; `.
@@ -175,6 +178,16 @@ impl Row {
         }
     }
 
+    /// Returns its place on its curve. Rows of one curve with the same place are one point with several seeds.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.clients, self.cache_limit_bytes)
+    }
+
+    /// Returns the size of the caches that was asked for, exactly and with its unit.
+    pub(crate) fn cache_limit(&self) -> String {
+        format!("{} MB", self.cache_limit_bytes as f64 / 1e6)
+    }
+
     /// Returns what a person calls its point.
     pub fn name(&self) -> String {
         let panel = match self.panel.as_str() {
@@ -182,10 +195,11 @@ impl Row {
             panel => format!("{panel}: "),
         };
         format!(
-            "{panel}{}, {}, {} clients, seed {}",
+            "{panel}{}, {}, {} clients, cache {}, seed {}",
             self.series(),
             self.workload,
             self.clients,
+            self.cache_limit(),
             self.seed
         )
     }

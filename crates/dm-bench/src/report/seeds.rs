@@ -1,10 +1,12 @@
 //! Rows of several seeds as one row, with the interval of its means.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::Row;
 use super::columns::{Fold, Kind};
-use super::mixed::{MixedRows, check_curves, same_curve};
+use super::mixed::{MixedRows, check_curves, curve};
 
 /// The quantile 0.975 of Student's t for 1 to 30 degrees of freedom.
 const T: [f64; 30] = [
@@ -40,13 +42,13 @@ fn half_interval(values: &[f64]) -> f64 {
 /// Returns [`MixedRows`] if the rows of a curve do not belong together.
 pub fn over_seeds(rows: &[Row]) -> Result<Vec<Row>, MixedRows> {
     check_curves(rows)?;
-    let mut points: Vec<Vec<&Row>> = Vec::new();
+    let (mut points, mut numbers): (Vec<Vec<&Row>>, _) = (Vec::new(), HashMap::new());
     for row in rows {
-        let point = |other: &&Row| other.clients == row.clients && same_curve(other, row);
-        match points.iter_mut().find(|rows| rows.first().is_some_and(point)) {
-            Some(rows) => rows.push(row),
-            None => points.push(vec![row]),
+        let number = *numbers.entry((curve(row), row.place())).or_insert(points.len());
+        if number == points.len() {
+            points.push(Vec::new());
         }
+        points[number].push(row);
     }
     Ok(points.into_iter().map(|rows| one(&rows)).collect())
 }
@@ -138,6 +140,20 @@ mod tests {
         }
         // Rows that are already one stay as they are.
         assert!(over_seeds(&all).unwrap() == all);
+    }
+
+    #[test]
+    fn rows_along_caches_are_points_of_their_own() {
+        let mut rows = samples();
+        rows.truncate(3);
+        for (cache, row) in (1..).zip(&mut rows) {
+            (row.clients, row.cache_limit_bytes) = (16, cache);
+        }
+        assert!(over_seeds(&rows).unwrap() == rows);
+        let second = rows.clone().into_iter().map(|row| Row { seed: 8, ..row });
+        let all = over_seeds(&[rows.clone(), second.collect()].concat()).unwrap();
+        let points: Vec<_> = all.iter().map(|row| (row.cache_limit_bytes, row.seeds)).collect();
+        assert_eq!(points, [(1, 2), (2, 2), (3, 2)]);
     }
 
     #[test]

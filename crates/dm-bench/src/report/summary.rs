@@ -50,6 +50,12 @@ fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
         first.mops,
         first.clients
     );
+    if rows
+        .iter()
+        .any(|row| row.cache_limit_bytes != first.cache_limit_bytes)
+    {
+        text += &format!(" with caches of {}", first.cache_limit());
+    }
     if let Some(second) = others.first() {
         let times = first.mops / second.mops.max(f64::MIN_POSITIVE);
         text += &format!(", {times:.2} times {} ({:.2})", second.series(), second.mops);
@@ -102,6 +108,23 @@ mod tests {
             );
             assert_eq!(*text, expected);
         }
+    }
+
+    #[test]
+    fn the_caches_of_the_leader_are_told_where_caches_differ() {
+        let mut rows = samples();
+        rows.truncate(6);
+        for (cache, row) in (1..).zip(&mut rows) {
+            (row.clients, row.cache_limit_bytes) = (160, cache * 2_000_000);
+        }
+        let told = sentences(&rows).remove(0);
+        assert!(
+            told.starts_with(&format!(
+                "c: sherman reaches {:.2} Mops at 160 clients with caches of 12 MB;",
+                rows[5].mops
+            )),
+            "{told}"
+        );
     }
 
     #[test]

@@ -1,91 +1,101 @@
 //! Rows as an aligned table for a terminal.
 
+use std::collections::HashSet;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::row::Row;
 
-/// Columns of words; the others are right-aligned.
-const WORDS: [usize; 3] = [0, 1, 5];
-
-/// Returns whether a column holds words.
-pub(super) fn is_word(column: usize) -> bool {
-    WORDS.contains(&column)
+/// A column of the table.
+pub(super) struct TableColumn {
+    pub(super) header: &'static str,
+    /// Whether it holds words; the others are right-aligned.
+    pub(super) is_words: bool,
+    pub(super) cell: fn(&Row) -> String,
 }
 
-pub(super) const HEADERS: [&str; 19] = [
-    "panel",
-    "index",
-    "clients",
-    "Mops",
-    "bound",
-    "by",
-    "mean µs",
-    "p50 µs",
-    "p90 µs",
-    "p99 µs",
-    "p99.9 µs",
-    "max µs",
-    "trips",
-    "verbs",
-    "B read",
-    "B written",
-    "cache",
-    "MN B/key",
-    "wrong",
+const fn words(header: &'static str, cell: fn(&Row) -> String) -> TableColumn {
+    TableColumn {
+        header,
+        is_words: true,
+        cell,
+    }
+}
+
+const fn figures(header: &'static str, cell: fn(&Row) -> String) -> TableColumn {
+    TableColumn {
+        header,
+        is_words: false,
+        cell,
+    }
+}
+
+/// The column of the caches' limits, which is shown if they differ.
+const CACHE_LIMIT: &str = "cache limit";
+
+const COLUMNS: [TableColumn; 20] = [
+    words("panel", |row| row.panel_title().to_owned()),
+    words("index", Row::series),
+    figures("clients", |row| row.clients.to_string()),
+    figures(CACHE_LIMIT, Row::cache_limit),
+    figures("Mops", |row| within(row.mops, row.mops_ci95)),
+    figures("bound", |row| row.bound_mops.map(figure).unwrap_or_default()),
+    words("by", |row| row.bound_by.clone().unwrap_or_default()),
+    figures("mean µs", |row| figure(row.mean_us)),
+    figures("p50 µs", |row| within(row.p50_us, row.p50_us_ci95)),
+    figures("p90 µs", |row| figure(row.p90_us)),
+    figures("p99 µs", |row| within(row.p99_us, row.p99_us_ci95)),
+    figures("p99.9 µs", |row| figure(row.p999_us)),
+    figures("max µs", |row| figure(row.max_us)),
+    figures("trips", |row| format!("{:.2}", row.round_trips)),
+    figures("verbs", |row| format!("{:.2}", row.verbs)),
+    figures("B read", |row| figure(row.bytes_read)),
+    figures("B written", |row| figure(row.bytes_written)),
+    figures("cache", |row| bytes(row.cache_bytes + row.local_bytes)),
+    figures("MN B/key", |row| figure(row.remote_bytes_per_key)),
+    figures("wrong", |row| {
+        let wrong = if row.wrong_values > 0 { "WRONG " } else { "" };
+        format!("{wrong}{}", row.wrong_values)
+    }),
 ];
+
+/// Returns the columns that rows have in a table.
+pub(super) fn table_columns(rows: &[Row]) -> Vec<&'static TableColumn> {
+    let limits: HashSet<u64> = rows.iter().map(|row| row.cache_limit_bytes).collect();
+    COLUMNS
+        .iter()
+        .filter(|column| column.header != CACHE_LIMIT || limits.len() > 1)
+        .collect()
+}
 
 /// Returns the rows in their order, with a line between mixes. Trips, verbs and bytes are per operation; the
 /// cache column is everything that a compute node holds. It is plain text: the same in a terminal, a pipe and
 /// a log.
 pub fn table(rows: &[Row]) -> String {
+    let columns = table_columns(rows);
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEADERS);
+    table.set_header(columns.iter().map(|column| column.header));
     let mut last: Option<&str> = None;
     for row in rows {
         if last.is_some_and(|last| last != row.panel_title()) {
-            table.add_row([""; HEADERS.len()]);
+            table.add_row(vec![""; columns.len()]);
         }
         last = Some(row.panel_title());
-        table.add_row(cells(row));
+        table.add_row(columns.iter().map(|column| (column.cell)(row)));
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if !is_word(at) {
-            column.set_cell_alignment(CellAlignment::Right);
+    for (cells, column) in table.column_iter_mut().zip(columns) {
+        cells.set_padding((0, 2));
+        if !column.is_words {
+            cells.set_cell_alignment(CellAlignment::Right);
         }
     }
     table
         .lines()
         .map(|line| line.trim_end().to_owned() + "\n")
         .collect()
-}
-
-pub(super) fn cells(row: &Row) -> [String; HEADERS.len()] {
-    let wrong = if row.wrong_values > 0 { "WRONG " } else { "" };
-    [
-        row.panel_title().to_owned(),
-        row.series(),
-        row.clients.to_string(),
-        within(row.mops, row.mops_ci95),
-        row.bound_mops.map(figure).unwrap_or_default(),
-        row.bound_by.clone().unwrap_or_default(),
-        figure(row.mean_us),
-        within(row.p50_us, row.p50_us_ci95),
-        figure(row.p90_us),
-        within(row.p99_us, row.p99_us_ci95),
-        figure(row.p999_us),
-        figure(row.max_us),
-        format!("{:.2}", row.round_trips),
-        format!("{:.2}", row.verbs),
-        figure(row.bytes_read),
-        figure(row.bytes_written),
-        bytes(row.cache_bytes + row.local_bytes),
-        figure(row.remote_bytes_per_key),
-        format!("{wrong}{}", row.wrong_values),
-    ]
 }
 
 /// Formats a mean with half of its 95 % interval, if it has one.
@@ -156,6 +166,18 @@ mod tests {
             text.contains(&format!("{} ±0.123", figure(rows[1].mops))),
             "{text}"
         );
+    }
+
+    #[test]
+    fn limits_of_caches_are_shown_if_they_differ() {
+        let mut rows = samples();
+        rows.truncate(2);
+        assert!(!table(&rows).contains(CACHE_LIMIT));
+        (rows[0].cache_limit_bytes, rows[1].cache_limit_bytes) = (125_000, 32_000_000);
+        let text = table(&rows);
+        for (line, told) in text.lines().zip([CACHE_LIMIT, "0.125 MB", "32 MB"]) {
+            assert!(line.contains(told), "{text}");
+        }
     }
 
     #[test]

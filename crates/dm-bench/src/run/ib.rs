@@ -7,14 +7,15 @@ use std::sync::Barrier;
 use dm_alloc::{AllocError, Superblock};
 use dm_ib::{DeviceChoice, Ib, Secret, Thread};
 use dm_verbs::{Counters, Env};
-use dm_workload::{OpKind, Plan, Values};
+use dm_workload::{OpKind, Plan};
 use indicatif::ProgressBar;
 
 use super::{RunError, bad, load, measured};
 use crate::cluster::{ClusterFile, ClusterRun};
 use crate::driver::Driver;
+use crate::report::{Row, common};
 use crate::work::{Tally, Worker};
-use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Point, Setting, Sharing};
+use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Origin, Point, Setting};
 
 /// Makes the world of the cluster.
 fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
@@ -132,18 +133,8 @@ async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
 fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Result<(), RunError> {
     // The same words give the same place on every machine that runs this program.
     let mut place = DefaultHasher::new();
-    let at = &point.setting;
-    (
-        (&point.index, &point.variant),
-        (at.sharing.map(Sharing::name), at.knobs.to_string()),
-        at.mix.to_string(),
-        at.clients,
-        at.keys,
-        at.ops,
-        at.seed,
-        stage,
-    )
-        .hash(&mut place);
+    let row = Row::planned(point, &Origin::here(None));
+    (common(&row), stage).hash(&mut place);
     let of = cluster.machine.of;
     let AnyEndpoint::Ib(v) = v else {
         return Err(bad("only the machines of a cluster meet"));
@@ -181,15 +172,7 @@ fn clients<I: BenchIndex>(
     let tally = RefCell::new(Tally::new(0));
     thread.run(endpoints.iter().enumerate().map(|(coroutine, v)| {
         let client = number * setting.coroutines + coroutine as u32;
-        let mut worker = Worker {
-            env: v,
-            index: tree.client(v),
-            keys: setting.key_space(),
-            values: Values::of_client(client),
-            loaded: setting.keys,
-            removes: setting.share(OpKind::Remove) > 0.0,
-            progress,
-        };
+        let mut worker = Worker::new(v, tree.client(v), client, setting, progress);
         let tally = &tally;
         async move { worker.run(plan.client(client), |_| true, tally).await }
     }));

@@ -5,7 +5,7 @@ use std::sync::Arc; // std's: client threads of a measurement, which no model ru
 
 use dm_loopback::{Loopback, block_on, run_all};
 use dm_verbs::{Counters, Env};
-use dm_workload::{OpKind, Plan, Values};
+use dm_workload::Plan;
 use indicatif::ProgressBar;
 
 use super::{RunError, bad, load, measured};
@@ -87,15 +87,7 @@ fn clients<I: BenchIndex>(
     }
     run_all(endpoints.iter().enumerate().map(|(coroutine, v)| {
         let client = thread * setting.coroutines + coroutine as u32;
-        let mut worker = Worker {
-            env: v,
-            index: handles[usize::from(cn)].client(v),
-            keys: setting.key_space(),
-            values: Values::of_client(client),
-            loaded: setting.keys,
-            removes: setting.share(OpKind::Remove) > 0.0,
-            progress,
-        };
+        let mut worker = Worker::new(v, handles[usize::from(cn)].client(v), client, setting, progress);
         let tally = &tally;
         async move { worker.run(plan.client(client), |now| now < stop, tally).await }
     }));

@@ -5,7 +5,7 @@ use std::fmt;
 use dm_assemble::OpenError;
 use dm_index::{Fill, IndexError, KeyBytes, RangeIndex};
 use dm_verbs::{Control, Counters, Verbs};
-use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
+use dm_workload::{Mix, OpKind, OpStream, Plan, Trace, Values};
 use indicatif::ProgressBar;
 
 use crate::driver::Driver;
@@ -107,8 +107,13 @@ struct Plans([Plan; 2]);
 
 impl Plans {
     fn of(setting: &Setting) -> Result<Self, RunError> {
+        let plan = |mix| match setting.steady || setting.is_timed() {
+            // No client ends before the others, so that all of them work in all of the time that is measured.
+            true => setting.shared_plan(mix).map_err(bad),
+            false => setting.plan(mix).map_err(bad),
+        };
         if !setting.by_thread {
-            let plan = setting.plan(setting.mix).map_err(bad)?;
+            let plan = plan(setting.mix)?;
             return Ok(Self([plan.clone(), plan]));
         }
         let part = |scans: bool| -> Result<Plan, RunError> {
@@ -124,7 +129,7 @@ impl Plans {
             let weights: Vec<_> = kinds.map(|&kind| (kind, weight(kind))).collect();
             let mix = Mix::new(&weights)
                 .ok_or_else(|| bad(format_args!("{} has no scans, or nothing else", setting.mix)))?;
-            setting.plan(mix).map_err(bad)
+            plan(mix)
         };
         Ok(Self([part(true)?, part(false)?]))
     }
@@ -176,8 +181,10 @@ fn measured<I: BenchIndex>(
     if let Some(e) = tally.failed {
         return Err(e.into());
     }
+    let recorded = setting.trace.as_ref().map(Trace::operations);
+    let trace_passes = recorded.map_or(0.0, |recorded| tally.ops as f64 / recorded.max(1) as f64);
     // Without a warm-up, the time of connecting and the verbs between operations belong to the run.
-    let timed = setting.warm_up_ns > 0 || setting.duration_ns.is_some();
+    let timed = setting.is_timed();
     let (began, ops, counters) = match timed {
         true => (tally.warm_until, tally.counted, tally.cost),
         false => (began, tally.ops, counters),
@@ -189,7 +196,7 @@ fn measured<I: BenchIndex>(
     }
     if setting.duration_ns.is_some() && tally.exhausted {
         return Err(bad(format_args!(
-            "a client did its part of the {} operations before the time was over: ask for more operations",
+            "the {} operations were made before the time was over: ask for more operations",
             setting.ops
         )));
     }
@@ -203,6 +210,7 @@ fn measured<I: BenchIndex>(
         ops,
         seconds,
         counters,
+        trace_passes,
         wrong_values: tally.wrong,
         cache_bytes: most(|footprint| footprint.cache),
         local_bytes: most(|footprint| footprint.local),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use dm_index::{IndexError, RangeIndex};
 use dm_sim::{CostModel, NicCounters, RunEnd, Sim};
 use dm_verbs::NodeId;
-use dm_workload::{Distribution, Mix, OpKind, Values};
+use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
 use super::{Plans, RunError, bad, load, measured};
@@ -49,15 +49,8 @@ pub(super) fn run<I: BenchIndex>(
         let (progress, setting) = (progress.clone(), setting.clone());
         sim.spawn(cn, local, async move |v| {
             let v = AnyEndpoint::Sim(v);
-            let mut worker = Worker {
-                env: &v,
-                index: handles[usize::from(cn)].client(&v),
-                keys: setting.key_space(),
-                values: Values::of_client(client),
-                loaded: setting.keys,
-                removes: setting.share(OpKind::Remove) > 0.0,
-                progress: &progress,
-            };
+            let index = handles[usize::from(cn)].client(&v);
+            let mut worker = Worker::new(&v, index, client, &setting, &progress);
             worker
                 .run(
                     stream,
@@ -68,7 +61,8 @@ pub(super) fn run<I: BenchIndex>(
         });
     }
     finish(&sim)?;
-    let tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
+    let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
+    tally.exhausted |= left.get() == 0;
     let took = (sim.now() - began).0.max(1) as f64;
     let busiest = nics(&sim, setting.memory_nodes)
         .into_iter()
@@ -107,8 +101,9 @@ fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Re
 /// The fewest bytes that a cached node takes in any cache.
 const NODE_BYTES_MIN: u64 = 8;
 
-/// Fills the caches of all compute nodes. The first one reads all inner nodes, those of its hottest keys once more
-/// if not all fit, and, before a steady run, learns which keys are hot. The others copy what it has.
+/// Brings the caches of all compute nodes into their steady state. The first one reads all inner nodes. If not all fit, it
+/// reads those of its hottest keys once more, and then those of keys as the operations draw them: hot keys alone
+/// would leave a better cache than the mixture does. Last, it learns which keys are hot. The others copy what it has.
 fn warm<I: BenchIndex>(
     setting: &Setting,
     plans: &Plans,
@@ -116,11 +111,11 @@ fn warm<I: BenchIndex>(
     handles: &Rc<[I]>,
 ) -> Result<(), RunError> {
     let skewed = setting.trace.is_some() || setting.distribution != Distribution::Uniform;
-    let only_gets = Mix::new(&[(OpKind::Get, 1)]).ok_or_else(|| bad("gets are a mix"))?;
-    let gets = setting.plan(only_gets).map_err(bad)?;
-    let learn = match setting.steady && skewed {
-        true => handles[0].gets_to_learn(),
-        false => 0,
+    let to_learn = if skewed { handles[0].gets_to_learn() } else { 0 };
+    // A run that is not called steady learns for no longer than it measures.
+    let learn = match setting.steady {
+        true => to_learn,
+        false => to_learn.min(usize::try_from(setting.ops).unwrap_or(usize::MAX)),
     };
     for cn in 0..setting.compute_nodes {
         let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
@@ -128,7 +123,7 @@ fn warm<I: BenchIndex>(
         // A key leads to at least one node, so more keys than the cache has room for nodes leave no trace in it.
         let room = usize::try_from(cache_bytes / NODE_BYTES_MIN).unwrap_or(usize::MAX);
         let hottest: Vec<u64> = plans.0[0].hottest().take(room).collect();
-        let gets = gets.client(0).take(learn);
+        let mut gets = setting.gets().map_err(bad)?;
         sim.spawn(cn, 0, async move |v| {
             let v = AnyEndpoint::Sim(v);
             let (handle, first) = (&handles[usize::from(cn)], &handles[0]);
@@ -138,11 +133,14 @@ fn warm<I: BenchIndex>(
                 }
                 handle.warm(&v).await?;
                 if handle.footprint().cache > cache_bytes / 20 * 19 {
-                    let keys = hottest.into_iter().rev().map(|index| I::Key::nth(&space, index));
-                    handle.warm_for(&v, keys).await?;
+                    let drawn = gets.by_ref().take(room).map(|op| op.key);
+                    let keys = hottest.into_iter().rev().chain(drawn);
+                    handle
+                        .warm_for(&v, keys.map(|index| I::Key::nth(&space, index)))
+                        .await?;
                 }
                 let (client, mut value) = (handle.client(&v), Vec::new());
-                for op in gets {
+                for op in gets.take(learn) {
                     client.get(&I::Key::nth(&space, op.key), &mut value).await?;
                 }
                 Ok::<(), IndexError>(())

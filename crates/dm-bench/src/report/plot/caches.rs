@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::FontStyle;
 
-use super::{Drawn, FAINT, GRID, INK, PALE, Pen, colour, mix_title, of_series, plain};
+use super::{Drawn, INK, Pen, colour, mix_title, of_series};
 use crate::report::Row;
 
 impl Pen<'_> {
@@ -16,7 +16,11 @@ impl Pen<'_> {
         points: &[&Row],
     ) -> Drawn<DB> {
         let megabytes = |row: &Row| (row.cache_limit_bytes.max(1)) as f64 / 1e6;
-        let top = points.iter().map(|row| row.mops).fold(0.0, f64::max) * 1.06;
+        let interval = |row: &Row| {
+            let half = row.mops_ci95.unwrap_or(0.0);
+            [(row.mops - half).max(0.0), row.mops + half]
+        };
+        let top = points.iter().map(|row| interval(row)[1]).fold(0.0, f64::max) * 1.06;
         let lowest = points
             .iter()
             .map(|row| megabytes(row))
@@ -29,27 +33,17 @@ impl Pen<'_> {
             .x_label_area_size(46 * self.zoom)
             .y_label_area_size(62 * self.zoom)
             .build_cartesian_2d((lowest / 1.3..highest * 1.3).log_scale(), 0.0..top)?;
-        chart
-            .configure_mesh()
-            .x_desc("cache of a compute node (MB)")
-            .y_desc("throughput (Mops)")
-            .axis_desc_style(self.text(15, &INK, FontStyle::Normal))
-            .label_style(self.text(13, &INK, FontStyle::Normal))
-            .x_labels(8)
-            .y_labels(8)
-            .x_label_formatter(&|x| plain(*x))
-            .y_label_formatter(&|y| plain(*y))
-            .bold_line_style(GRID.stroke_width(self.zoom.unsigned_abs()))
-            .light_line_style(FAINT.stroke_width(self.zoom.unsigned_abs()))
-            .axis_style(PALE.stroke_width(self.zoom.unsigned_abs()))
-            .set_all_tick_mark_size(4 * self.zoom)
-            .draw()?;
+        self.draw_axes(&mut chart, ["cache of a compute node (MB)", "throughput (Mops)"])?;
         for (place, name) in self.curves.series.iter().enumerate() {
             let rows = of_series(points, name);
             let line = self.line(colour(place));
             let at = || rows.iter().map(|row| (megabytes(row), row.mops));
             chart.draw_series(LineSeries::new(at(), line))?;
             chart.draw_series(at().map(|at| self.marker(at, place)))?;
+            let thin = colour(place).stroke_width(self.zoom.unsigned_abs());
+            let bars = rows.iter().filter(|row| row.mops_ci95.is_some());
+            let bars = bars.map(|row| interval(row).map(|end| (megabytes(row), end)));
+            chart.draw_series(bars.map(|bar| PathElement::new(bar, thin)))?;
         }
         Ok(())
     }

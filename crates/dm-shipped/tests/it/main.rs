@@ -1,0 +1,4 @@
+//! The shipped indexes in the harness.
+
+mod keys;
+mod steady;
