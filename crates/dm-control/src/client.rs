@@ -6,8 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::frame::{self, Wait};
-use crate::secret::{Secret, Side, nonce};
-use crate::wire::{Answer, Message, Port, Refusal, Request, VERSION, WireError};
+use crate::secret::{Secret, Side, fresh};
+use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, WireError};
 
 /// Default time that a node may take to answer a request.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ impl Client {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut stream = TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1)))?;
         stream.set_nodelay(true)?;
-        let ours = nonce()?;
+        let ours = fresh()?;
         let hello = Message::Hello {
             version: VERSION,
             nonce: ours,
@@ -160,16 +160,28 @@ impl Client {
         }
     }
 
-    /// Sends a request on behalf of client `caller` (0 if it has no id yet), and waits for the answer.
+    /// Brings a client to this connection, and waits for the answer.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::call`].
+    pub fn enter(&mut self, entry: Entrance) -> Result<Answer, ClientError> {
+        self.once(&Message::Enter(entry))
+    }
+
+    /// Sends a request on behalf of client `caller`, and waits for the answer.
     ///
     /// # Errors
     /// Returns [`ClientError`]. The request may have been carried out, and this connection cannot be used any
     /// more.
     pub fn call(&mut self, caller: u16, request: Request) -> Result<Answer, ClientError> {
+        self.once(&Message::Call { caller, request })
+    }
+
+    fn once(&mut self, message: &Message) -> Result<Answer, ClientError> {
         if self.broken {
             return Err(ClientError::Broken);
         }
-        let answer = self.ask(&Message::Call { caller, request });
+        let answer = self.ask(message);
         if answer.is_err() {
             self.broken = true;
             // The node notices this at once, and frees the state of this connection.
@@ -178,8 +190,8 @@ impl Client {
         answer
     }
 
-    fn ask(&mut self, call: &Message) -> Result<Answer, ClientError> {
-        frame::send(&mut self.stream, call, self.patience)?;
+    fn ask(&mut self, message: &Message) -> Result<Answer, ClientError> {
+        frame::send(&mut self.stream, message, self.patience)?;
         match next(&mut self.stream, Instant::now() + self.patience)? {
             Message::Answer(answer) => Ok(answer),
             _ => Err(ClientError::OutOfTurn),
@@ -187,14 +199,14 @@ impl Client {
     }
 
     /// Waits, for at most `most`, until `of` connections to this node have called this with the same `place`.
-    /// Returns whether all arrived.
+    /// `caller` is any client of this connection. Returns whether all arrived.
     ///
     /// # Errors
     /// Returns the same errors as [`Client::call`].
-    pub fn meet(&mut self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
+    pub fn meet(&mut self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let deadline = Instant::now() + most;
         loop {
-            match self.call(0, Request::Meet { place, of })? {
+            match self.call(caller, Request::Meet { place, of })? {
                 Answer::Met { arrived } if arrived >= of => return Ok(true),
                 Answer::Met { .. } if Instant::now() < deadline => crate::pause(Duration::from_millis(2)),
                 Answer::Met { .. } => return Ok(false),

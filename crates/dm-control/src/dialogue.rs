@@ -9,7 +9,7 @@ use dm_sync::{Arc, Mutex};
 
 use crate::ledger::{Connection, Ledger, Ports};
 use crate::metrics::Metrics;
-use crate::secret::{Secret, Side, nonce};
+use crate::secret::{Secret, Side, fresh};
 use crate::wire::{Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
 
 /// The node's device, as the control plane uses it.
@@ -156,7 +156,7 @@ impl<F: Fabric> Dialogue<F> {
                 if version != VERSION {
                     return Err(End::Refused(Refusal::Version(VERSION)));
                 }
-                let ours = nonce().map_err(End::Random)?;
+                let ours = fresh().map_err(End::Random)?;
                 self.state = State::Challenged([theirs, ours]);
                 Ok(Message::Challenge {
                     nonce: ours,
@@ -180,6 +180,15 @@ impl<F: Fabric> Dialogue<F> {
                 self.state = State::Greeted(connection);
                 let tag = secret.prove(Side::Node, &nonces, &[&boot.to_le_bytes(), port.bytes()]);
                 Ok(Message::Welcome { tag, boot, port })
+            }
+            (&State::Greeted(connection), Message::Enter(entry)) => {
+                let answer = self.desk.ledger.with(|l| l.enter(connection, entry));
+                self.desk.metrics.entered(&answer);
+                match answer {
+                    Answer::Claimed { .. } | Answer::Done => tracing::debug!(?entry, ?answer, "entered"),
+                    _ => tracing::warn!(?entry, ?answer, "not entered"),
+                }
+                Ok(Message::Answer(answer))
             }
             (&State::Greeted(connection), Message::Call { caller, request }) => {
                 let answer = self.desk.ledger.with(|l| l.answer(connection, caller, request));
@@ -215,7 +224,7 @@ impl<F: Fabric> Drop for Dialogue<F> {
 /// Logs requests that are rare and have consequences.
 fn log(caller: u16, request: &Request, answer: &Answer) {
     match (request, answer) {
-        (Request::Fence { .. } | Request::FenceGroup { .. }, _) => {
+        (Request::Fence(_) | Request::FenceGroup { .. }, _) => {
             tracing::info!(caller, ?request, ?answer, "fence");
         }
         (_, Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }) => {

@@ -14,8 +14,11 @@
 //!    │ ──────────────────────────────────────▶ │   wrong: Refuse, a line in the log, and good-bye
 //!    │ ◀────────────────────────────────────── │
 //!    │  Welcome   HMAC, boot, port             │
+//!    │  Enter     new, or client and token     │
+//!    │ ──────────────────────────────────────▶ │   ids
+//!    │ ◀── Answer ──────────────────────────── │
 //!    │  Call      caller, request              │
-//!    │ ──────────────────────────────────────▶ │   ids, chunks, leases, groups, fences
+//!    │ ──────────────────────────────────────▶ │   chunks, leases, groups, fences
 //!    │ ◀── Answer ──────────────────────────── │
 //! ```
 //!
@@ -27,7 +30,8 @@
 //! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
 //!   byte. The connections of an address and the clients of a connection are limited. So a peer that stalls,
 //!   sends garbage or disconnects midway does not harm the others.
-//! * **C4** A connection can only send requests on behalf of its own clients.
+//! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was
+//!   fenced. A client moves to another connection only with its token.
 //! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
 //!   clients stay fenced when they reconnect.
 //! * **C6** After an error a client's connection sends no more requests, because it could mistake a late
@@ -35,7 +39,7 @@
 //!
 //! # Example
 //! ```
-//! use dm_control::{Answer, Builder, Client, Fabric, Port, Ports, Request};
+//! use dm_control::{Answer, Builder, Client, Entrance, Fabric, Port, Ports, Request};
 //!
 //! /// A device without memory.
 //! struct Nothing;
@@ -54,7 +58,7 @@
 //! let node = Builder::new(1 << 20).start(Nothing)?;
 //! let (mut client, _) =
 //!     Client::connect(node.address(), None, &Port::default(), dm_control::DEFAULT_PATIENCE)?;
-//! assert_eq!(client.call(0, Request::Claim)?, Answer::Claimed { client: 1, epoch: 1 });
+//! assert!(matches!(client.enter(Entrance::Claim)?, Answer::Claimed { client: 1, epoch: 1, .. }));
 //! assert_eq!(client.call(1, Request::Chunk { bytes: 100 })?, Answer::Chunk { offset: 4096 });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -85,7 +89,10 @@ pub use ledger::{CLIENTS_END, Ports};
 pub use limits::{DEFAULT_LEASE, Limits};
 pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError, Side};
 pub use server::{Builder, Server, StartError};
-pub use wire::{Answer, BODY_MAX, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, VERSION, WireError};
+pub use wire::{
+    Answer, BODY_MAX, Entrance, Identity, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, Token,
+    VERSION, WireError,
+};
 
 /// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.
 pub const CHUNK_UNIT: u64 = 4096;

@@ -110,8 +110,8 @@ pub enum Side {
 impl Side {
     fn label(self) -> &'static [u8] {
         match self {
-            Self::Client => b"dmkit control 2 client",
-            Self::Node => b"dmkit control 2 node  ",
+            Self::Client => b"dmkit control 3 client",
+            Self::Node => b"dmkit control 3 node  ",
         }
     }
 }
@@ -120,8 +120,8 @@ impl Side {
 ///
 /// # Errors
 /// Fails if the system cannot provide random bytes.
-pub(crate) fn nonce() -> io::Result<Nonce> {
-    let mut bytes = [0; 32];
+pub(crate) fn fresh<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;
     Ok(bytes)
 }
@@ -157,6 +157,6 @@ mod tests {
         assert!(matches!(Secret::new(&[1; 4097]), Err(SecretError::Length(4097))));
         let secret = Secret::new(b"swordfish swordfish").unwrap();
         assert!(!format!("{secret:?}").contains("sword"));
-        assert_ne!(nonce().unwrap(), nonce().unwrap());
+        assert_ne!(fresh::<32>().unwrap(), fresh().unwrap());
     }
 }

@@ -17,7 +17,7 @@ use crate::http;
 use crate::ledger::{Facts, Ledger};
 use crate::limits::{DEFAULT_LEASE, Limits};
 use crate::metrics::{Metrics, count};
-use crate::secret::{Secret, nonce};
+use crate::secret::{Secret, fresh};
 use crate::wire::{Message, Refusal, WireError};
 
 /// Describes a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
@@ -76,12 +76,11 @@ impl Builder {
     /// # Errors
     /// Returns [`StartError::Random`].
     pub fn desk<F: Fabric>(self, fabric: F) -> Result<Arc<Desk<F>>, StartError> {
-        let boot = nonce().map_err(StartError::Random)?;
-        let (boot, _) = boot.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        let boot = fresh().map_err(StartError::Random)?;
         let fabric = Arc::new(fabric);
         let facts = Facts {
             bytes: self.bytes,
-            boot: u64::from_le_bytes(*boot),
+            boot: u64::from_le_bytes(boot),
             lease: self.lease,
             clients_per_connection: self.limits.clients_per_connection,
         };

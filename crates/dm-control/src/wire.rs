@@ -6,12 +6,14 @@
 
 use core::fmt;
 
+use subtle::ConstantTimeEq;
+
 /// Maximum length of a body in bytes.
 pub const BODY_MAX: usize = 256;
 /// Maximum length of a device's description of a queue pair in bytes.
 pub const PORT_MAX: usize = 128;
 /// The version of this protocol. Both sides must use the same version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// First word of a greeting.
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
@@ -19,6 +21,37 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 pub type Nonce = [u8; 32];
 /// A proof that one side knows the secret.
 pub type Tag = [u8; 32];
+
+/// A client: an id, and which of the id's holders it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The id.
+    pub client: u16,
+    /// Counts the holders of the id.
+    pub epoch: u32,
+    /// The boot number of the node that gave the id.
+    pub giver: u64,
+}
+
+/// A random number that only the holder of an id and its nodes know. Without it, nobody moves the id to
+/// another connection.
+#[derive(Clone, Copy)]
+pub struct Token(pub [u8; 16]);
+
+impl PartialEq for Token {
+    /// Compares in a time that does not depend on the tokens.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
 
 /// A device's description of a queue pair for another device: at most [`PORT_MAX`] bytes, opaque to this
 /// crate.
@@ -81,15 +114,31 @@ pub enum Message {
     },
     /// From the node: it refuses and ends the connection.
     Refuse(Refusal),
-    /// From the client: a request of client `caller` (0 if it has no id yet).
+    /// From the client: it wants an id for this connection.
+    Enter(Entrance),
+    /// From the client: a request of client `caller`.
     Call {
         /// The client's id.
         caller: u16,
         /// The request.
         request: Request,
     },
-    /// From the node: its reply to a request.
+    /// From the node: its reply to an entrance or a request.
     Answer(Answer),
+}
+
+/// The ways in which a client comes to a connection. Everything else is a request of such a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entrance {
+    /// Asks for a new client.
+    Claim,
+    /// Brings a client that another node has given, or that this node has given on an earlier connection.
+    Attach {
+        /// The client.
+        identity: Identity,
+        /// The token that its giver has drawn.
+        token: Token,
+    },
 }
 
 /// The reason why a node refuses a connection.
@@ -108,23 +157,8 @@ pub enum Refusal {
 /// A request to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Asks for a client id for this connection.
-    Claim,
-    /// Reports that the node whose boot number is `giver` has given the id `client` to the process at the
-    /// other end of this connection.
-    Attach {
-        /// The id.
-        client: u16,
-        /// The epoch of its membership.
-        epoch: u32,
-        /// The giver's boot number.
-        giver: u64,
-    },
-    /// Releases the client's id.
-    Release {
-        /// The id.
-        client: u16,
-    },
+    /// Gives the caller's id back.
+    Release,
     /// Asks for new memory.
     Chunk {
         /// The size in bytes.
@@ -136,11 +170,13 @@ pub enum Request {
     Join,
     /// Ends the caller's lease.
     Leave,
-    /// Fences `client`: none of its requests has an effect any more.
-    Fence {
-        /// The client to fence.
+    /// Asks this node which holder of `client`, an id that it gives, is the latest.
+    Holder {
+        /// The id.
         client: u16,
     },
+    /// Fences a client and the earlier holders of its id: none of their requests has an effect any more.
+    Fence(Identity),
     /// Puts the caller into `group`, and into no other.
     Enlist {
         /// The group's number.
@@ -170,8 +206,15 @@ pub enum Answer {
         client: u16,
         /// Grows each time the id is given out again.
         epoch: u32,
+        /// The client's token.
+        token: Token,
     },
-    /// The answer to `Claim` if no id is free, or if this connection has too many.
+    /// The answer to `Holder`.
+    Holder {
+        /// The epoch of the latest holder.
+        epoch: u32,
+    },
+    /// The answer to an entrance if no id is free, or if this connection has too many.
     NoIdLeft,
     /// The answer to `Chunk`.
     Chunk {
@@ -275,6 +318,9 @@ impl Writer {
     fn u64(self, v: u64) -> Self {
         self.bytes(&v.to_le_bytes())
     }
+    fn identity(self, who: &Identity) -> Self {
+        self.u16(who.client).u32(who.epoch).u64(who.giver)
+    }
     fn port(self, p: &Port) -> Self {
         // The cast loses nothing: the length is at most PORT_MAX.
         self.bytes(&[p.0.len() as u8]).bytes(&p.0)
@@ -301,6 +347,13 @@ impl Reader<'_> {
     }
     fn u64(&mut self) -> Result<u64, WireError> {
         self.bytes().map(u64::from_le_bytes)
+    }
+    fn identity(&mut self) -> Result<Identity, WireError> {
+        Ok(Identity {
+            client: self.u16()?,
+            epoch: self.u32()?,
+            giver: self.u64()?,
+        })
     }
     fn magic(&mut self) -> Result<(), WireError> {
         match self.u64()? {
@@ -343,6 +396,10 @@ impl Message {
                 Refusal::Busy => Writer::tag(7),
                 Refusal::Device => Writer::tag(8),
             },
+            Self::Enter(Entrance::Claim) => Writer::tag(10),
+            Self::Enter(Entrance::Attach { identity, token }) => {
+                Writer::tag(11).identity(identity).bytes(&token.0)
+            }
             Self::Call { caller, request } => request.encode(*caller),
             Self::Answer(answer) => answer.encode(),
         };
@@ -381,7 +438,12 @@ impl Message {
             6 => Self::Refuse(Refusal::Secret),
             7 => Self::Refuse(Refusal::Busy),
             8 => Self::Refuse(Refusal::Device),
-            10..=20 => Self::Call {
+            10 => Self::Enter(Entrance::Claim),
+            11 => Self::Enter(Entrance::Attach {
+                identity: r.identity()?,
+                token: Token(r.bytes()?),
+            }),
+            12..=21 => Self::Call {
                 caller: r.u16()?,
                 request: Request::decode(tag, &mut r)?,
             },
@@ -399,40 +461,34 @@ impl Request {
     fn encode(&self, caller: u16) -> Writer {
         let call = |kind| Writer::tag(kind).u16(caller);
         match *self {
-            Self::Claim => call(10),
-            Self::Attach { client, epoch, giver } => call(11).u16(client).u32(epoch).u64(giver),
-            Self::Release { client } => call(12).u16(client),
+            Self::Release => call(12),
             Self::Chunk { bytes } => call(13).u64(bytes),
             Self::Describe => call(14),
             Self::Join => call(15),
             Self::Leave => call(16),
-            Self::Fence { client } => call(17).u16(client),
+            Self::Fence(identity) => call(17).identity(&identity),
             Self::Enlist { group } => call(18).u16(group),
             Self::FenceGroup { group } => call(19).u16(group),
             Self::Meet { place, of } => call(20).u64(place).u16(of),
+            Self::Holder { client } => call(21).u16(client),
         }
     }
 
     fn decode(tag: u8, r: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match tag {
-            10 => Self::Claim,
-            11 => Self::Attach {
-                client: r.u16()?,
-                epoch: r.u32()?,
-                giver: r.u64()?,
-            },
-            12 => Self::Release { client: r.u16()? },
+            12 => Self::Release,
             13 => Self::Chunk { bytes: r.u64()? },
             14 => Self::Describe,
             15 => Self::Join,
             16 => Self::Leave,
-            17 => Self::Fence { client: r.u16()? },
+            17 => Self::Fence(r.identity()?),
             18 => Self::Enlist { group: r.u16()? },
             19 => Self::FenceGroup { group: r.u16()? },
             20 => Self::Meet {
                 place: r.u64()?,
                 of: r.u16()?,
             },
+            21 => Self::Holder { client: r.u16()? },
             other => return Err(WireError::Tag(other)),
         })
     }
@@ -441,7 +497,7 @@ impl Request {
 impl Answer {
     fn encode(&self) -> Writer {
         match *self {
-            Self::Claimed { client, epoch } => Writer::tag(30).u16(client).u32(epoch),
+            Self::Claimed { client, epoch, token } => Writer::tag(30).u16(client).u32(epoch).bytes(&token.0),
             Self::NoIdLeft => Writer::tag(31),
             Self::Chunk { offset } => Writer::tag(32).u64(offset),
             Self::OutOfMemory { left } => Writer::tag(33).u64(left),
@@ -453,6 +509,7 @@ impl Answer {
             Self::NotYours => Writer::tag(39),
             Self::Met { arrived } => Writer::tag(40).u16(arrived),
             Self::Failed => Writer::tag(41),
+            Self::Holder { epoch } => Writer::tag(42).u32(epoch),
         }
     }
 
@@ -461,6 +518,7 @@ impl Answer {
             30 => Self::Claimed {
                 client: r.u16()?,
                 epoch: r.u32()?,
+                token: Token(r.bytes()?),
             },
             31 => Self::NoIdLeft,
             32 => Self::Chunk { offset: r.u64()? },
@@ -479,6 +537,7 @@ impl Answer {
             39 => Self::NotYours,
             40 => Self::Met { arrived: r.u16()? },
             41 => Self::Failed,
+            42 => Self::Holder { epoch: r.u32()? },
             other => return Err(WireError::Tag(other)),
         })
     }
@@ -511,7 +570,7 @@ mod tests {
             },
         ];
         // These are the tags of all messages that have only numbers as fields.
-        for tag in (5..=8).chain(10..=20).chain(30..=41) {
+        for tag in (5..=8).chain(10..=21).chain(30..=42) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];
                 body[0] = tag;

@@ -8,8 +8,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use dm_control::{
-    Answer, Builder, Client, ClientError, DEFAULT_PATIENCE, Fabric, Limits, Message, Port, Ports, Refusal,
-    Request, Secret, Server, StartError, VERSION,
+    Answer, Builder, Client, ClientError, DEFAULT_PATIENCE, Entrance, Fabric, Identity, Limits, Message,
+    Port, Ports, Refusal, Request, Secret, Server, StartError, VERSION,
 };
 
 /// A device whose queue pairs are numbers. It records which are open and which were shut.
@@ -108,7 +108,7 @@ fn connect(node: &Server<Device>) -> Client {
 }
 
 fn claim(client: &mut Client) -> u16 {
-    match client.call(0, Request::Claim) {
+    match client.enter(Entrance::Claim) {
         Ok(Answer::Claimed { client, .. }) => client,
         other => panic!("{other:?}"),
     }
@@ -295,7 +295,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
     // After the greeting, in the middle of a request: one stalls, one goes away.
     for (goes_away, words) in [(false, "stalled"), (true, "connection ended")] {
         let (own, mut victim) = through_a_gap(&node, goes_away);
-        assert!(victim.call(0, Request::Claim).is_err());
+        assert!(victim.enter(Entrance::Claim).is_err());
         assert!(is_logged(own, words), "{own}");
     }
     assert!(matches!(
@@ -333,8 +333,13 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
         doomed.call(id, Request::Enlist { group: 3 }).unwrap(),
         Answer::Done
     );
+    let nobody = Identity {
+        client: 999,
+        epoch: 0,
+        giver: 0,
+    };
     assert_eq!(
-        judge.call(own, Request::Fence { client: 999 }).unwrap(),
+        judge.call(own, Request::Fence(nobody)).unwrap(),
         Answer::NoSuchClient
     );
     assert_eq!(
@@ -354,10 +359,14 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
 #[test]
 fn machines_meet() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
-    let (mut early, mut late) = (connect(&node), connect(&node));
-    assert!(!early.meet(5, 2, Duration::from_millis(20)).unwrap());
-    let waiting = std::thread::spawn(move || early.meet(5, 2, Duration::from_secs(10)).unwrap());
-    assert!(late.meet(5, 2, Duration::from_secs(10)).unwrap());
+    let [(mut early, e), (mut late, l)] = [(), ()].map(|()| {
+        let mut client = connect(&node);
+        let id = claim(&mut client);
+        (client, id)
+    });
+    assert!(!early.meet(e, 5, 2, Duration::from_millis(20)).unwrap());
+    let waiting = std::thread::spawn(move || early.meet(e, 5, 2, Duration::from_secs(10)).unwrap());
+    assert!(late.meet(l, 5, 2, Duration::from_secs(10)).unwrap());
     assert!(waiting.join().unwrap());
 }
 

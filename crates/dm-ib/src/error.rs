@@ -64,6 +64,9 @@ pub enum IbError {
         /// The client.
         client: ClientId,
     },
+    /// A client of this thread was fenced, so that the thread's queue pair was shut. Start again with a new
+    /// [`crate::Thread`].
+    ThreadFenced,
     /// There is no such memory node.
     NoSuchNode {
         /// The node.
@@ -106,6 +109,9 @@ impl fmt::Display for IbError {
                 )
             }
             Self::Fenced { client } => write!(f, "{client} was fenced off, and its thread with it"),
+            Self::ThreadFenced => {
+                f.write_str("a client of this thread was fenced off, and the thread with it")
+            }
             Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
             Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
             Self::CannotAssume { capability } => {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ledger::Facts;
+use crate::wire::{Entrance, Identity, Token};
 
 /// A device whose queue pairs are numbers. It records which ones are open, and which ones were shut.
 #[derive(Default)]
@@ -86,10 +87,7 @@ fn nothing_is_opened_for_whoever_lacks_the_secret() {
         let (said, end) = greet(&mut dialogue, &wrong, &Port::default());
         assert_eq!(said, Some(Message::Refuse(Refusal::Secret)));
         assert_eq!(end.unwrap().to_string(), "wrong secret");
-        let call = Message::Call {
-            caller: 0,
-            request: Request::Claim,
-        };
+        let call = Message::Enter(Entrance::Claim);
         assert!(matches!(
             dialogue.hear(&call.encode()),
             (None, Some(End::OutOfTurn))
@@ -149,40 +147,47 @@ fn what_ends_a_dialogue_gives_its_clients_back() {
     let census = || desk.ledger.with(|l| l.census(Instant::now()));
     let mut dialogue = Dialogue::new(&desk);
     greet(&mut dialogue, &Secret::default(), &Port::default());
-    let claim = Message::Call {
-        caller: 0,
-        request: Request::Claim,
-    };
+    let claim = Message::Enter(Entrance::Claim);
     dialogue.hear(&claim.encode());
     assert_eq!((census().connections, census().clients), (1, 1));
     assert!(dialogue.hear(b"\xffgarbage").1.is_some());
     assert_eq!((census().connections, census().clients), (0, 0));
 }
 
-/// Requests with small numbers, so that they collide.
-fn request() -> impl Strategy<Value = (u16, Request)> {
+/// Messages with small numbers, so that they collide. Peers cannot guess tokens, except for those of other
+/// givers.
+fn said() -> impl Strategy<Value = Message> {
     let id = 0..6_u16;
+    let identity =
+        (id.clone(), 0..3_u32, 4..7_u64).prop_map(|(client, epoch, giver)| Identity { client, epoch, giver });
+    let entry = prop_oneof![
+        4 => Just(Entrance::Claim),
+        1 => (identity.clone(), 0..2_u8)
+            .prop_map(|(identity, token)| Entrance::Attach { identity, token: Token([token; 16]) }),
+    ];
     let request = prop_oneof![
-        4 => Just(Request::Claim),
-        1 => (id.clone(), 0..3_u32, 4..7_u64).prop_map(|(client, epoch, giver)| Request::Attach { client, epoch, giver }),
-        1 => id.clone().prop_map(|client| Request::Release { client }),
+        1 => Just(Request::Release),
         1 => any::<u64>().prop_map(|bytes| Request::Chunk { bytes: bytes >> (bytes % 64) }),
         1 => Just(Request::Describe),
         1 => Just(Request::Join),
         1 => Just(Request::Leave),
-        1 => id.clone().prop_map(|client| Request::Fence { client }),
+        1 => identity.prop_map(Request::Fence),
+        1 => id.clone().prop_map(|client| Request::Holder { client }),
         1 => (0..2_u16).prop_map(|group| Request::Enlist { group }),
         1 => (0..2_u16).prop_map(|group| Request::FenceGroup { group }),
         1 => (0..2_u64, 0..3_u16).prop_map(|(place, of)| Request::Meet { place, of }),
     ];
-    (id, request)
+    prop_oneof![
+        5 => entry.prop_map(Message::Enter),
+        10 => (id, request).prop_map(|(caller, request)| Message::Call { caller, request }),
+    ]
 }
 
 /// The actions of three peers.
 #[derive(Clone, Debug)]
 enum Step {
     Greet(usize),
-    Call(usize, (u16, Request)),
+    Say(usize, Message),
     Bytes(usize, Vec<u8>),
     Vanish(usize),
 }
@@ -191,7 +196,7 @@ fn step() -> impl Strategy<Value = Step> {
     let peer = 0..3_usize;
     prop_oneof![
         2 => peer.clone().prop_map(Step::Greet),
-        16 => (peer.clone(), request()).prop_map(|(peer, call)| Step::Call(peer, call)),
+        16 => (peer.clone(), said()).prop_map(|(peer, message)| Step::Say(peer, message)),
         1 => (peer.clone(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(p, b)| Step::Bytes(p, b)),
         1 => peer.prop_map(Step::Vanish),
     ]
@@ -217,7 +222,7 @@ proptest! {
                     peers[peer] = Dialogue::new(&desk);
                     continue;
                 }
-                Step::Call(peer, (caller, request)) => (peer, Message::Call { caller, request }.encode()),
+                Step::Say(peer, message) => (peer, message.encode()),
                 Step::Bytes(peer, bytes) => (peer, bytes),
             };
             let greeted = peers[peer].has_greeted();
