@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::frame::{self, Wait};
+use crate::frame;
 use crate::secret::{Secret, Side, fresh};
 use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, WireError};
 
@@ -100,8 +100,16 @@ impl Client {
         let deadline = Instant::now() + patience;
         loop {
             let result = Self::greet(address, secret, port, deadline, patience);
-            let busy = matches!(result, Err(ClientError::Refused(Refusal::Busy)));
-            if !busy || Instant::now() >= deadline {
+            let displaced = match &result {
+                Err(ClientError::Refused(Refusal::Busy)) => true,
+                // A node that has sent a newcomer in our place may not have been able to say so.
+                Err(ClientError::Io(e)) => matches!(
+                    e.kind(),
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+                ),
+                _ => false,
+            };
+            if !displaced || Instant::now() >= deadline {
                 return result;
             }
             crate::pause(Duration::from_millis(20));
@@ -217,7 +225,7 @@ impl Client {
 }
 
 fn next(stream: &mut TcpStream, deadline: Instant) -> Result<Message, ClientError> {
-    let body = frame::receive(stream, Wait::Until(deadline))?;
+    let body = frame::receive(stream, deadline)?;
     let body = body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     Message::decode(&body).map_err(ClientError::Wire)
 }

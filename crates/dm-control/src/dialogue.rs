@@ -8,6 +8,7 @@ use std::time::Instant;
 use dm_sync::{Arc, Mutex};
 
 use crate::ledger::{Connection, Ledger, Ports};
+use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::secret::{Secret, Side, fresh};
 use crate::wire::{Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
@@ -55,6 +56,8 @@ pub struct Desk<F: Fabric> {
     pub(crate) fabric: Arc<F>,
     pub(crate) secret: Option<Secret>,
     pub(crate) metrics: Metrics,
+    pub(crate) strangers_lines: Lines,
+    pub(crate) clients_lines: Lines,
     pub(crate) bytes: u64,
     pub(crate) born: Instant,
 }
@@ -64,6 +67,14 @@ impl<F: Fabric> Desk<F> {
     pub fn metrics(&self) -> String {
         let census = self.ledger.with(|ledger| ledger.census(Instant::now()));
         self.metrics.text(&census, self.bytes, self.born)
+    }
+
+    /// Returns the limit on lines about a peer.
+    pub(crate) fn lines(&self, has_greeted: bool) -> &Lines {
+        match has_greeted {
+            true => &self.clients_lines,
+            false => &self.strangers_lines,
+        }
     }
 }
 
@@ -128,6 +139,11 @@ impl<F: Fabric> Dialogue<F> {
         matches!(self.state, State::Greeted(_))
     }
 
+    /// Returns whether the next message must be a proof.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        matches!(self.state, State::Challenged(_))
+    }
+
     /// Handles `body`. Returns the answer, and the reason if the dialogue ends.
     pub fn hear(&mut self, body: &[u8]) -> (Option<Message>, Option<End>) {
         match self.take_turn(body) {
@@ -173,7 +189,9 @@ impl<F: Fabric> Dialogue<F> {
                 }
                 let opened = desk.fabric.open(&port);
                 let (opened, port) = opened.map_err(|error| {
-                    tracing::warn!(%error, "no queue pair for a client");
+                    if desk.clients_lines.may(Instant::now()) {
+                        tracing::warn!(%error, "no queue pair for a client");
+                    }
                     End::Refused(Refusal::Device)
                 })?;
                 let (connection, boot) = desk.ledger.with(|l| (l.connect(opened), l.boot()));
@@ -181,22 +199,42 @@ impl<F: Fabric> Dialogue<F> {
                 let tag = secret.prove(Side::Node, &nonces, &[&boot.to_le_bytes(), port.bytes()]);
                 Ok(Message::Welcome { tag, boot, port })
             }
-            (&State::Greeted(connection), Message::Enter(entry)) => {
-                let answer = self.desk.ledger.with(|l| l.enter(connection, entry));
+            (&State::Greeted(connection), Message::Enter(entrance)) => {
+                let answer = self.desk.ledger.with(|l| l.enter(connection, entrance));
                 self.desk.metrics.entered(&answer);
                 match answer {
-                    Answer::Claimed { .. } | Answer::Done => tracing::debug!(?entry, ?answer, "entered"),
-                    _ => tracing::warn!(?entry, ?answer, "not entered"),
+                    Answer::Claimed { .. } | Answer::Done => tracing::debug!(?entrance, ?answer, "entered"),
+                    _ if self.desk.clients_lines.may(Instant::now()) => {
+                        tracing::warn!(?entrance, ?answer, "not entered");
+                    }
+                    _ => {}
                 }
                 Ok(Message::Answer(answer))
             }
             (&State::Greeted(connection), Message::Call { caller, request }) => {
                 let answer = self.desk.ledger.with(|l| l.answer(connection, caller, request));
                 self.desk.metrics.answered(&request, &answer);
-                log(caller, &request, &answer);
+                self.log(caller, &request, &answer);
                 Ok(Message::Answer(answer))
             }
             _ => Err(End::OutOfTurn),
+        }
+    }
+
+    /// Logs requests that are rare and have consequences.
+    fn log(&self, caller: u16, request: &Request, answer: &Answer) {
+        let is_fence = matches!(request, Request::Fence(_) | Request::FenceGroup { .. });
+        let is_refused = matches!(
+            answer,
+            Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }
+        );
+        if !is_fence && !is_refused {
+            tracing::debug!(caller, ?request, ?answer, "answered");
+        } else if self.desk.clients_lines.may(Instant::now()) {
+            match is_fence {
+                true => tracing::info!(caller, ?request, ?answer, "fence"),
+                false => tracing::warn!(caller, ?request, ?answer, "refused"),
+            }
         }
     }
 
@@ -218,19 +256,6 @@ impl<F: Fabric> fmt::Debug for Dialogue<F> {
 impl<F: Fabric> Drop for Dialogue<F> {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// Logs requests that are rare and have consequences.
-fn log(caller: u16, request: &Request, answer: &Answer) {
-    match (request, answer) {
-        (Request::Fence(_) | Request::FenceGroup { .. }, _) => {
-            tracing::info!(caller, ?request, ?answer, "fence");
-        }
-        (_, Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }) => {
-            tracing::warn!(caller, ?request, ?answer, "refused");
-        }
-        _ => tracing::debug!(caller, ?request, ?answer, "answered"),
     }
 }
 

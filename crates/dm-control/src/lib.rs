@@ -28,8 +28,8 @@
 //! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time,
 //!   and both sides prove that they know the secret.
 //! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
-//!   byte. The connections of an address and the clients of a connection are limited. So a peer that stalls,
-//!   sends garbage or disconnects midway does not harm the others.
+//!   byte. The connections of a host and the clients of a connection are limited, and strangers make room for
+//!   newcomers. So a peer that stalls, sends garbage or disconnects midway does not harm the others.
 //! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was
 //!   fenced. A client moves to another connection only with its token.
 //! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
@@ -66,19 +66,22 @@
 //! # Limits
 //! * Peers are authenticated when they greet. Later messages are neither encrypted nor signed, and RDMA
 //!   itself is neither. The network between the machines of a cluster must be trusted not to change packets.
-//! * There is one thread per connection. This is enough for hundreds of client threads, but not for tens of
-//!   thousands.
+//! * One thread serves all connections. A slow device, whose queue pair takes long to open, delays the others.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod client;
 mod dialogue;
 mod doorman;
 mod frame;
+mod hall;
 mod http;
 mod ledger;
 mod limits;
+mod lines;
 mod meetings;
 mod metrics;
+mod peer;
 mod secret;
 mod server;
 mod wire;

@@ -11,11 +11,13 @@ pub const DEFAULT_LEASE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Maximum number of connections that have greeted.
     pub connections: usize,
-    /// Maximum number of connections per address that have greeted.
+    /// Maximum number of connections per host that have greeted. A host is an IPv4 address, or the first 64 bits
+    /// of an IPv6 address.
     pub connections_per_host: usize,
-    /// Maximum number of connections that have not greeted yet.
+    /// Maximum number of connections that have not greeted yet. A newcomer beyond it takes the place of one that
+    /// has been here long.
     pub strangers: usize,
-    /// Maximum number of connections per address that have not greeted yet.
+    /// Maximum number of connections per host that have not greeted yet.
     pub strangers_per_host: usize,
     /// Maximum number of clients of one connection.
     pub clients_per_connection: usize,

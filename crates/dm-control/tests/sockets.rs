@@ -324,6 +324,70 @@ fn a_crowd_of_strangers_leaves_room_for_others() {
     claim(&mut client);
 }
 
+/// Connects from another address of this machine.
+fn stranger_from(host: [u8; 4], node: &Server<Device>) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
+    socket.connect(&node.address().into()).unwrap();
+    socket.into()
+}
+
+#[test]
+#[cfg_attr(
+    not(target_os = "linux"),
+    ignore = "only Linux has all addresses of 127.0.0.0/8"
+)]
+fn slow_strangers_of_two_hosts_keep_nobody_out() {
+    let mut limits = Limits::default();
+    // Nobody is sent away because it is slow.
+    limits.greeting = Duration::from_secs(600);
+    let node = serve(Builder::new(1 << 20).secret(secret()).limits(limits));
+    let hello = hello();
+    let slow: Vec<_> = (0..200)
+        .map(|n| {
+            let mut stream = stranger_from([127, 0, 0, 2 + n % 2], &node);
+            let _ = stream.write_all(&hello[..usize::from(n) % hello.len()]);
+            stream
+        })
+        .collect();
+    let honest: Vec<_> = (0..9).map(|_| connect(&node)).collect();
+    // One of the same address as the slow ones has room too.
+    let mut own = stranger_from([127, 0, 0, 2], &node);
+    own.write_all(&hello).unwrap();
+    let mut challenge = [0; 4];
+    own.read_exact(&mut challenge).unwrap();
+    assert_eq!(u32::from_le_bytes(challenge), 34);
+    assert_eq!((slow.len(), honest.len()), (200, 9));
+}
+
+#[test]
+fn bad_connections_can_not_fill_the_log() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let addresses: Vec<_> = (0..300)
+        .map(|_| {
+            let (mut stream, own) = stranger(&node);
+            let _ = stream.write_all(&[255; 8]);
+            rest(&stream);
+            own
+        })
+        .collect();
+    wait_for(&node, "dmkit_node_broken_total 300\n");
+    let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
+    let about = |own: &SocketAddr| text.contains(&format!("peer={own} "));
+    let lines = addresses.iter().filter(|own| about(own)).count();
+    // Two windows, on a machine that is slow enough.
+    assert!((1..=200).contains(&lines), "{lines}");
+}
+
+/// Waits until the node's metrics contain `words`.
+fn wait_for(node: &Server<Device>, words: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !node.metrics().contains(words) {
+        assert!(Instant::now() < deadline, "{}", node.metrics());
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
@@ -349,11 +413,7 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
     assert_eq!(node.fabric().0.lock().unwrap().shut, [1]);
     assert_eq!(doomed.call(id, Request::Join).unwrap(), Answer::Fenced);
     drop(doomed);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !node.metrics().contains("dmkit_node_clients 1\n") {
-        assert!(Instant::now() < deadline, "{}", node.metrics());
-        std::thread::yield_now();
-    }
+    wait_for(&node, "dmkit_node_clients 1\n");
 }
 
 #[test]
@@ -404,9 +464,12 @@ fn metrics_are_told_over_http_whatever_else_comes_there() {
     assert!(page.contains("# TYPE dmkit_node_memory_bytes gauge\ndmkit_node_memory_bytes 1048576\n"));
     assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert_eq!(ask(&[b'x'; 5000]), "");
-    let staller = TcpStream::connect(address).unwrap();
+    // Scrapers that ask for nothing delay nobody, however many they are.
+    let began = Instant::now();
+    let idle: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").contains("200 OK"));
-    drop(staller);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(idle);
 }
 
 #[test]

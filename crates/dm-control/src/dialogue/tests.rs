@@ -51,6 +51,8 @@ fn desk(secret: Option<&[u8]>) -> Arc<Desk<Device>> {
         fabric,
         secret: secret.map(|bytes| Secret::new(bytes).unwrap()),
         metrics: Metrics::default(),
+        strangers_lines: Lines::default(),
+        clients_lines: Lines::default(),
         bytes: 1 << 20,
         born: Instant::now(),
     })
