@@ -6,7 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::frame;
-use crate::secret::{Secret, Side, fresh};
+use crate::greeting::{Greeting, Session, Side, Welcoming};
+use crate::secret::{Secret, fresh};
 use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, WireError};
 
 /// Default time that a node may take to answer a request.
@@ -16,6 +17,7 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    session: Session,
     patience: Duration,
     /// Whether a request has failed. After an error the client sends no more requests, because a late reply
     /// would be mistaken for the reply to the next request.
@@ -56,6 +58,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Io(e) if e.kind() == io::ErrorKind::TimedOut => f.write_str("no answer in time"),
             Self::Io(e) => e.fmt(f),
+            Self::Wire(e @ WireError::Forged) => e.fmt(f),
             Self::Wire(e) => write!(f, "not a memory node: {e}"),
             Self::OutOfTurn => f.write_str("not a memory node: it said something else than was asked"),
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
@@ -131,7 +134,7 @@ impl Client {
             version: VERSION,
             nonce: ours,
         };
-        frame::send(&mut stream, &hello, patience)?;
+        frame::send(&mut stream, &hello.encode(), patience)?;
         let (theirs, wanted) = match next(&mut stream, deadline)? {
             Message::Challenge { nonce, secret } => (nonce, secret),
             Message::Refuse(refusal) => return Err(ClientError::Refused(refusal)),
@@ -140,22 +143,27 @@ impl Client {
         if wanted && secret.is_none() {
             return Err(ClientError::SecretNeeded);
         }
-        let none = Secret::default();
-        let secret = secret.unwrap_or(&none);
-        let dialogue = [ours, theirs];
+        let greeting = Greeting {
+            secret,
+            nonces: [ours, theirs],
+            to: address.into(),
+            client: port,
+        };
         let proof = Message::Proof {
-            tag: secret.prove(Side::Client, &dialogue, &[port.bytes()]),
+            tag: greeting.proof(),
+            to: greeting.to,
             port: port.clone(),
         };
-        frame::send(&mut stream, &proof, patience)?;
+        frame::send(&mut stream, &proof.encode(), patience)?;
         match next(&mut stream, deadline)? {
             Message::Welcome { tag, boot, port } => {
-                let said: [&[u8]; 2] = [&boot.to_le_bytes(), port.bytes()];
-                if !secret.verify(Side::Node, &dialogue, &said, &tag) {
+                let welcoming = Welcoming { boot, node: &port };
+                if !greeting.welcomes(welcoming, &tag) {
                     return Err(ClientError::Impostor);
                 }
                 let client = Self {
                     stream,
+                    session: greeting.session(Side::Client, welcoming),
                     patience,
                     broken: false,
                 };
@@ -199,8 +207,11 @@ impl Client {
     }
 
     fn ask(&mut self, message: &Message) -> Result<Answer, ClientError> {
-        frame::send(&mut self.stream, message, self.patience)?;
-        match next(&mut self.stream, Instant::now() + self.patience)? {
+        let sealed = self.session.seal(&message.encode());
+        frame::send(&mut self.stream, &sealed, self.patience)?;
+        let sealed = next_body(&mut self.stream, Instant::now() + self.patience)?;
+        let body = self.session.open(&sealed).map_err(ClientError::Wire)?;
+        match Message::decode(body).map_err(ClientError::Wire)? {
             Message::Answer(answer) => Ok(answer),
             _ => Err(ClientError::OutOfTurn),
         }
@@ -225,7 +236,10 @@ impl Client {
 }
 
 fn next(stream: &mut TcpStream, deadline: Instant) -> Result<Message, ClientError> {
+    Message::decode(&next_body(stream, deadline)?).map_err(ClientError::Wire)
+}
+
+fn next_body(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, ClientError> {
     let body = frame::receive(stream, deadline)?;
-    let body = body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    Message::decode(&body).map_err(ClientError::Wire)
+    Ok(body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
 }

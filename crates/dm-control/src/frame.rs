@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::wire::{BODY_MAX, Message, WireError};
+use crate::wire::{BODY_MAX, WireError};
 
 impl From<WireError> for io::Error {
     fn from(e: WireError) -> Self {
@@ -99,10 +99,10 @@ pub(crate) fn receive(stream: &mut TcpStream, deadline: Instant) -> io::Result<O
     }
 }
 
-/// Sends a message in one piece, within `most`.
-pub(crate) fn send(stream: &mut TcpStream, message: &Message, most: Duration) -> io::Result<()> {
+/// Sends a body in one piece, within `most`.
+pub(crate) fn send(stream: &mut TcpStream, body: &[u8], most: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(most))?;
-    stream.write_all(&frame(&message.encode()))
+    stream.write_all(&frame(body))
 }
 
 #[cfg(test)]

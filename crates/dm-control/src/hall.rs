@@ -190,11 +190,12 @@ impl<F: Fabric> Hall<F> {
             .and_then(|()| {
                 let registry = self.poll.registry();
                 registry.register(&mut stream, Token(number), both)
-            });
-        if ready.is_err() {
+            })
+            .and_then(|()| stream.local_addr());
+        let Ok(here) = ready else {
             // The peer has gone already, or the system has no memory for another one.
             return;
-        }
+        };
         // Bytes may have arrived before the registration, so there may be no event for them.
         self.again.insert(number);
         if listener == PAGE {
@@ -211,7 +212,7 @@ impl<F: Fabric> Hall<F> {
             return;
         }
         count(&self.desk.metrics.accepted);
-        let dialogue = Dialogue::new(&self.desk);
+        let dialogue = Dialogue::new(&self.desk, address, here);
         let greeting_ends = now.checked_add(self.shared.limits.greeting);
         let peer = Peer::new(number, stream, address, dialogue, greeting_ends);
         let goes = self.shared.doorman.admit(number, peer.host);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use dm_sync::Arc;
 
+use crate::doorman::Host;
 use crate::meetings::Meetings;
 use crate::secret::fresh;
 use crate::wire::{Answer, Entrance, Identity, Request, Token};
@@ -49,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) boot: u64,
     pub(crate) lease: Duration,
     pub(crate) clients_per_connection: usize,
+    pub(crate) clients_per_host: usize,
+    pub(crate) bytes_per_host: u64,
 }
 
 pub(crate) struct Ledger<P: Ports> {
@@ -61,10 +64,13 @@ pub(crate) struct Ledger<P: Ports> {
     clients: BTreeMap<(u16, u64), Client>,
     connections: BTreeMap<Connection, Line<P::Port>>,
     meetings: Meetings,
+    /// Bytes of chunks by host. There are at most as many hosts as chunks.
+    taken: BTreeMap<Host, u64>,
 }
 
 struct Line<Port> {
     port: Port,
+    host: Host,
     /// Whether nothing that arrives at the port has an effect any more.
     shut: bool,
 }
@@ -107,6 +113,7 @@ impl<P: Ports> Ledger<P> {
             clients: BTreeMap::new(),
             connections: BTreeMap::new(),
             meetings: Meetings::default(),
+            taken: BTreeMap::new(),
         }
     }
 
@@ -115,10 +122,15 @@ impl<P: Ports> Ledger<P> {
     }
 
     /// Begins a connection.
-    pub(crate) fn connect(&mut self, port: P::Port) -> Connection {
+    pub(crate) fn connect(&mut self, port: P::Port, host: Host) -> Connection {
         let connection = self.next_connection;
         self.next_connection += 1;
-        self.connections.insert(connection, Line { port, shut: false });
+        let line = Line {
+            port,
+            host,
+            shut: false,
+        };
+        self.connections.insert(connection, line);
         connection
     }
 
@@ -161,7 +173,7 @@ impl<P: Ports> Ledger<P> {
                 client.leave();
                 Answer::Done
             }
-            Request::Chunk { bytes } => self.chunk(bytes),
+            Request::Chunk { bytes } => self.chunk(connection, bytes),
             Request::Describe => Answer::Region {
                 bytes: facts.bytes,
                 used,
@@ -197,9 +209,21 @@ impl<P: Ports> Ledger<P> {
         self.connections.get(&connection).is_some_and(|line| line.shut)
     }
 
-    fn has_room(&self, connection: Connection) -> bool {
-        let held = self.clients.values().filter(|c| c.connection == Some(connection));
-        held.count() < self.facts.clients_per_connection
+    fn host(&self, connection: Connection) -> Option<Host> {
+        self.connections.get(&connection).map(|line| line.host)
+    }
+
+    /// Returns whether the connection and its host may have another client, which comes from `left` if it is
+    /// here already.
+    fn has_room(&self, connection: Connection, left: Option<Connection>) -> bool {
+        let host = self.host(connection);
+        let (mut own, mut of_host) = (0, 0);
+        for here in self.clients.values().filter_map(|client| client.connection) {
+            own += usize::from(here == connection);
+            of_host += usize::from(self.host(here) == host);
+        }
+        of_host -= usize::from(left.is_some_and(|left| self.host(left) == host));
+        own < self.facts.clients_per_connection && of_host < self.facts.clients_per_host
     }
 
     /// Returns whether a client with this id is here, other than `giver`'s.
@@ -210,7 +234,7 @@ impl<P: Ports> Ledger<P> {
 
     /// Claims the id that has been free for the longest time.
     fn claim(&mut self, connection: Connection) -> Answer {
-        if !self.has_room(connection) {
+        if !self.has_room(connection, None) {
             return Answer::NoIdLeft;
         }
         let Ok(token) = fresh() else {
@@ -260,7 +284,7 @@ impl<P: Ports> Ledger<P> {
         if !same && known.connection.is_some() || self.is_taken(who.client, who.giver) {
             return Answer::NotYours;
         }
-        if !self.has_room(connection) || !self.remembers(who.giver) {
+        if !self.has_room(connection, known.connection) || !self.remembers(who.giver) {
             return Answer::NoIdLeft;
         }
         // The client has reconnected before this node noticed that the old connection was lost. None of its
@@ -306,19 +330,22 @@ impl<P: Ports> Ledger<P> {
         idle.is_some()
     }
 
-    fn chunk(&mut self, bytes: u64) -> Answer {
-        let end = bytes
-            .max(1)
-            .checked_next_multiple_of(crate::CHUNK_UNIT)
-            .and_then(|bytes| self.used.checked_add(bytes))
-            .filter(|end| *end <= self.facts.bytes);
-        match end {
-            Some(end) => Answer::Chunk {
-                offset: core::mem::replace(&mut self.used, end),
-            },
-            None => Answer::OutOfMemory {
-                left: self.facts.bytes.saturating_sub(self.used),
-            },
+    fn chunk(&mut self, connection: Connection, bytes: u64) -> Answer {
+        let Some(host) = self.host(connection) else {
+            return Answer::NotYours;
+        };
+        let taken = self.taken.get(&host).copied().unwrap_or(0);
+        let quota = self.facts.bytes_per_host.saturating_sub(taken);
+        let left = self.facts.bytes.saturating_sub(self.used).min(quota);
+        let wanted = bytes.max(1).checked_next_multiple_of(crate::CHUNK_UNIT);
+        match wanted.filter(|wanted| *wanted <= left) {
+            Some(wanted) => {
+                self.taken.insert(host, taken + wanted);
+                let offset = self.used;
+                self.used += wanted;
+                Answer::Chunk { offset }
+            }
+            None => Answer::OutOfMemory { left },
         }
     }
 

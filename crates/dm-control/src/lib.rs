@@ -26,7 +26,8 @@
 //! * **C1** A message has at most 260 bytes including its length. Decoding accepts any bytes without a panic
 //!   ([`Message::decode`]).
 //! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time,
-//!   and both sides prove that they know the secret.
+//!   and both sides prove that they know the secret. A message after that is accepted once, in its order, and
+//!   only if the other side has sent it ([`Session`]).
 //! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
 //!   byte. The connections of a host and the clients of a connection are limited, and strangers make room for
 //!   newcomers. So a peer that stalls, sends garbage or disconnects midway does not harm the others.
@@ -64,8 +65,9 @@
 //! ```
 //!
 //! # Limits
-//! * Peers are authenticated when they greet. Later messages are neither encrypted nor signed, and RDMA
-//!   itself is neither. The network between the machines of a cluster must be trusted not to change packets.
+//! * Messages are authenticated, not encrypted. RDMA itself is neither: who can change packets between the
+//!   machines of a cluster can change its memory.
+//! * Whoever has the secret can read and write all memory. The limits on its holders are against mistakes.
 //! * One thread serves all connections. A slow device, whose queue pair takes long to open, delays the others.
 #![forbid(unsafe_code)]
 
@@ -74,6 +76,7 @@ mod client;
 mod dialogue;
 mod doorman;
 mod frame;
+mod greeting;
 mod hall;
 mod http;
 mod ledger;
@@ -88,13 +91,14 @@ mod wire;
 
 pub use client::{Client, ClientError, DEFAULT_PATIENCE, Welcomed};
 pub use dialogue::{Desk, Dialogue, End, Fabric};
+pub use greeting::{Greeting, Session, Side, Welcoming};
 pub use ledger::{CLIENTS_END, Ports};
 pub use limits::{DEFAULT_LEASE, Limits};
-pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError, Side};
+pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError};
 pub use server::{Builder, Server, StartError};
 pub use wire::{
-    Answer, BODY_MAX, Entrance, Identity, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, Token,
-    VERSION, WireError,
+    Address, Answer, BODY_MAX, Entrance, Identity, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag,
+    Token, VERSION, WireError,
 };
 
 /// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.

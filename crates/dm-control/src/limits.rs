@@ -21,6 +21,11 @@ pub struct Limits {
     pub strangers_per_host: usize,
     /// Maximum number of clients of one connection.
     pub clients_per_connection: usize,
+    /// Maximum number of clients per host. The others are for other hosts.
+    pub clients_per_host: usize,
+    /// Maximum number of bytes that the clients of a host take as chunks, until the node ends. `None` stands for
+    /// 15 sixteenths of the node's memory.
+    pub bytes_per_host: Option<u64>,
     /// Time for a whole greeting.
     pub greeting: Duration,
     /// Time for a message from its first byte to its last, and for the peer to accept a reply.
@@ -35,6 +40,8 @@ impl Default for Limits {
             strangers: 128,
             strangers_per_host: 64,
             clients_per_connection: 2048,
+            clients_per_host: 3072,
+            bytes_per_host: None,
             greeting: Duration::from_secs(2),
             message: Duration::from_secs(2),
         }

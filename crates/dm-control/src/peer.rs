@@ -184,13 +184,13 @@ impl<F: Fabric> Peer<F> {
         let (mut message, mut end) = self.dialogue.hear(body);
         if was_stranger && self.has_greeted() && !shared.doorman.greet(self.number, self.host) {
             let busy = Refusal::Busy;
-            (message, end) = (Some(Message::Refuse(busy)), Some(End::Refused(busy)));
+            (message, end) = (Some(Message::Refuse(busy).encode()), Some(End::Refused(busy)));
         }
         if matches!(end, Some(End::Refused(Refusal::Secret))) {
             shared.backoff.note_wrong(self.host, now);
         }
         if let Some(message) = message {
-            self.outbox.put(frame(&message.encode()));
+            self.outbox.put(frame(&message));
         }
         self.end = end;
     }

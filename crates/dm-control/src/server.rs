@@ -16,6 +16,7 @@ use crate::limits::{DEFAULT_LEASE, Limits};
 use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::secret::{Secret, fresh};
+use crate::wire::Address;
 
 /// Describes a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
 /// [`Limits::default`] and [`DEFAULT_LEASE`].
@@ -26,6 +27,7 @@ pub struct Builder {
     listen: SocketAddr,
     metrics: Option<SocketAddr>,
     secret: Option<Secret>,
+    known_as: Vec<Address>,
     limits: Limits,
     lease: Duration,
 }
@@ -38,6 +40,7 @@ impl Builder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             metrics: None,
             secret: None,
+            known_as: Vec::new(),
             limits: Limits::default(),
             lease: DEFAULT_LEASE,
         }
@@ -55,6 +58,11 @@ impl Builder {
     /// Serves only clients that know this secret.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
+        self
+    }
+    /// Also serves clients that have connected to this address, and not to one of this machine: a proxy's.
+    pub fn known_as(mut self, address: SocketAddr) -> Self {
+        self.known_as.push(address.into());
         self
     }
     /// Sets the limits on connections.
@@ -80,11 +88,14 @@ impl Builder {
             boot: u64::from_le_bytes(boot),
             lease: self.lease,
             clients_per_connection: self.limits.clients_per_connection,
+            clients_per_host: self.limits.clients_per_host,
+            bytes_per_host: self.limits.bytes_per_host.unwrap_or(self.bytes - self.bytes / 16),
         };
         Ok(Arc::new(Desk {
             ledger: Mutex::new(Ledger::new(Arc::clone(&fabric), facts)),
             fabric,
             secret: self.secret,
+            known_as: self.known_as,
             metrics: Metrics::default(),
             strangers_lines: Lines::default(),
             clients_lines: Lines::default(),
@@ -118,6 +129,11 @@ impl Builder {
             .spawn(move || hall.run(|| flag.load(Ordering::Acquire)))
             .map_err(StartError::System)?;
         tracing::info!(%address, bytes, secret = desk.secret.is_some(), "serving");
+        if desk.secret.as_ref().is_some_and(Secret::is_weak) {
+            tracing::warn!(
+                "the secret is weak: others may guess it; `openssl rand -hex 32` prints a strong one"
+            );
+        }
         if let Some(address) = metrics {
             tracing::info!(%address, "metrics");
         }

@@ -5,6 +5,7 @@
 //! to a message or a [`WireError`], and a decoded message encodes to the same bytes.
 
 use core::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use subtle::ConstantTimeEq;
 
@@ -55,10 +56,13 @@ impl fmt::Debug for Token {
 
 /// A device's description of a queue pair for another device: at most [`PORT_MAX`] bytes, opaque to this
 /// crate.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Port(Vec<u8>);
 
 impl Port {
+    #[cfg(test)]
+    pub(crate) const EMPTY: Self = Self(Vec::new());
+
     /// Returns `None` if there are too many bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let bytes = bytes.into();
@@ -70,7 +74,50 @@ impl Port {
     }
 }
 
-/// A message.
+impl fmt::Debug for Port {
+    /// Shows the length alone: the bytes contain keys of memory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({} bytes)", self.0.len())
+    }
+}
+
+/// The address of a node's control plane. An IPv4 address has one form, however it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    ip: Ipv6Addr,
+    port: u16,
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Self {
+            ip,
+            port: address.port(),
+        }
+    }
+}
+
+impl Address {
+    pub(crate) fn bytes(&self) -> [u8; 18] {
+        let mut bytes = [0; 18];
+        let (ip, port) = bytes.split_at_mut(16);
+        ip.copy_from_slice(&self.ip.octets());
+        port.copy_from_slice(&self.port.to_le_bytes());
+        bytes
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::from((self.ip.to_canonical(), self.port)).fmt(f)
+    }
+}
+
+/// A message. After the welcome, each message is followed by its code (see [`crate::Session`]).
 ///
 /// ```
 /// use dm_control::{Message, Request, WireError};
@@ -98,14 +145,16 @@ pub enum Message {
     },
     /// From the client: its proof, and its queue pair.
     Proof {
-        /// The proof over both nonces and the queue pair.
+        /// The proof over the greeting.
         tag: Tag,
+        /// The address that the client has connected to.
+        to: Address,
         /// The queue pair.
         port: Port,
     },
     /// From the node: its own proof, and its queue pair.
     Welcome {
-        /// The proof over both nonces, the boot number and the queue pair.
+        /// The proof over the greeting and this message.
         tag: Tag,
         /// A random number that the node draws at each start.
         boot: u64,
@@ -152,6 +201,8 @@ pub enum Refusal {
     Busy,
     /// The node's device has no queue pair for the client.
     Device,
+    /// The client has connected to an address that is not this node's.
+    Address,
 }
 
 /// A request to a node.
@@ -221,9 +272,9 @@ pub enum Answer {
         /// The offset at which the chunk begins.
         offset: u64,
     },
-    /// The answer to `Chunk` if there is not enough memory.
+    /// The answer to `Chunk` if there is not enough memory, or the caller's host has taken its part of it.
     OutOfMemory {
-        /// Bytes left.
+        /// Bytes left for this host.
         left: u64,
     },
     /// The answer to `Describe`.
@@ -270,6 +321,8 @@ pub enum WireError {
     Field(u8),
     /// The greeting does not begin with the magic word.
     Magic(u64),
+    /// The message after a greeting is not the next one of the other side.
+    Forged,
 }
 
 impl fmt::Display for WireError {
@@ -280,6 +333,7 @@ impl fmt::Display for WireError {
             Self::Tag(tag) => write!(f, "a message of unknown kind {tag}"),
             Self::Field(value) => write!(f, "a field of meaningless value {value}"),
             Self::Magic(found) => write!(f, "no greeting of this protocol ({found:#018x})"),
+            Self::Forged => f.write_str("a message that was changed, repeated or made up on its way"),
         }
     }
 }
@@ -293,6 +347,10 @@ impl fmt::Display for Refusal {
             Self::Secret => f.write_str("the secret is another one"),
             Self::Busy => f.write_str("it has too many connections"),
             Self::Device => f.write_str("its device has no queue pair left"),
+            Self::Address => f.write_str(
+                "it does not have this address: if it is reached through a proxy, `dmkit serve --known-as` \
+                 gives it the proxy's address",
+            ),
         }
     }
 }
@@ -355,6 +413,12 @@ impl Reader<'_> {
             giver: self.u64()?,
         })
     }
+    fn address(&mut self) -> Result<Address, WireError> {
+        Ok(Address {
+            ip: Ipv6Addr::from(self.bytes::<16>()?),
+            port: self.u16()?,
+        })
+    }
     fn magic(&mut self) -> Result<(), WireError> {
         match self.u64()? {
             MAGIC => Ok(()),
@@ -388,13 +452,14 @@ impl Message {
         let writer = match self {
             Self::Hello { version, nonce } => Writer::tag(1).u64(MAGIC).u16(*version).bytes(nonce),
             Self::Challenge { nonce, secret } => Writer::tag(2).bytes(nonce).bytes(&[u8::from(*secret)]),
-            Self::Proof { tag, port } => Writer::tag(3).bytes(tag).port(port),
+            Self::Proof { tag, to, port } => Writer::tag(3).bytes(tag).bytes(&to.bytes()).port(port),
             Self::Welcome { tag, boot, port } => Writer::tag(4).bytes(tag).u64(*boot).port(port),
             Self::Refuse(refusal) => match *refusal {
                 Refusal::Version(known) => Writer::tag(5).u16(known),
                 Refusal::Secret => Writer::tag(6),
                 Refusal::Busy => Writer::tag(7),
                 Refusal::Device => Writer::tag(8),
+                Refusal::Address => Writer::tag(9),
             },
             Self::Enter(Entrance::Claim) => Writer::tag(10),
             Self::Enter(Entrance::Attach { identity, token }) => {
@@ -427,6 +492,7 @@ impl Message {
             },
             3 => Self::Proof {
                 tag: r.bytes()?,
+                to: r.address()?,
                 port: r.port()?,
             },
             4 => Self::Welcome {
@@ -438,6 +504,7 @@ impl Message {
             6 => Self::Refuse(Refusal::Secret),
             7 => Self::Refuse(Refusal::Busy),
             8 => Self::Refuse(Refusal::Device),
+            9 => Self::Refuse(Refusal::Address),
             10 => Self::Enter(Entrance::Claim),
             11 => Self::Enter(Entrance::Attach {
                 identity: r.identity()?,
@@ -561,6 +628,7 @@ mod tests {
             },
             Message::Proof {
                 tag: [3; 32],
+                to: SocketAddr::from(([1, 2, 3, 4], 5)).into(),
                 port: port.clone(),
             },
             Message::Welcome {
@@ -570,7 +638,7 @@ mod tests {
             },
         ];
         // These are the tags of all messages that have only numbers as fields.
-        for tag in (5..=8).chain(10..=21).chain(30..=42) {
+        for tag in (5..=9).chain(10..=21).chain(30..=42) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];
                 body[0] = tag;
@@ -600,8 +668,50 @@ mod tests {
     fn strangers_are_named() {
         let web = Message::decode(b"\x01GET / HT").unwrap_err();
         assert_eq!(web, WireError::Magic(u64::from_le_bytes(*b"GET / HT")));
-        assert_eq!(Message::decode(&[9]), Err(WireError::Tag(9)));
+        assert_eq!(Message::decode(&[22]), Err(WireError::Tag(22)));
         assert_eq!(Port::new(vec![0; PORT_MAX + 1]), None);
+    }
+
+    #[test]
+    fn keys_and_tokens_are_not_shown() {
+        let port = Port::new([77; 60]).unwrap();
+        let token = Token([77; 16]);
+        let identity = Identity {
+            client: 1,
+            epoch: 2,
+            giver: 3,
+        };
+        let shown = [
+            format!(
+                "{:?}",
+                Message::Welcome {
+                    tag: [4; 32],
+                    boot: 1,
+                    port: port.clone()
+                }
+            ),
+            format!("{:?}", Message::Enter(Entrance::Attach { identity, token })),
+            format!(
+                "{:?}",
+                Answer::Claimed {
+                    client: 1,
+                    epoch: 2,
+                    token
+                }
+            ),
+        ];
+        for shown in shown {
+            assert!(!shown.contains("77"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        let address = |text: &str| Address::from(text.parse::<SocketAddr>().unwrap());
+        assert_eq!(address("[::ffff:10.0.0.1]:7"), address("10.0.0.1:7"));
+        assert_ne!(address("10.0.0.1:7"), address("10.0.0.1:8"));
+        assert_eq!(address("[::ffff:10.0.0.1]:7").to_string(), "10.0.0.1:7");
+        assert_eq!(address("[fe80::1]:7").to_string(), "[fe80::1]:7");
     }
 
     proptest! {

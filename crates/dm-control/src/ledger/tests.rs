@@ -21,6 +21,7 @@ impl Ports for Shut {
 }
 
 const BOOT: u64 = 77;
+const HOST: Host = Host::V4(1);
 
 fn ledger(ports: Shut) -> Ledger<Shut> {
     let facts = Facts {
@@ -28,6 +29,8 @@ fn ledger(ports: Shut) -> Ledger<Shut> {
         boot: BOOT,
         lease: Duration::from_millis(1),
         clients_per_connection: 5000,
+        clients_per_host: 5000,
+        bytes_per_host: u64::MAX,
     };
     Ledger::new(Arc::new(ports), facts)
 }
@@ -58,7 +61,7 @@ fn attach_by(l: &mut Ledger<Shut>, connection: Connection, identity: Identity, t
 #[test]
 fn ids_rest_before_they_come_back_and_run_out_at_the_end() {
     let mut l = ledger(Shut::default());
-    let c = l.connect(1);
+    let c = l.connect(1, HOST);
     let numbers = |(who, _): (Identity, Token)| (who.client, who.epoch);
     assert_eq!(numbers(claim(&mut l, c)), (1, 1));
     assert_eq!(l.answer(c, 1, Request::Release), Answer::Done);
@@ -70,7 +73,7 @@ fn ids_rest_before_they_come_back_and_run_out_at_the_end() {
     // The number of a connection's clients is limited.
     let mut l = ledger(Shut::default());
     l.facts.clients_per_connection = 1;
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     claim(&mut l, c);
     assert_eq!(l.enter(c, Entrance::Claim), Answer::NoIdLeft);
     assert_eq!(numbers(claim(&mut l, d)), (2, 1));
@@ -79,7 +82,7 @@ fn ids_rest_before_they_come_back_and_run_out_at_the_end() {
 #[test]
 fn chunks_are_whole_pages_until_there_are_none() {
     let mut l = ledger(Shut::default());
-    let c = l.connect(1);
+    let c = l.connect(1, HOST);
     let (who, _) = claim(&mut l, c);
     let mut chunk = |bytes| l.answer(c, who.client, Request::Chunk { bytes });
     assert_eq!(chunk(1), Answer::Chunk { offset: 4096 });
@@ -89,9 +92,39 @@ fn chunks_are_whole_pages_until_there_are_none() {
 }
 
 #[test]
+fn one_host_does_not_take_all_memory_or_all_ids() {
+    let mut l = ledger(Shut::default());
+    l.facts.bytes_per_host = 2 * CHUNK_UNIT;
+    l.facts.clients_per_host = 2;
+    let [(c, own), (d, again), (e, other)] = [HOST, HOST, Host::V4(2)].map(|host| {
+        let connection = l.connect(1, host);
+        (connection, claim(&mut l, connection))
+    });
+    assert_eq!(l.enter(d, Entrance::Claim), Answer::NoIdLeft);
+    assert_eq!(attach(&mut l, d, identity(9, 1, 100)), Answer::NoIdLeft);
+    // A client that moves takes no further place.
+    assert_eq!(attach_by(&mut l, d, own.0, own.1), Answer::Done);
+    l.disconnect(c);
+    let chunk = |l: &mut Ledger<Shut>, connection, who: Identity, pages| {
+        let bytes = pages * CHUNK_UNIT;
+        l.answer(connection, who.client, Request::Chunk { bytes })
+    };
+    assert_eq!(chunk(&mut l, d, own.0, 1), Answer::Chunk { offset: 4096 });
+    assert_eq!(chunk(&mut l, d, again.0, 2), Answer::OutOfMemory { left: 4096 });
+    assert_eq!(chunk(&mut l, d, again.0, 1), Answer::Chunk { offset: 8192 });
+    assert_eq!(chunk(&mut l, e, other.0, 2), Answer::OutOfMemory { left: 4096 });
+    assert_eq!(chunk(&mut l, e, other.0, 1), Answer::Chunk { offset: 12288 });
+    // Memory is not given back, so a host does not get more by another connection.
+    l.disconnect(d);
+    let d = l.connect(1, HOST);
+    let who = claim(&mut l, d).0;
+    assert_eq!(chunk(&mut l, d, who, 1), Answer::OutOfMemory { left: 0 });
+}
+
+#[test]
 fn nobody_speaks_for_another_connections_client_or_without_one() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let (who, _) = claim(&mut l, c);
     let all = [
         Request::Join,
@@ -120,7 +153,7 @@ fn nobody_speaks_for_another_connections_client_or_without_one() {
 fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
     let ports = Shut::default();
     let mut l = ledger(ports.clone());
-    let (c, d) = (l.connect(10), l.connect(20));
+    let (c, d) = (l.connect(10, HOST), l.connect(20, HOST));
     let (doomed, token) = claim(&mut l, c);
     let judge = claim(&mut l, d).0.client;
     let fence = |l: &mut Ledger<Shut>, who| l.answer(d, judge, Request::Fence(who));
@@ -134,7 +167,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
     assert_eq!(l.answer(c, doomed.client, chunk), Answer::Fenced);
     // The client stays fenced after it reconnects. The next holder of the id is another client.
     l.disconnect(c);
-    let c = l.connect(30);
+    let c = l.connect(30, HOST);
     assert_eq!(attach_by(&mut l, c, doomed, token), Answer::Fenced);
     while claim(&mut l, c).0.client != doomed.client {}
     assert!(matches!(
@@ -152,7 +185,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
 #[test]
 fn a_fenced_connection_asks_for_nothing_by_whichever_client() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(10), l.connect(20));
+    let (c, d) = (l.connect(10, HOST), l.connect(20, HOST));
     let (doomed, other) = (claim(&mut l, c).0, claim(&mut l, c).0.client);
     let healthy = claim(&mut l, d).0;
     assert_eq!(l.answer(d, healthy.client, Request::Fence(doomed)), Answer::Done);
@@ -170,7 +203,7 @@ fn a_fenced_connection_asks_for_nothing_by_whichever_client() {
 fn a_fence_that_the_device_refuses_is_not_believed() {
     let ports = Shut(Arc::default(), Some(10));
     let mut l = ledger(ports);
-    let (c, d) = (l.connect(10), l.connect(20));
+    let (c, d) = (l.connect(10, HOST), l.connect(20, HOST));
     let ((who, token), judge) = (claim(&mut l, c), claim(&mut l, d).0.client);
     assert_eq!(
         l.answer(c, who.client, Request::Enlist { group: 1 }),
@@ -194,15 +227,15 @@ fn a_fence_that_the_device_refuses_is_not_believed() {
 #[test]
 fn a_fence_holds_when_another_givers_client_had_the_id_since() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let (doomed, judge) = (identity(5, 3, 100), claim(&mut l, d).0.client);
     assert_eq!(attach(&mut l, c, doomed), Answer::Done);
     assert_eq!(l.answer(d, judge, Request::Fence(doomed)), Answer::Done);
     l.disconnect(c);
-    let c = l.connect(3);
+    let c = l.connect(3, HOST);
     assert_eq!(attach(&mut l, c, identity(5, 1, 101)), Answer::Done);
     l.disconnect(c);
-    let c = l.connect(4);
+    let c = l.connect(4, HOST);
     assert_eq!(attach(&mut l, c, doomed), Answer::Fenced);
     assert_eq!(
         attach(&mut l, c, identity(5, 2, 100)),
@@ -215,7 +248,7 @@ fn a_fence_holds_when_another_givers_client_had_the_id_since() {
 #[test]
 fn a_fence_holds_for_a_client_that_this_node_has_not_met() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let judge = claim(&mut l, d).0.client;
     assert_eq!(attach(&mut l, c, identity(5, 3, 100)), Answer::Done);
     // The holder of epoch 4 is fenced before it comes. The one that is here is an earlier holder.
@@ -228,12 +261,12 @@ fn a_fence_holds_for_a_client_that_this_node_has_not_met() {
 #[test]
 fn fences_are_kept_and_other_givers_are_forgotten_in_bounded_memory() {
     let mut l = ledger(Shut::default());
-    let d = l.connect(1);
+    let d = l.connect(1, HOST);
     let judge = claim(&mut l, d).0.client;
     let doomed = identity(5, 3, 100);
     assert_eq!(l.answer(d, judge, Request::Fence(doomed)), Answer::Done);
     for giver in 200..300 {
-        let c = l.connect(2);
+        let c = l.connect(2, HOST);
         assert_eq!(attach(&mut l, c, identity(7, 1, giver)), Answer::Done, "{giver}");
         l.disconnect(c);
     }
@@ -253,11 +286,11 @@ fn fences_are_kept_and_other_givers_are_forgotten_in_bounded_memory() {
 #[test]
 fn no_id_and_epoch_are_given_twice() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let first = claim(&mut l, c).0;
     l.disconnect(c);
     // Another giver's epoch, as large as it may be, does not lead this node's own epochs round.
-    let c = l.connect(3);
+    let c = l.connect(3, HOST);
     let strange = identity(first.client, u32::MAX, 100);
     assert_eq!(attach(&mut l, c, strange), Answer::Done);
     while claim(&mut l, d).0.client != CLIENTS_END - 1 {}
@@ -274,7 +307,7 @@ fn no_id_and_epoch_are_given_twice() {
 fn a_group_is_fenced_with_those_who_were_cut_off_and_not_with_those_who_come_later() {
     let ports = Shut::default();
     let mut l = ledger(ports.clone());
-    let (c, d, e) = (l.connect(10), l.connect(20), l.connect(30));
+    let (c, d, e) = (l.connect(10, HOST), l.connect(20, HOST), l.connect(30, HOST));
     let all = [c, d, e].map(|connection| claim(&mut l, connection));
     for (connection, (who, _), group) in [(c, all[0], 7), (d, all[1], 7), (e, all[2], 8)] {
         let enlist = Request::Enlist { group };
@@ -284,7 +317,7 @@ fn a_group_is_fenced_with_those_who_were_cut_off_and_not_with_those_who_come_lat
     let judge = all[2].0.client;
     assert_eq!(l.answer(e, judge, Request::FenceGroup { group: 7 }), Answer::Done);
     assert_eq!(ports.0.with(|shut| shut.clone()), [10]);
-    let d = l.connect(21);
+    let d = l.connect(21, HOST);
     assert_eq!(attach_by(&mut l, d, all[1].0, all[1].1), Answer::Fenced);
     let late = claim(&mut l, d).0.client;
     assert_eq!(l.answer(d, late, Request::Enlist { group: 7 }), Answer::Done);
@@ -296,7 +329,7 @@ fn a_group_is_fenced_with_those_who_were_cut_off_and_not_with_those_who_come_lat
 fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
     let ports = Shut::default();
     let mut l = ledger(ports.clone());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let who = identity(5, 3, 100);
     assert_eq!(attach(&mut l, c, who), Answer::Done);
     assert_eq!(attach(&mut l, c, who), Answer::Done, "asked again");
@@ -311,7 +344,7 @@ fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
     l.disconnect(c);
     assert_eq!(l.answer(d, 5, Request::Leave), Answer::Done);
     l.disconnect(d);
-    let d = l.connect(3);
+    let d = l.connect(3, HOST);
     assert_eq!(
         attach(&mut l, d, identity(5, 2, 100)),
         Answer::NotYours,
@@ -328,7 +361,7 @@ fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
 fn a_live_client_moves_to_another_connection_only_by_its_token() {
     let ports = Shut::default();
     let mut l = ledger(ports.clone());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let (who, token) = claim(&mut l, c);
     for wrong in [Token([0; 16]), Token([255; 16])] {
         assert_eq!(attach_by(&mut l, d, who, wrong), Answer::NotYours);
@@ -353,7 +386,7 @@ fn a_lease_may_have_any_length() {
     for lease in [Duration::MAX, Duration::ZERO] {
         let mut l = ledger(Shut::default());
         l.facts.lease = lease;
-        let c = l.connect(1);
+        let c = l.connect(1, HOST);
         let who = claim(&mut l, c).0;
         let told = l.answer(c, who.client, Request::Join);
         let lease_nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
@@ -372,7 +405,7 @@ fn a_lease_may_have_any_length() {
 #[test]
 fn the_census_counts_who_is_here() {
     let mut l = ledger(Shut::default());
-    let (c, d) = (l.connect(1), l.connect(2));
+    let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let a = claim(&mut l, c).0.client;
     let b = claim(&mut l, d).0;
     l.answer(c, a, Request::Join);
