@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::backoff::Backoff;
 use crate::dialogue::{Desk, Dialogue, End, Fabric};
-use crate::doorman::Doorman;
+use crate::doorman::{Doorman, Host};
 use crate::http;
 use crate::limits::Limits;
 use crate::metrics::count;
@@ -24,8 +24,9 @@ const PAGE: usize = 1;
 const WAKE: usize = 2;
 /// Connections that are accepted before it is the others' turn.
 const ACCEPTS: usize = 64;
-/// Metrics scrapers at a time. A further one takes the place of the one that has been here longest.
-const SCRAPERS_MAX: usize = 32;
+/// Metrics scrapers at a time, in all and per host. They make room for newcomers as strangers do.
+const SCRAPERS_MAX: usize = 64;
+const SCRAPERS_PER_HOST: usize = 8;
 /// The time until connections are accepted again, if the system has no descriptors for them.
 const SHORTAGE: Duration = Duration::from_millis(100);
 
@@ -39,6 +40,7 @@ pub(crate) struct Hall<F: Fabric> {
     /// By their numbers, which grow with the arrival and are also those of their events.
     peers: BTreeMap<usize, Peer<F>>,
     scrapers: BTreeMap<usize, Scraper>,
+    page_doorman: Doorman,
     next: usize,
     /// Those who can go on without an event.
     again: BTreeSet<usize>,
@@ -49,6 +51,7 @@ pub(crate) struct Hall<F: Fabric> {
 /// A connection of a metrics scraper.
 struct Scraper {
     stream: TcpStream,
+    host: Host,
     request: Vec<u8>,
     response: Option<Outbox>,
     until: Instant,
@@ -85,6 +88,11 @@ impl<F: Fabric> Hall<F> {
             },
             peers: BTreeMap::new(),
             scrapers: BTreeMap::new(),
+            page_doorman: Doorman::new(Limits {
+                strangers: SCRAPERS_MAX,
+                strangers_per_host: SCRAPERS_PER_HOST,
+                ..limits
+            }),
             next: WAKE + 1,
             again: BTreeSet::new(),
             accepts_at: None,
@@ -108,6 +116,11 @@ impl<F: Fabric> Hall<F> {
             }
             let now = Instant::now();
             let mut due = core::mem::take(&mut self.again);
+            if self.accepts_at.is_some_and(|at| at <= now) {
+                // Connections that arrived before cause no further event, at either listener.
+                self.accepts_at = None;
+                due.extend([CLIENTS, PAGE]);
+            }
             due.extend(events.iter().map(|event| event.token().0));
             due.extend(
                 self.deadlines()
@@ -128,7 +141,8 @@ impl<F: Fabric> Hall<F> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let first = self.deadlines().map(|(_, until)| until).min()?;
+        let deadlines = self.deadlines().map(|(_, until)| until);
+        let first = deadlines.chain(self.accepts_at).min()?;
         Some(first.saturating_duration_since(now))
     }
 
@@ -142,13 +156,10 @@ impl<F: Fabric> Hall<F> {
             .scrapers
             .iter()
             .map(|(number, scraper)| (*number, scraper.until));
-        let accepts = self.accepts_at.into_iter();
-        let accepts = accepts.flat_map(|at| [(CLIENTS, at), (PAGE, at)]);
-        peers.chain(scrapers).chain(accepts)
+        peers.chain(scrapers)
     }
 
     fn accept(&mut self, listener: usize, now: Instant) {
-        self.accepts_at = None;
         for _ in 0..ACCEPTS {
             let accepted = match (listener, &self.page) {
                 (CLIENTS, _) => self.clients.accept(),
@@ -170,7 +181,9 @@ impl<F: Fabric> Hall<F> {
                     // The system has no descriptor left. A stranger or a scraper gives its own, if there is one.
                     if let Some(goes) = self.shared.doorman.longest_waiting() {
                         self.end(goes, Left::Displaced, now);
-                    } else if self.scrapers.pop_first().is_none() {
+                    } else if let Some(goes) = self.page_doorman.longest_waiting() {
+                        self.end_scraper(goes);
+                    } else {
                         self.accepts_at = now.checked_add(SHORTAGE);
                         return;
                     }
@@ -196,29 +209,35 @@ impl<F: Fabric> Hall<F> {
             // The peer has gone already, or the system has no memory for another one.
             return;
         };
-        // Bytes may have arrived before the registration, so there may be no event for them.
-        self.again.insert(number);
-        if listener == PAGE {
-            if self.scrapers.len() >= SCRAPERS_MAX {
-                self.scrapers.pop_first();
-            }
+        // Bytes may have arrived already, and there is no event for them.
+        let goes = if listener == PAGE {
+            let host = address.ip().into();
             let scraper = Scraper {
                 stream,
+                host,
                 request: Vec::new(),
                 response: None,
                 until: now + http::PATIENCE,
             };
             self.scrapers.insert(number, scraper);
-            return;
-        }
-        count(&self.desk.metrics.accepted);
-        let dialogue = Dialogue::new(&self.desk, address, here);
-        let greeting_ends = now.checked_add(self.shared.limits.greeting);
-        let peer = Peer::new(number, stream, address, dialogue, greeting_ends);
-        let goes = self.shared.doorman.admit(number, peer.host);
-        self.peers.insert(number, peer);
+            self.scraper_turn(number, now);
+            let stays = self.scrapers.contains_key(&number);
+            stays.then(|| self.page_doorman.admit(number, host)).flatten()
+        } else {
+            count(&self.desk.metrics.accepted);
+            let dialogue = Dialogue::new(&self.desk, address, here);
+            let greeting_ends = now.checked_add(self.shared.limits.greeting);
+            let peer = Peer::new(number, stream, address, dialogue, greeting_ends);
+            let goes = self.shared.doorman.admit(number, peer.host);
+            self.peers.insert(number, peer);
+            self.peer_turn(number, now);
+            goes
+        };
         if let Some(goes) = goes {
-            self.end(goes, Left::Displaced, now);
+            match listener {
+                PAGE => self.end_scraper(goes),
+                _ => self.end(goes, Left::Displaced, now),
+            }
         }
     }
 
@@ -275,7 +294,13 @@ impl<F: Fabric> Hall<F> {
         };
         let over = scraper.turn(|| self.desk.metrics()).unwrap_or(true);
         if over || scraper.until <= now {
-            self.scrapers.remove(&number);
+            self.end_scraper(number);
+        }
+    }
+
+    fn end_scraper(&mut self, number: usize) {
+        if let Some(scraper) = self.scrapers.remove(&number) {
+            self.page_doorman.leave(number, scraper.host);
         }
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Ledger<P: Ports> {
     next_connection: Connection,
     /// By id and giver.
     clients: BTreeMap<(u16, u64), Client>,
+    /// The other nodes that have clients here.
+    givers: Vec<u64>,
     connections: BTreeMap<Connection, Line<P::Port>>,
     meetings: Meetings,
     /// Bytes of chunks by host. There are at most as many hosts as chunks.
@@ -111,6 +113,7 @@ impl<P: Ports> Ledger<P> {
             next_client: 1,
             next_connection: 1,
             clients: BTreeMap::new(),
+            givers: Vec::new(),
             connections: BTreeMap::new(),
             meetings: Meetings::default(),
             taken: BTreeMap::new(),
@@ -315,19 +318,26 @@ impl<P: Ports> Ledger<P> {
 
     /// Makes room for the clients of `giver`. Returns false if there is none.
     fn remembers(&mut self, giver: u64) -> bool {
-        let givers: BTreeSet<u64> = self.clients.keys().map(|(_, giver)| *giver).collect();
-        if giver == self.facts.boot || givers.contains(&giver) || givers.len() < GIVERS_MAX {
+        if giver == self.facts.boot || self.givers.contains(&giver) {
             return true;
         }
-        let needed = |client: &Client| client.connection.is_some() || client.fenced > 0;
-        let of = |giver| move |((_, other), _): &(&(u16, u64), &Client)| *other == giver;
-        let idle = givers.into_iter().find(|giver| {
-            *giver != self.facts.boot && !self.clients.iter().filter(of(*giver)).any(|(_, c)| needed(c))
-        });
-        if let Some(idle) = idle {
+        if self.givers.len() == GIVERS_MAX {
+            let needed = |client: &Client| client.connection.is_some() || client.fenced > 0;
+            let mut needed_by: Vec<u64> = self
+                .clients
+                .iter()
+                .filter_map(|((_, giver), client)| needed(client).then_some(*giver))
+                .collect();
+            needed_by.sort_unstable();
+            let idle = |giver: &u64| needed_by.binary_search(giver).is_err();
+            let Some(at) = self.givers.iter().position(idle) else {
+                return false;
+            };
+            let idle = self.givers.remove(at);
             self.clients.retain(|(_, giver), _| *giver != idle);
         }
-        idle.is_some()
+        self.givers.push(giver);
+        true
     }
 
     fn chunk(&mut self, connection: Connection, bytes: u64) -> Answer {

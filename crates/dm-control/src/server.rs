@@ -148,9 +148,23 @@ impl Builder {
     }
 }
 
+/// Connections that the system keeps until they are accepted. While there are as many, it drops newcomers' first
+/// packets, and they try again only a second later.
+const BACKLOG: i32 = 4096;
+
 fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
-    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    bound.map_err(|reason| StartError::Bind { address, reason })
+    let bound = || {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // As std does: a node that was restarted gets its port back at once.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from(socket);
+        Ok((listener.local_addr()?, listener))
+    };
+    bound().map_err(|reason| StartError::Bind { address, reason })
 }
 
 /// The reason why a control plane did not start.
