@@ -72,6 +72,11 @@ pub enum IbError {
         /// The node.
         node: NodeId,
     },
+    /// Two of the addresses lead to the same memory node.
+    SameNode {
+        /// The addresses.
+        addresses: [SocketAddr; 2],
+    },
     /// A world needs 1 to 65535 memory nodes.
     BadNodeCount {
         /// The number of nodes given.
@@ -113,6 +118,9 @@ impl fmt::Display for IbError {
                 f.write_str("a client of this thread was fenced off, and the thread with it")
             }
             Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
+            Self::SameNode {
+                addresses: [one, other],
+            } => write!(f, "{one} and {other} are the same memory node"),
             Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
             Self::CannotAssume { capability } => {
                 write!(f, "{capability} can't be assumed: a device has it or not")

@@ -79,10 +79,16 @@ impl Thread {
         let memory = |reason| IbError::Memory { bytes: 0, reason };
         let cq = Arc::new(Cq::new(&world.device, completions).map_err(memory)?);
         let mut qps = Vec::new();
-        let mut links = Vec::new();
+        let mut links: Vec<Link> = Vec::new();
         for &address in &world.nodes {
             let share = completions / world.nodes.len() as u32;
             let (qp, link) = Link::connect(world, &cq, address, share)?;
+            // Addresses that differ may belong to one node, which would then hold two parts of the pool.
+            if let Some(same) = links.iter().position(|other| other.boot == link.boot) {
+                return Err(IbError::SameNode {
+                    addresses: [world.nodes[same], address],
+                });
+            }
             qps.push(qp);
             links.push(link);
         }

@@ -445,6 +445,14 @@ fn nodes_and_clients_want_the_same_secret() {
     assert!(anywhere.unwrap_err().to_string().contains("needs a secret"));
 }
 
+#[test]
+fn a_node_is_not_used_twice() {
+    let node = MemoryNode::builder(MIB).start().unwrap();
+    let twice = Ib::builder(&[node.address(); 2]).build().unwrap();
+    let refused = twice.thread().unwrap_err();
+    assert!(matches!(refused, IbError::SameNode { .. }), "{refused}");
+}
+
 /// A memory node as a process of its own.
 struct Process {
     child: Child,
