@@ -1,13 +1,17 @@
 //! Sends messages of two peers to a memory node's control plane: any bytes and any messages, in any order.
 //!
 //! The input is a list of pieces: a byte with the length, a byte that picks the peer and the kind of message, and the bytes.
-//! Most pieces are message bodies. Some are a whole greeting, so that the code behind it is reached. Some end the connection.
+//! Most pieces are message bodies, which get their code after a greeting. Some are a whole greeting, so that the code behind it
+//! is reached. Some are bytes without a code. Some end the connection.
 #![no_main]
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use dm_control::{
-    Answer, Builder, CHUNK_UNIT, Dialogue, Fabric, Message, Port, Ports, Secret, Side, VERSION,
+    Answer, Builder, CHUNK_UNIT, Desk, Dialogue, Fabric, Greeting, Message, Port, Ports, Session, Side, VERSION,
+    Welcoming,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,25 +31,73 @@ impl Fabric for Device {
     }
 }
 
-fn greet(dialogue: &mut Dialogue<Device>) {
-    let ours = [1; 32];
-    let hello = Message::Hello {
-        version: VERSION,
-        nonce: ours,
-    };
-    let (Some(Message::Challenge { nonce, .. }), _) = dialogue.hear(&hello.encode()) else {
-        return;
-    };
-    let port = Port::default();
-    let tag = Secret::default().prove(Side::Client, &[ours, nonce], &[port.bytes()]);
-    dialogue.hear(&Message::Proof { tag, port }.encode());
-    assert!(dialogue.has_greeted(), "a correct greeting was refused");
+/// A peer, with its keys after a greeting.
+struct Peer {
+    dialogue: Dialogue<Device>,
+    session: Option<Session>,
 }
+
+impl Peer {
+    fn new(desk: &Arc<Desk<Device>>) -> Self {
+        Self {
+            dialogue: Dialogue::new(desk, ([10, 0, 0, 2], 1).into(), HERE.into()),
+            session: None,
+        }
+    }
+
+    fn greet(&mut self) {
+        let ours = [1; 32];
+        let hello = Message::Hello {
+            version: VERSION,
+            nonce: ours,
+        };
+        let Some(Message::Challenge { nonce, .. }) = self.hear(&hello.encode(), false).0 else {
+            return;
+        };
+        let port = Port::default();
+        let to = SocketAddr::from(HERE).into();
+        let greeting = Greeting {
+            secret: None,
+            nonces: [ours, nonce],
+            to,
+            client: &port,
+        };
+        let proof = Message::Proof {
+            tag: greeting.proof(),
+            to,
+            port: port.clone(),
+        };
+        let Some(Message::Welcome { boot, port: node, .. }) = self.hear(&proof.encode(), false).0 else {
+            panic!("a correct greeting was refused")
+        };
+        self.session = Some(greeting.session(Side::Client, Welcoming { boot, node: &node }));
+    }
+
+    /// Says something, if possible with its code. Returns the answer, and whether the dialogue has ended.
+    fn hear(&mut self, body: &[u8], sealed: bool) -> (Option<Message>, bool) {
+        let session = self.session.as_mut().filter(|_| sealed);
+        let (said, end) = match session {
+            Some(session) => self.dialogue.hear(&session.seal(body)),
+            None => self.dialogue.hear(body),
+        };
+        let said = said.map(|said| match &mut self.session {
+            Some(session) => session.open(&said).map(<[u8]>::to_vec).expect("the node's code holds"),
+            None => said,
+        });
+        let said = said.map(|said| Message::decode(&said).expect("the node speaks the protocol"));
+        if end.is_some() {
+            self.session = None;
+        }
+        (said, end.is_some())
+    }
+}
+
+const HERE: ([u8; 4], u16) = ([10, 0, 0, 1], 7471);
 
 fuzz_target!(|data: &[u8]| {
     const BYTES: u64 = 1 << 20;
     let desk = Builder::new(BYTES).desk(Device).expect("there are random bytes");
-    let mut peers = [Dialogue::new(&desk), Dialogue::new(&desk)];
+    let mut peers = [Peer::new(&desk), Peer::new(&desk)];
     let mut end = CHUNK_UNIT;
     let mut rest = data;
     while let [length, how, tail @ ..] = rest {
@@ -53,12 +105,12 @@ fuzz_target!(|data: &[u8]| {
         rest = tail;
         let peer = &mut peers[usize::from(how % 2)];
         match how / 2 % 8 {
-            0 => *peer = Dialogue::new(&desk),
-            1 => greet(peer),
-            _ => {
-                let greeted = peer.has_greeted();
-                let (said, over) = peer.hear(body);
-                assert!(said.is_some() || over.is_some(), "something happens");
+            0 => *peer = Peer::new(&desk),
+            1 => peer.greet(),
+            kind => {
+                let greeted = peer.dialogue.has_greeted();
+                let (said, over) = peer.hear(body, kind > 2);
+                assert!(said.is_some() || over, "something happens");
                 if let Some(Message::Answer(answer)) = said {
                     assert!(greeted, "a peer without a greeting got an answer");
                     if let Answer::Chunk { offset } = answer {
@@ -67,7 +119,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                 }
                 assert!(
-                    over.is_none() || !peer.has_greeted(),
+                    !over || !peer.dialogue.has_greeted(),
                     "what ends a dialogue ends all of it"
                 );
             }

@@ -42,8 +42,9 @@ enum Command {
     /// change. All steps run even when an early one fails; the tests come last, so that their closing lines end the
     /// output.
     Test {
-        /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, and the
-        /// protocols' models, whose page must be up to date. Set automatically if the environment has CI=true.
+        /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, the protocols'
+        /// models, whose page must be up to date, a crate outside of the workspace, and a hostile crowd. Set
+        /// automatically if the environment has CI=true.
         #[arg(long)]
         strict: bool,
     },
@@ -107,6 +108,12 @@ enum Command {
     /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly compiling; about half a minute
     /// if little changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
+    /// Lets a hostile crowd loose on the control plane of a memory node, in a process of its own: 100,000 changed messages,
+    /// garbage, replays, floods, wrong proofs, and misuse of the secret.
+    ///
+    /// Takes a minute, and half a minute to build. Fails if an honest client is not served meanwhile, a peer gets what it must
+    /// not have, or the node keeps memory, descriptors or threads afterwards.
+    Hostile,
     /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
     /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
     ///
@@ -195,6 +202,7 @@ fn run(command: Command) -> Result<()> {
             charts,
         } => steps::models(&root, check, nightly, charts.as_deref()),
         Command::Outside => outside::run(&root),
+        Command::Hostile => steps::hostile(&root),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress {
             filter,

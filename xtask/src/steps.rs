@@ -15,8 +15,8 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle, the models' page and a
-/// crate outside of the workspace; then every test.
+/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle, the models' page, a
+/// crate outside of the workspace and a hostile crowd; then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -68,6 +68,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         steps.run("shuttle", || shuttle(root, None, None));
         steps.run("models", || models(root, true, false, None));
         steps.run("outside", || outside::run(root));
+        steps.run("hostile", || hostile(root));
     }
     // The tests run last, so that the reader sees cargo's summary of them last. They include doc tests and the
     // README's blocks, because tidy demands that a crate includes every Rust block of a Markdown file.
@@ -120,6 +121,16 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "--nocapture",
     ];
     Ok(cmd!(shell, "cargo {test...} --test-threads 1 {filter...}").run()?)
+}
+
+/// Lets a hostile crowd loose on a control plane.
+pub(crate) fn hostile(root: &Path) -> Result<()> {
+    let shell = shell_in(root)?;
+    Ok(cmd!(
+        shell,
+        "cargo test -p dm-control --test hostile -- --ignored --nocapture"
+    )
+    .run()?)
 }
 
 /// Measures bytes per key after inserts in random order.

@@ -5,9 +5,10 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::frame::{self, Wait};
-use crate::secret::{Secret, Side, nonce};
-use crate::wire::{Answer, Message, Port, Refusal, Request, VERSION, WireError};
+use crate::frame;
+use crate::greeting::{Greeting, Session, Side, Welcoming};
+use crate::secret::{Secret, fresh};
+use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, WireError};
 
 /// Default time that a node may take to answer a request.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
@@ -16,6 +17,7 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    session: Session,
     patience: Duration,
     /// Whether a request has failed. After an error the client sends no more requests, because a late reply
     /// would be mistaken for the reply to the next request.
@@ -56,6 +58,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Io(e) if e.kind() == io::ErrorKind::TimedOut => f.write_str("no answer in time"),
             Self::Io(e) => e.fmt(f),
+            Self::Wire(e @ WireError::Forged) => e.fmt(f),
             Self::Wire(e) => write!(f, "not a memory node: {e}"),
             Self::OutOfTurn => f.write_str("not a memory node: it said something else than was asked"),
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
@@ -100,8 +103,16 @@ impl Client {
         let deadline = Instant::now() + patience;
         loop {
             let result = Self::greet(address, secret, port, deadline, patience);
-            let busy = matches!(result, Err(ClientError::Refused(Refusal::Busy)));
-            if !busy || Instant::now() >= deadline {
+            let displaced = match &result {
+                Err(ClientError::Refused(Refusal::Busy)) => true,
+                // A node that has sent a newcomer in our place may not have been able to say so.
+                Err(ClientError::Io(e)) => matches!(
+                    e.kind(),
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+                ),
+                _ => false,
+            };
+            if !displaced || Instant::now() >= deadline {
                 return result;
             }
             crate::pause(Duration::from_millis(20));
@@ -118,12 +129,12 @@ impl Client {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut stream = TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1)))?;
         stream.set_nodelay(true)?;
-        let ours = nonce()?;
+        let ours = fresh()?;
         let hello = Message::Hello {
             version: VERSION,
             nonce: ours,
         };
-        frame::send(&mut stream, &hello, patience)?;
+        frame::send(&mut stream, &hello.encode(), patience)?;
         let (theirs, wanted) = match next(&mut stream, deadline)? {
             Message::Challenge { nonce, secret } => (nonce, secret),
             Message::Refuse(refusal) => return Err(ClientError::Refused(refusal)),
@@ -132,22 +143,27 @@ impl Client {
         if wanted && secret.is_none() {
             return Err(ClientError::SecretNeeded);
         }
-        let none = Secret::default();
-        let secret = secret.unwrap_or(&none);
-        let dialogue = [ours, theirs];
+        let greeting = Greeting {
+            secret,
+            nonces: [ours, theirs],
+            to: address.into(),
+            client: port,
+        };
         let proof = Message::Proof {
-            tag: secret.prove(Side::Client, &dialogue, &[port.bytes()]),
+            tag: greeting.proof(),
+            to: greeting.to,
             port: port.clone(),
         };
-        frame::send(&mut stream, &proof, patience)?;
+        frame::send(&mut stream, &proof.encode(), patience)?;
         match next(&mut stream, deadline)? {
             Message::Welcome { tag, boot, port } => {
-                let said: [&[u8]; 2] = [&boot.to_le_bytes(), port.bytes()];
-                if !secret.verify(Side::Node, &dialogue, &said, &tag) {
+                let welcoming = Welcoming { boot, node: &port };
+                if !greeting.welcomes(welcoming, &tag) {
                     return Err(ClientError::Impostor);
                 }
                 let client = Self {
                     stream,
+                    session: greeting.session(Side::Client, welcoming),
                     patience,
                     broken: false,
                 };
@@ -160,16 +176,28 @@ impl Client {
         }
     }
 
-    /// Sends a request on behalf of client `caller` (0 if it has no id yet), and waits for the answer.
+    /// Brings a client to this connection, and waits for the answer.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Client::call`].
+    pub fn enter(&mut self, entry: Entrance) -> Result<Answer, ClientError> {
+        self.once(&Message::Enter(entry))
+    }
+
+    /// Sends a request on behalf of client `caller`, and waits for the answer.
     ///
     /// # Errors
     /// Returns [`ClientError`]. The request may have been carried out, and this connection cannot be used any
     /// more.
     pub fn call(&mut self, caller: u16, request: Request) -> Result<Answer, ClientError> {
+        self.once(&Message::Call { caller, request })
+    }
+
+    fn once(&mut self, message: &Message) -> Result<Answer, ClientError> {
         if self.broken {
             return Err(ClientError::Broken);
         }
-        let answer = self.ask(&Message::Call { caller, request });
+        let answer = self.ask(message);
         if answer.is_err() {
             self.broken = true;
             // The node notices this at once, and frees the state of this connection.
@@ -178,23 +206,26 @@ impl Client {
         answer
     }
 
-    fn ask(&mut self, call: &Message) -> Result<Answer, ClientError> {
-        frame::send(&mut self.stream, call, self.patience)?;
-        match next(&mut self.stream, Instant::now() + self.patience)? {
+    fn ask(&mut self, message: &Message) -> Result<Answer, ClientError> {
+        let sealed = self.session.seal(&message.encode());
+        frame::send(&mut self.stream, &sealed, self.patience)?;
+        let sealed = next_body(&mut self.stream, Instant::now() + self.patience)?;
+        let body = self.session.open(&sealed).map_err(ClientError::Wire)?;
+        match Message::decode(body).map_err(ClientError::Wire)? {
             Message::Answer(answer) => Ok(answer),
             _ => Err(ClientError::OutOfTurn),
         }
     }
 
     /// Waits, for at most `most`, until `of` connections to this node have called this with the same `place`.
-    /// Returns whether all arrived.
+    /// `caller` is any client of this connection. Returns whether all arrived.
     ///
     /// # Errors
     /// Returns the same errors as [`Client::call`].
-    pub fn meet(&mut self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
+    pub fn meet(&mut self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let deadline = Instant::now() + most;
         loop {
-            match self.call(0, Request::Meet { place, of })? {
+            match self.call(caller, Request::Meet { place, of })? {
                 Answer::Met { arrived } if arrived >= of => return Ok(true),
                 Answer::Met { .. } if Instant::now() < deadline => crate::pause(Duration::from_millis(2)),
                 Answer::Met { .. } => return Ok(false),
@@ -205,7 +236,10 @@ impl Client {
 }
 
 fn next(stream: &mut TcpStream, deadline: Instant) -> Result<Message, ClientError> {
-    let body = frame::receive(stream, Wait::Until(deadline))?;
-    let body = body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    Message::decode(&body).map_err(ClientError::Wire)
+    Message::decode(&next_body(stream, deadline)?).map_err(ClientError::Wire)
+}
+
+fn next_body(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, ClientError> {
+    let body = frame::receive(stream, deadline)?;
+    Ok(body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
 }

@@ -3,14 +3,18 @@
 
 use core::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use dm_sync::{Arc, Mutex};
 
+use crate::doorman::Host;
+use crate::greeting::{Greeting, Session, Side, Welcoming};
 use crate::ledger::{Connection, Ledger, Ports};
+use crate::lines::Lines;
 use crate::metrics::Metrics;
-use crate::secret::{Secret, Side, nonce};
-use crate::wire::{Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
+use crate::secret::{Secret, fresh};
+use crate::wire::{Address, Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
 
 /// The node's device, as the control plane uses it.
 pub trait Fabric: Ports + Send + Sync + 'static {
@@ -43,18 +47,26 @@ pub trait Fabric: Ports + Send + Sync + 'static {
 /// // A server does this for two connections.
 /// let desk: std::sync::Arc<Desk<Nothing>> = Builder::new(1 << 20).desk(Nothing)?;
 /// let nonce: Nonce = [7; 32];
-/// let (answer, end) = Dialogue::new(&desk).hear(&Message::Hello { version: VERSION, nonce }.encode());
+/// let (peer, here) = ("10.0.0.9:50000".parse()?, "10.0.0.1:7471".parse()?);
+/// let hello = |version| Message::Hello { version, nonce }.encode();
+/// let (answer, end) = Dialogue::new(&desk, peer, here).hear(&hello(VERSION));
+/// let answer = answer.map(|body| Message::decode(&body)).transpose()?;
 /// assert!(matches!(answer, Some(Message::Challenge { secret: false, .. })) && end.is_none());
-/// let (answer, end) = Dialogue::new(&desk).hear(&Message::Hello { version: 999, nonce }.encode());
+/// let (answer, end) = Dialogue::new(&desk, peer, here).hear(&hello(999));
+/// let answer = answer.map(|body| Message::decode(&body)).transpose()?;
 /// assert_eq!(answer, Some(Message::Refuse(Refusal::Version(VERSION))));
 /// assert!(matches!(end, Some(End::Refused(_))));
-/// # Ok::<(), dm_control::StartError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Desk<F: Fabric> {
     pub(crate) ledger: Mutex<Ledger<F>>,
     pub(crate) fabric: Arc<F>,
     pub(crate) secret: Option<Secret>,
+    /// Addresses of this node besides the one of a connection's own end.
+    pub(crate) known_as: Vec<Address>,
     pub(crate) metrics: Metrics,
+    pub(crate) strangers_lines: Lines,
+    pub(crate) clients_lines: Lines,
     pub(crate) bytes: u64,
     pub(crate) born: Instant,
 }
@@ -64,6 +76,14 @@ impl<F: Fabric> Desk<F> {
     pub fn metrics(&self) -> String {
         let census = self.ledger.with(|ledger| ledger.census(Instant::now()));
         self.metrics.text(&census, self.bytes, self.born)
+    }
+
+    /// Returns the limit on lines about a peer.
+    pub(crate) fn lines(&self, has_greeted: bool) -> &Lines {
+        match has_greeted {
+            true => &self.clients_lines,
+            false => &self.strangers_lines,
+        }
     }
 }
 
@@ -78,7 +98,7 @@ impl<F: Fabric> fmt::Debug for Desk<F> {
 enum State {
     Silent,
     Challenged([Nonce; 2]),
-    Greeted(Connection),
+    Greeted(Connection, Session),
     Over,
 }
 
@@ -102,6 +122,7 @@ impl fmt::Display for End {
             Self::Wire(e) => e.fmt(f),
             Self::OutOfTurn => f.write_str("a message out of its turn"),
             Self::Refused(Refusal::Secret) => f.write_str("wrong secret"),
+            Self::Refused(Refusal::Address) => f.write_str("it meant another node"),
             Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
             Self::Random(e) => e.fmt(f),
         }
@@ -111,31 +132,41 @@ impl fmt::Display for End {
 /// The state of one connection. Dropping it ends its clients and its queue pair.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
+    host: Host,
+    /// The address at which the peer has reached this node.
+    here: Address,
     state: State,
 }
 
 impl<F: Fabric> Dialogue<F> {
-    /// Starts the dialogue of a new peer of `desk`.
-    pub fn new(desk: &Arc<Desk<F>>) -> Self {
+    /// Starts the dialogue of a new peer, whose connection has these ends.
+    pub fn new(desk: &Arc<Desk<F>>, peer: SocketAddr, here: SocketAddr) -> Self {
         Self {
             desk: Arc::clone(desk),
+            host: peer.ip().into(),
+            here: here.into(),
             state: State::Silent,
         }
     }
 
     /// Returns whether the peer has given the required proof, so that its queue pair is open.
     pub fn has_greeted(&self) -> bool {
-        matches!(self.state, State::Greeted(_))
+        matches!(self.state, State::Greeted(..))
     }
 
-    /// Handles `body`. Returns the answer, and the reason if the dialogue ends.
-    pub fn hear(&mut self, body: &[u8]) -> (Option<Message>, Option<End>) {
+    /// Returns whether the next message must be a proof.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        matches!(self.state, State::Challenged(_))
+    }
+
+    /// Handles a body. Returns the body of the answer, and the reason if the dialogue ends.
+    pub fn hear(&mut self, body: &[u8]) -> (Option<Vec<u8>>, Option<End>) {
         match self.take_turn(body) {
-            Ok(message) => (Some(message), None),
+            Ok(body) => (Some(body), None),
             Err(end) => {
                 self.close();
                 let last = match end {
-                    End::Refused(refusal) => Some(Message::Refuse(refusal)),
+                    End::Refused(refusal) => Some(Message::Refuse(refusal).encode()),
                     _ => None,
                 };
                 (last, Some(end))
@@ -143,56 +174,125 @@ impl<F: Fabric> Dialogue<F> {
         }
     }
 
-    fn take_turn(&mut self, body: &[u8]) -> Result<Message, End> {
-        let message = Message::decode(body).map_err(End::Wire)?;
-        match (&self.state, message) {
-            (
-                State::Silent,
-                Message::Hello {
-                    version,
-                    nonce: theirs,
-                },
-            ) => {
-                if version != VERSION {
-                    return Err(End::Refused(Refusal::Version(VERSION)));
+    fn take_turn(&mut self, body: &[u8]) -> Result<Vec<u8>, End> {
+        match &mut self.state {
+            State::Silent => self.challenge(body),
+            State::Challenged(nonces) => {
+                let nonces = *nonces;
+                self.welcome(nonces, body)
+            }
+            State::Greeted(connection, session) => {
+                let connection = *connection;
+                let message = session.open(body).and_then(Message::decode).map_err(End::Wire)?;
+                let answer = self.answer(connection, message)?.encode();
+                match &mut self.state {
+                    State::Greeted(_, session) => Ok(session.seal(&answer)),
+                    _ => Err(End::OutOfTurn),
                 }
-                let ours = nonce().map_err(End::Random)?;
-                self.state = State::Challenged([theirs, ours]);
-                Ok(Message::Challenge {
-                    nonce: ours,
-                    secret: self.desk.secret.is_some(),
-                })
             }
-            (State::Challenged(nonces), Message::Proof { tag, port }) => {
-                let (desk, nonces) = (Arc::clone(&self.desk), *nonces);
-                let none = Secret::default();
-                let secret = desk.secret.as_ref().unwrap_or(&none);
-                // Before this check, the node opens, allocates and discloses nothing.
-                if !secret.verify(Side::Client, &nonces, &[port.bytes()], &tag) {
-                    return Err(End::Refused(Refusal::Secret));
+            State::Over => Err(End::OutOfTurn),
+        }
+    }
+
+    fn challenge(&mut self, body: &[u8]) -> Result<Vec<u8>, End> {
+        let Message::Hello { version, nonce } = Message::decode(body).map_err(End::Wire)? else {
+            return Err(End::OutOfTurn);
+        };
+        if version != VERSION {
+            return Err(End::Refused(Refusal::Version(VERSION)));
+        }
+        let ours = fresh().map_err(End::Random)?;
+        self.state = State::Challenged([nonce, ours]);
+        let challenge = Message::Challenge {
+            nonce: ours,
+            secret: self.desk.secret.is_some(),
+        };
+        Ok(challenge.encode())
+    }
+
+    fn welcome(&mut self, nonces: [Nonce; 2], body: &[u8]) -> Result<Vec<u8>, End> {
+        let Message::Proof { tag, to, port } = Message::decode(body).map_err(End::Wire)? else {
+            return Err(End::OutOfTurn);
+        };
+        let desk = Arc::clone(&self.desk);
+        let greeting = Greeting {
+            secret: desk.secret.as_ref(),
+            nonces,
+            to,
+            client: &port,
+        };
+        // Before these checks, the node opens, allocates and discloses nothing.
+        if !greeting.proves(&tag) {
+            return Err(End::Refused(Refusal::Secret));
+        }
+        if to != self.here && !desk.known_as.contains(&to) {
+            return Err(End::Refused(Refusal::Address));
+        }
+        let opened = desk.fabric.open(&port);
+        let (opened, node) = opened.map_err(|error| {
+            if desk.clients_lines.may(Instant::now()) {
+                tracing::warn!(%error, "no queue pair for a client");
+            }
+            End::Refused(Refusal::Device)
+        })?;
+        let (connection, boot) = desk.ledger.with(|l| (l.connect(opened, self.host), l.boot()));
+        let welcoming = Welcoming { boot, node: &node };
+        let session = greeting.session(Side::Node, welcoming);
+        let tag = greeting.welcome(welcoming);
+        self.state = State::Greeted(connection, session);
+        Ok(Message::Welcome {
+            tag,
+            boot,
+            port: node,
+        }
+        .encode())
+    }
+
+    fn answer(&self, connection: Connection, message: Message) -> Result<Message, End> {
+        let desk = &self.desk;
+        let answer = match message {
+            Message::Enter(entrance) => {
+                let answer = desk.ledger.with(|l| l.enter(connection, entrance));
+                desk.metrics.entered(&answer);
+                match answer {
+                    Answer::Claimed { .. } | Answer::Done => tracing::debug!(?entrance, ?answer, "entered"),
+                    _ if desk.clients_lines.may(Instant::now()) => {
+                        tracing::warn!(?entrance, ?answer, "not entered");
+                    }
+                    _ => {}
                 }
-                let opened = desk.fabric.open(&port);
-                let (opened, port) = opened.map_err(|error| {
-                    tracing::warn!(%error, "no queue pair for a client");
-                    End::Refused(Refusal::Device)
-                })?;
-                let (connection, boot) = desk.ledger.with(|l| (l.connect(opened), l.boot()));
-                self.state = State::Greeted(connection);
-                let tag = secret.prove(Side::Node, &nonces, &[&boot.to_le_bytes(), port.bytes()]);
-                Ok(Message::Welcome { tag, boot, port })
+                answer
             }
-            (&State::Greeted(connection), Message::Call { caller, request }) => {
-                let answer = self.desk.ledger.with(|l| l.answer(connection, caller, request));
-                self.desk.metrics.answered(&request, &answer);
-                log(caller, &request, &answer);
-                Ok(Message::Answer(answer))
+            Message::Call { caller, request } => {
+                let answer = desk.ledger.with(|l| l.answer(connection, caller, request));
+                desk.metrics.answered(&request, &answer);
+                self.log(caller, &request, &answer);
+                answer
             }
-            _ => Err(End::OutOfTurn),
+            _ => return Err(End::OutOfTurn),
+        };
+        Ok(Message::Answer(answer))
+    }
+
+    /// Logs requests that are rare and have consequences.
+    fn log(&self, caller: u16, request: &Request, answer: &Answer) {
+        let is_fence = matches!(request, Request::Fence(_) | Request::FenceGroup { .. });
+        let is_refused = matches!(
+            answer,
+            Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }
+        );
+        if !is_fence && !is_refused {
+            tracing::debug!(caller, ?request, ?answer, "answered");
+        } else if self.desk.clients_lines.may(Instant::now()) {
+            match is_fence {
+                true => tracing::info!(caller, ?request, ?answer, "fence"),
+                false => tracing::warn!(caller, ?request, ?answer, "refused"),
+            }
         }
     }
 
     fn close(&mut self) {
-        if let State::Greeted(connection) = core::mem::replace(&mut self.state, State::Over) {
+        if let State::Greeted(connection, _) = core::mem::replace(&mut self.state, State::Over) {
             self.desk.ledger.with(|l| l.disconnect(connection));
         }
     }
@@ -209,19 +309,6 @@ impl<F: Fabric> fmt::Debug for Dialogue<F> {
 impl<F: Fabric> Drop for Dialogue<F> {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// Logs requests that are rare and have consequences.
-fn log(caller: u16, request: &Request, answer: &Answer) {
-    match (request, answer) {
-        (Request::Fence { .. } | Request::FenceGroup { .. }, _) => {
-            tracing::info!(caller, ?request, ?answer, "fence");
-        }
-        (_, Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }) => {
-            tracing::warn!(caller, ?request, ?answer, "refused");
-        }
-        _ => tracing::debug!(caller, ?request, ?answer, "answered"),
     }
 }
 

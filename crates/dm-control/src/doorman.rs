@@ -1,94 +1,95 @@
-//! Admission of connections. There is a limit for all connections, a limit per address, and lower limits for
-//! peers that have not greeted.
+//! Admission of connections. There is a limit for all connections, a limit per host, and lower limits for peers
+//! that have not greeted (strangers). A newcomer never waits for a stranger: it takes the place of the one that
+//! has been here longest of the host with most of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-
-use dm_sync::{Arc, Mutex};
 
 use crate::limits::Limits;
 
-#[derive(Clone, Copy, Default)]
-struct Count {
-    strangers: usize,
-    greeted: usize,
+/// A host, as far as addresses tell: an IPv4 address, or the first 64 bits of an IPv6 address, because one
+/// host may use all addresses of such a network.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Host {
+    V4(u32),
+    V6(u64),
 }
 
-/// Counts connections by address.
+impl From<IpAddr> for Host {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Guests {
+    /// Numbers grow with the arrival.
+    strangers: BTreeSet<usize>,
+    greeted: BTreeSet<usize>,
+}
+
+/// Counts connections by host.
 pub(crate) struct Doorman {
     limits: Limits,
-    hosts: Mutex<BTreeMap<IpAddr, Count>>,
-}
-
-/// A connection's admission, which ends when this is dropped.
-pub(crate) struct Pass {
-    doorman: Arc<Doorman>,
-    host: IpAddr,
-    greeted: bool,
+    hosts: BTreeMap<Host, Guests>,
 }
 
 impl Doorman {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
             limits,
-            hosts: Mutex::default(),
-        })
+            hosts: BTreeMap::new(),
+        }
     }
 
-    /// Admits a connection, or returns `None` if too many connections have not greeted yet.
-    pub(crate) fn admit(self: &Arc<Self>, host: IpAddr) -> Option<Pass> {
-        let limits = &self.limits;
-        let admitted = self.hosts.with(|hosts| {
-            let all: usize = hosts.values().map(|count| count.strangers).sum();
-            let own = hosts.get(&host).copied().unwrap_or_default().strangers;
-            let room = all < limits.strangers && own < limits.strangers_per_host;
-            if room {
-                hosts.entry(host).or_default().strangers += 1;
-            }
-            room
-        });
-        admitted.then(|| Pass {
-            doorman: Arc::clone(self),
-            host,
-            greeted: false,
-        })
+    /// Admits connection `number`. Returns the stranger that has to go, if there are too many.
+    pub(crate) fn admit(&mut self, number: usize, host: Host) -> Option<usize> {
+        let all: usize = self.hosts.values().map(|guests| guests.strangers.len()).sum();
+        let own = self.hosts.get(&host);
+        let goes = match own.filter(|own| own.strangers.len() >= self.limits.strangers_per_host) {
+            Some(own) => own.strangers.first().copied(),
+            None if all >= self.limits.strangers => self.longest_waiting(),
+            None => None,
+        };
+        self.hosts.entry(host).or_default().strangers.insert(number);
+        goes
     }
-}
 
-impl Pass {
-    /// Records that the peer has greeted. Returns false if too many peers have greeted.
-    pub(crate) fn greet(&mut self) -> bool {
-        let limits = &self.doorman.limits;
-        let room = self.doorman.hosts.with(|hosts| {
-            let all: usize = hosts.values().map(|count| count.greeted).sum();
-            let own = hosts.entry(self.host).or_default();
-            let room = all < limits.connections && own.greeted < limits.connections_per_host;
-            if room {
-                own.strangers -= 1;
-                own.greeted += 1;
-            }
-            room
+    /// Returns the first stranger of the host with most of them. Among equals, a host without greeted
+    /// connections comes first.
+    pub(crate) fn longest_waiting(&self) -> Option<usize> {
+        let worst = self.hosts.values().max_by_key(|guests| {
+            let first = guests.strangers.first().copied();
+            let known = !guests.greeted.is_empty();
+            (guests.strangers.len(), core::cmp::Reverse((known, first)))
         });
-        self.greeted |= room;
+        worst?.strangers.first().copied()
+    }
+
+    /// Records that connection `number` has greeted. Returns false if too many have greeted.
+    pub(crate) fn greet(&mut self, number: usize, host: Host) -> bool {
+        let all: usize = self.hosts.values().map(|guests| guests.greeted.len()).sum();
+        let own = self.hosts.entry(host).or_default();
+        let room = all < self.limits.connections && own.greeted.len() < self.limits.connections_per_host;
+        if room && own.strangers.remove(&number) {
+            own.greeted.insert(number);
+        }
         room
     }
-}
 
-impl Drop for Pass {
-    fn drop(&mut self) {
-        self.doorman.hosts.with(|hosts| {
-            let Some(own) = hosts.get_mut(&self.host) else {
-                return;
-            };
-            if self.greeted {
-                own.greeted -= 1;
-            } else {
-                own.strangers -= 1;
-            }
-            if own.greeted + own.strangers == 0 {
-                hosts.remove(&self.host);
-            }
-        });
+    /// Records that connection `number` has ended.
+    pub(crate) fn leave(&mut self, number: usize, host: Host) {
+        let Some(guests) = self.hosts.get_mut(&host) else {
+            return;
+        };
+        guests.strangers.remove(&number);
+        guests.greeted.remove(&number);
+        if guests.strangers.len() + guests.greeted.len() == 0 {
+            self.hosts.remove(&host);
+        }
     }
 }
 
@@ -96,28 +97,103 @@ impl Drop for Pass {
 mod tests {
     use super::*;
 
+    fn v4(last: u8) -> Host {
+        IpAddr::from([10, 0, 0, last]).into()
+    }
+
+    /// Admits connections of hosts, and sees those off that have to go.
+    fn admit(
+        doorman: &mut Doorman,
+        hosts: &mut BTreeMap<usize, u8>,
+        number: usize,
+        host: u8,
+    ) -> Option<usize> {
+        let goes = doorman.admit(number, v4(host));
+        hosts.insert(number, host);
+        if let Some(goes) = goes {
+            doorman.leave(goes, v4(hosts[&goes]));
+        }
+        goes
+    }
+
     #[test]
-    fn one_address_can_not_take_the_room_of_others() {
+    fn a_newcomer_takes_the_place_of_the_host_with_most_strangers() {
         let limits = Limits {
-            strangers: 3,
-            strangers_per_host: 2,
+            strangers: 5,
+            strangers_per_host: 3,
+            ..Limits::default()
+        };
+        let (mut doorman, mut hosts) = (Doorman::new(limits), BTreeMap::new());
+        let mut admit = |doorman: &mut _, number, host| admit(doorman, &mut hosts, number, host);
+        for (number, host, goes) in [
+            (10, 1, None),
+            (11, 1, None),
+            (12, 1, None),
+            (13, 1, Some(10)), // too many of this host
+            (14, 2, None),
+            (15, 2, None),
+            (16, 3, Some(11)), // too many in all
+            (17, 3, Some(12)), // the longest of two equal hosts
+            (18, 4, Some(14)),
+        ] {
+            assert_eq!(admit(&mut doorman, number, host), goes, "{number}");
+        }
+        // Left are 13 of host 1, 15 of 2, 16 and 17 of 3, 18 of 4.
+        assert_eq!(
+            admit(&mut doorman, 19, 1),
+            Some(16),
+            "13 is older, but not of the worst host"
+        );
+        // A host that has proven itself goes last among equals.
+        let two = Limits {
+            strangers: 2,
+            ..limits
+        };
+        let mut doorman = Doorman::new(two);
+        assert_eq!(admit(&mut doorman, 1, 1), None);
+        assert!(doorman.greet(1, v4(1)));
+        assert_eq!(admit(&mut doorman, 2, 1), None);
+        assert_eq!(admit(&mut doorman, 3, 2), None);
+        assert_eq!(admit(&mut doorman, 4, 3), Some(3), "2 is older, but of host 1");
+    }
+
+    #[test]
+    fn connections_that_have_greeted_are_never_sent_away_and_limited() {
+        let limits = Limits {
+            strangers: 2,
             connections: 2,
             connections_per_host: 1,
             ..Limits::default()
         };
-        let doorman = Doorman::new(limits);
-        let host = |n| IpAddr::from([10, 0, 0, n]);
-        let mut a = doorman.admit(host(1)).unwrap();
-        let mut b = doorman.admit(host(1)).unwrap();
-        assert!(doorman.admit(host(1)).is_none(), "too many of this address");
-        let mut c = doorman.admit(host(2)).unwrap();
-        assert!(doorman.admit(host(3)).is_none(), "too many in all");
-        assert!(a.greet() && !b.greet() && c.greet());
-        let mut d = doorman.admit(host(3)).unwrap();
-        assert!(!d.greet(), "too many have greeted");
-        drop(a);
-        assert!(d.greet());
-        drop((b, c, d));
-        assert!(doorman.hosts.with(|hosts| hosts.is_empty()));
+        let mut doorman = Doorman::new(limits);
+        let enter = |doorman: &mut Doorman, number, host| {
+            doorman.admit(number, v4(host));
+            doorman.greet(number, v4(host))
+        };
+        assert!(enter(&mut doorman, 1, 1));
+        assert!(!enter(&mut doorman, 2, 1), "too many of this host");
+        doorman.leave(2, v4(1));
+        assert!(enter(&mut doorman, 3, 2));
+        assert!(!enter(&mut doorman, 4, 3), "too many in all");
+        let mut hosts = BTreeMap::from([(4, 3)]);
+        for number in 5..10 {
+            let goes = admit(&mut doorman, &mut hosts, number, 9);
+            assert!(goes.is_none_or(|goes| goes >= 4), "{goes:?}");
+        }
+        doorman.leave(1, v4(1));
+        assert!(doorman.greet(9, v4(9)));
+        for (number, host) in hosts.into_iter().chain([(3, 2)]) {
+            doorman.leave(number, v4(host));
+        }
+        assert!(doorman.hosts.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_host() {
+        let host = |address: &str| Host::from(address.parse::<IpAddr>().unwrap());
+        assert_eq!(host("2001:db8:1:2::1"), host("2001:db8:1:2:ffff::7"));
+        assert_ne!(host("2001:db8:1:2::1"), host("2001:db8:1:3::1"));
+        assert_eq!(host("::ffff:10.0.0.1"), v4(1));
+        assert_ne!(v4(1), v4(2));
     }
 }

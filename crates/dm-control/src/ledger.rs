@@ -1,13 +1,14 @@
-//! The state of a node: the memory handed out, the clients with their ids, groups and leases, and the fenced
-//! clients.
+//! The state of a node: the memory handed out, the clients with their ids, groups and leases, and the fences.
 //!
 //! # Invariants
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
 //! * **L2** An id belongs to at most one connection. It is free when its connection ends, and is given out
-//!   again only after all others were; its epoch has grown then.
-//! * **L3** A fence outlives the connection: a fenced client cannot attach again.
+//!   again only after all others were; its epoch has grown then. An id whose epoch cannot grow rests for ever.
+//! * **L3** A fence is kept for each giver and id, until this node ends or the giver's clients are forgotten
+//!   because none of them is here or fenced. A fenced client cannot attach again.
 //! * **L4** A connection's port is shut before any peer learns that the connection's clients have no effect
 //!   any more.
+//! * **L5** A connection whose port is shut can ask for nothing, whichever of its clients was fenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,12 +16,16 @@ use std::time::{Duration, Instant};
 
 use dm_sync::Arc;
 
+use crate::doorman::Host;
 use crate::meetings::Meetings;
-use crate::wire::{Answer, Request};
+use crate::secret::fresh;
+use crate::wire::{Answer, Entrance, Identity, Request, Token};
 
 /// Client ids are from 1 to one less than this, because stamped values store their writer in 12 bits
 /// (`dm-history`). A lock word has 15 bits for an id.
 pub const CLIENTS_END: u16 = 1 << 12;
+/// Other nodes whose clients a node remembers. Each remembers 4095 ids, so this limits the memory for fences.
+const GIVERS_MAX: usize = 8;
 
 /// The number of a connection.
 pub(crate) type Connection = u64;
@@ -45,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) boot: u64,
     pub(crate) lease: Duration,
     pub(crate) clients_per_connection: usize,
+    pub(crate) clients_per_host: usize,
+    pub(crate) bytes_per_host: u64,
 }
 
 pub(crate) struct Ledger<P: Ports> {
@@ -53,21 +60,35 @@ pub(crate) struct Ledger<P: Ports> {
     used: u64,
     next_client: u16,
     next_connection: Connection,
-    clients: BTreeMap<u16, Client>,
-    connections: BTreeMap<Connection, P::Port>,
+    /// By id and giver.
+    clients: BTreeMap<(u16, u64), Client>,
+    /// The other nodes that have clients here.
+    givers: Vec<u64>,
+    connections: BTreeMap<Connection, Line<P::Port>>,
     meetings: Meetings,
+    /// Bytes of chunks by host. There are at most as many hosts as chunks.
+    taken: BTreeMap<Host, u64>,
 }
 
-/// The latest holder of an id.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Line<Port> {
+    port: Port,
+    host: Host,
+    /// Whether nothing that arrives at the port has an effect any more.
+    shut: bool,
+}
+
+/// The latest holder of an id that one giver has given.
+#[derive(Clone, Copy, Debug)]
 struct Client {
-    /// The boot number of the node that gave it the id.
-    giver: u64,
+    /// 0 if this node knows only a fence.
     epoch: u32,
+    token: Token,
+    /// The holders up to this epoch are fenced.
+    fenced: u32,
     /// `None` if the holder has left, or its connection was cut.
     connection: Option<Connection>,
-    fenced: bool,
     group: Option<u16>,
+    /// `None` if there is no lease, or it ends later than this machine's clock can say.
     lease_ends: Option<Instant>,
 }
 
@@ -92,8 +113,10 @@ impl<P: Ports> Ledger<P> {
             next_client: 1,
             next_connection: 1,
             clients: BTreeMap::new(),
+            givers: Vec::new(),
             connections: BTreeMap::new(),
             meetings: Meetings::default(),
+            taken: BTreeMap::new(),
         }
     }
 
@@ -102,10 +125,15 @@ impl<P: Ports> Ledger<P> {
     }
 
     /// Begins a connection.
-    pub(crate) fn connect(&mut self, port: P::Port) -> Connection {
+    pub(crate) fn connect(&mut self, port: P::Port, host: Host) -> Connection {
         let connection = self.next_connection;
         self.next_connection += 1;
-        self.connections.insert(connection, port);
+        let line = Line {
+            port,
+            host,
+            shut: false,
+        };
+        self.connections.insert(connection, line);
         connection
     }
 
@@ -122,169 +150,248 @@ impl<P: Ports> Ledger<P> {
         self.meetings.leave(connection);
     }
 
+    /// Returns the node's reply to a client that comes to `connection`.
+    pub(crate) fn enter(&mut self, connection: Connection, entry: Entrance) -> Answer {
+        if self.is_shut(connection) {
+            return Answer::Fenced;
+        }
+        match entry {
+            Entrance::Claim => self.claim(connection),
+            Entrance::Attach { identity, token } => self.attach(connection, identity, token),
+        }
+    }
+
     /// Returns the node's reply to a request of `caller` on `connection`.
     pub(crate) fn answer(&mut self, connection: Connection, caller: u16, request: Request) -> Answer {
-        if caller != 0 {
-            match self.clients.get(&caller) {
-                Some(client) if client.connection == Some(connection) => {
-                    if client.fenced {
-                        return Answer::Fenced;
-                    }
-                }
-                _ => return Answer::NotYours,
-            }
+        if self.is_shut(connection) {
+            return Answer::Fenced;
         }
+        let (facts, used) = (self.facts, self.used);
+        let mut holders = self.clients.range_mut((caller, 0)..=(caller, u64::MAX));
+        let Some((_, client)) = holders.find(|(_, client)| client.connection == Some(connection)) else {
+            return Answer::NotYours;
+        };
         match request {
-            Request::Claim => self.claim(connection),
-            Request::Attach { client, epoch, giver } => self.attach(connection, client, epoch, giver),
-            Request::Release { client } => self.release(connection, client),
-            Request::Chunk { bytes } => self.chunk(bytes),
+            Request::Release => {
+                client.leave();
+                Answer::Done
+            }
+            Request::Chunk { bytes } => self.chunk(connection, bytes),
             Request::Describe => Answer::Region {
-                bytes: self.facts.bytes,
-                used: self.used,
+                bytes: facts.bytes,
+                used,
             },
-            Request::Join => self.of_caller(caller, |client, facts| {
-                client.lease_ends = Some(Instant::now() + facts.lease);
+            Request::Join => {
+                client.lease_ends = Instant::now().checked_add(facts.lease);
                 Answer::Joined {
                     epoch: client.epoch,
                     lease_nanos: u64::try_from(facts.lease.as_nanos()).unwrap_or(u64::MAX),
                 }
-            }),
-            Request::Leave => self.of_caller(caller, |client, _| {
+            }
+            Request::Leave => {
                 client.lease_ends = None;
                 Answer::Done
-            }),
-            Request::Enlist { group } => self.of_caller(caller, |client, _| {
+            }
+            Request::Enlist { group } => {
                 client.group = Some(group);
                 Answer::Done
-            }),
-            Request::Fence { client } => match self.clients.contains_key(&client) {
-                true => self.fence(|id, _| id == client),
-                false => Answer::NoSuchClient,
+            }
+            Request::Holder { client } => match self.clients.get(&(client, facts.boot)) {
+                Some(known) if known.epoch > 0 => Answer::Holder { epoch: known.epoch },
+                _ => Answer::NoSuchClient,
             },
-            Request::FenceGroup { group } => self.fence(|_, known| known.group == Some(group)),
+            Request::Fence(identity) => self.fence(identity),
+            Request::FenceGroup { group } => self.fence_group(group),
             Request::Meet { place, of } => Answer::Met {
                 arrived: self.meetings.meet(place, of, connection),
             },
         }
     }
 
-    fn of_caller(&mut self, caller: u16, then: impl FnOnce(&mut Client, &Facts) -> Answer) -> Answer {
-        match self.clients.get_mut(&caller) {
-            Some(client) => then(client, &self.facts),
-            None => Answer::NotYours,
-        }
+    fn is_shut(&self, connection: Connection) -> bool {
+        self.connections.get(&connection).is_some_and(|line| line.shut)
     }
 
-    fn has_room(&self, connection: Connection) -> bool {
-        let held = self.clients.values().filter(|c| c.connection == Some(connection));
-        held.count() < self.facts.clients_per_connection
+    fn host(&self, connection: Connection) -> Option<Host> {
+        self.connections.get(&connection).map(|line| line.host)
+    }
+
+    /// Returns whether the connection and its host may have another client, which comes from `left` if it is
+    /// here already.
+    fn has_room(&self, connection: Connection, left: Option<Connection>) -> bool {
+        let host = self.host(connection);
+        let (mut own, mut of_host) = (0, 0);
+        for here in self.clients.values().filter_map(|client| client.connection) {
+            own += usize::from(here == connection);
+            of_host += usize::from(self.host(here) == host);
+        }
+        of_host -= usize::from(left.is_some_and(|left| self.host(left) == host));
+        own < self.facts.clients_per_connection && of_host < self.facts.clients_per_host
+    }
+
+    /// Returns whether a client with this id is here, other than `giver`'s.
+    fn is_taken(&self, id: u16, giver: u64) -> bool {
+        let mut holders = self.clients.range((id, 0)..=(id, u64::MAX));
+        holders.any(|((_, other), client)| *other != giver && client.connection.is_some())
     }
 
     /// Claims the id that has been free for the longest time.
     fn claim(&mut self, connection: Connection) -> Answer {
-        if !self.has_room(connection) {
+        if !self.has_room(connection, None) {
             return Answer::NoIdLeft;
         }
+        let Ok(token) = fresh() else {
+            return Answer::Failed;
+        };
+        let (token, boot) = (Token(token), self.facts.boot);
         for _ in 1..CLIENTS_END {
             let id = self.next_client;
             self.next_client = if id + 1 == CLIENTS_END { 1 } else { id + 1 };
-            let known = self.clients.get(&id);
-            if known.is_none_or(|client| client.connection.is_none()) {
-                let epoch = known.map_or(0, |client| client.epoch).wrapping_add(1);
-                let client = Client::new(self.facts.boot, epoch, connection);
-                self.clients.insert(id, client);
-                return Answer::Claimed { client: id, epoch };
+            if self.is_taken(id, boot) {
+                continue;
+            }
+            // The epochs of other givers do not count: this node repeats none of its own.
+            let client = self.clients.entry((id, boot)).or_insert(Client::ABSENT);
+            let next = client.epoch.checked_add(1);
+            if let (None, Some(epoch)) = (client.connection, next) {
+                client.hold(epoch, token, connection);
+                return Answer::Claimed {
+                    client: id,
+                    epoch,
+                    token,
+                };
             }
         }
         Answer::NoIdLeft
     }
 
-    /// Attaches an id that another node has given out, or that this node has given to the same client before
-    /// its connection was lost.
-    fn attach(&mut self, connection: Connection, id: u16, epoch: u32, giver: u64) -> Answer {
-        if !(1..CLIENTS_END).contains(&id) {
-            return Answer::NoSuchClient;
+    /// Attaches a client that another node has given, or that this node has given before its connection was
+    /// lost.
+    fn attach(&mut self, connection: Connection, who: Identity, token: Token) -> Answer {
+        let known = match self.known(who) {
+            Ok(known) => known,
+            Err(answer) => return answer,
+        };
+        if who.epoch <= known.fenced {
+            return Answer::Fenced;
         }
-        if !self.has_room(connection) {
+        let same = who.epoch == known.epoch;
+        if same && token != known.token || who.epoch < known.epoch {
+            return Answer::NotYours;
+        }
+        if same && known.connection == Some(connection) {
+            return Answer::Done;
+        }
+        // Another client has the id by now, or the node that gave it out was restarted while the id is in use
+        // here.
+        if !same && known.connection.is_some() || self.is_taken(who.client, who.giver) {
+            return Answer::NotYours;
+        }
+        if !self.has_room(connection, known.connection) || !self.remembers(who.giver) {
             return Answer::NoIdLeft;
         }
-        match self.clients.get_mut(&id) {
-            Some(known) if (known.giver, known.epoch) == (giver, epoch) => {
-                if known.fenced {
-                    return Answer::Fenced;
-                }
-                // The client has reconnected before this node noticed that the old connection was lost. None
-                // of its old requests may land any more.
-                let left = known.connection.filter(|other| *other != connection);
-                let port = left.and_then(|left| self.connections.get(&left));
-                if port.is_some_and(|port| self.ports.shut(port).is_err()) {
-                    return Answer::Failed;
-                }
-                known.connection = Some(connection);
-                Answer::Done
-            }
-            // Another client has the id by now, or the node that gave it out was restarted while the id is in
-            // use here.
-            Some(known) if known.connection.is_some() => Answer::NotYours,
-            Some(known) if known.giver == giver && known.epoch > epoch => Answer::NotYours,
-            // This node gives its own ids by `claim`.
-            _ if giver == self.facts.boot => Answer::NoSuchClient,
-            _ => {
-                self.clients.insert(id, Client::new(giver, epoch, connection));
-                Answer::Done
-            }
+        // The client has reconnected before this node noticed that the old connection was lost. None of its
+        // old requests may land any more.
+        if known.connection.is_some_and(|left| !self.shut(left)) {
+            return Answer::Failed;
+        }
+        let client = self.clients.entry((who.client, who.giver)).or_insert(known);
+        client.connection = Some(connection);
+        if !same {
+            client.hold(who.epoch, token, connection);
+        }
+        Answer::Done
+    }
+
+    /// Returns the latest holder of the id that `who` has, if `who` can exist.
+    fn known(&self, who: Identity) -> Result<Client, Answer> {
+        let known = self.clients.get(&(who.client, who.giver));
+        let known = known.copied().unwrap_or(Client::ABSENT);
+        // This node knows every client that it has given an id.
+        let given = who.giver != self.facts.boot || who.epoch <= known.epoch;
+        if (1..CLIENTS_END).contains(&who.client) && who.epoch > 0 && given {
+            Ok(known)
+        } else {
+            Err(Answer::NoSuchClient)
         }
     }
 
-    fn release(&mut self, connection: Connection, id: u16) -> Answer {
-        match self.clients.get_mut(&id) {
-            Some(client) if client.connection == Some(connection) => {
-                client.connection = None;
-                client.group = None;
-                client.lease_ends = None;
-                Answer::Done
+    /// Makes room for the clients of `giver`. Returns false if there is none.
+    fn remembers(&mut self, giver: u64) -> bool {
+        if giver == self.facts.boot || self.givers.contains(&giver) {
+            return true;
+        }
+        if self.givers.len() == GIVERS_MAX {
+            let needed = |client: &Client| client.connection.is_some() || client.fenced > 0;
+            let mut needed_by: Vec<u64> = self
+                .clients
+                .iter()
+                .filter_map(|((_, giver), client)| needed(client).then_some(*giver))
+                .collect();
+            needed_by.sort_unstable();
+            let idle = |giver: &u64| needed_by.binary_search(giver).is_err();
+            let Some(at) = self.givers.iter().position(idle) else {
+                return false;
+            };
+            let idle = self.givers.remove(at);
+            self.clients.retain(|(_, giver), _| *giver != idle);
+        }
+        self.givers.push(giver);
+        true
+    }
+
+    fn chunk(&mut self, connection: Connection, bytes: u64) -> Answer {
+        let Some(host) = self.host(connection) else {
+            return Answer::NotYours;
+        };
+        let taken = self.taken.get(&host).copied().unwrap_or(0);
+        let quota = self.facts.bytes_per_host.saturating_sub(taken);
+        let left = self.facts.bytes.saturating_sub(self.used).min(quota);
+        let wanted = bytes.max(1).checked_next_multiple_of(crate::CHUNK_UNIT);
+        match wanted.filter(|wanted| *wanted <= left) {
+            Some(wanted) => {
+                self.taken.insert(host, taken + wanted);
+                let offset = self.used;
+                self.used += wanted;
+                Answer::Chunk { offset }
             }
-            _ => Answer::NotYours,
+            None => Answer::OutOfMemory { left },
         }
     }
 
-    fn chunk(&mut self, bytes: u64) -> Answer {
-        let end = bytes
-            .max(1)
-            .checked_next_multiple_of(crate::CHUNK_UNIT)
-            .and_then(|bytes| self.used.checked_add(bytes))
-            .filter(|end| *end <= self.facts.bytes);
-        match end {
-            Some(end) => Answer::Chunk {
-                offset: core::mem::replace(&mut self.used, end),
-            },
-            None => Answer::OutOfMemory {
-                left: self.facts.bytes.saturating_sub(self.used),
-            },
-        }
+    /// Shuts a connection's port: nothing that arrives there has an effect from then on, whichever client of
+    /// the connection has sent it. Returns false if the device refused.
+    fn shut(&mut self, connection: Connection) -> bool {
+        let Some(line) = self.connections.get_mut(&connection) else {
+            return true;
+        };
+        line.shut = line.shut || self.ports.shut(&line.port).is_ok();
+        line.shut
     }
 
-    /// Shuts the ports of the clients that are `meant`. Nothing that arrives there has an effect from then
-    /// on, whichever client of the connection has sent it.
-    fn fence(&mut self, meant: impl Fn(u16, &Client) -> bool) -> Answer {
-        let shut: BTreeSet<Connection> = self
-            .clients
-            .iter()
-            .filter(|(id, client)| meant(**id, client))
-            .filter_map(|(_, client)| client.connection)
-            .collect();
-        for connection in &shut {
-            let port = self.connections.get(connection);
-            if port.is_some_and(|port| self.ports.shut(port).is_err()) {
-                // The port is still in use, so the fence must not be reported as done.
-                return Answer::Failed;
-            }
+    fn fence(&mut self, who: Identity) -> Answer {
+        let known = match self.known(who) {
+            Ok(known) => known,
+            Err(answer) => return answer,
+        };
+        let here = known.connection.filter(|_| known.epoch <= who.epoch);
+        // If the port is still in use, or the fence cannot be kept, it must not be reported as done.
+        if here.is_some_and(|here| !self.shut(here)) || !self.remembers(who.giver) {
+            return Answer::Failed;
         }
-        for (id, client) in &mut self.clients {
-            if meant(*id, client) {
-                client.fenced = true;
-            }
+        let client = self.clients.entry((who.client, who.giver)).or_insert(known);
+        client.fenced = client.fenced.max(who.epoch);
+        Answer::Done
+    }
+
+    fn fence_group(&mut self, group: u16) -> Answer {
+        let members = self.clients.values().filter(|client| client.group == Some(group));
+        let here: BTreeSet<Connection> = members.filter_map(|client| client.connection).collect();
+        if !here.into_iter().all(|connection| self.shut(connection)) {
+            return Answer::Failed;
+        }
+        for client in self.clients.values_mut().filter(|c| c.group == Some(group)) {
+            client.fenced = client.fenced.max(client.epoch);
         }
         Answer::Done
     }
@@ -295,7 +402,7 @@ impl<P: Ports> Ledger<P> {
             used: self.used,
             connections: self.connections.len(),
             clients: here().count(),
-            fenced: here().filter(|client| client.fenced).count(),
+            fenced: here().filter(|client| client.epoch <= client.fenced).count(),
             lapsed: here()
                 .filter(|client| client.lease_ends.is_some_and(|ends| ends < now))
                 .count(),
@@ -304,15 +411,30 @@ impl<P: Ports> Ledger<P> {
 }
 
 impl Client {
-    fn new(giver: u64, epoch: u32, connection: Connection) -> Self {
-        Self {
-            giver,
+    const ABSENT: Self = Self {
+        epoch: 0,
+        token: Token([0; 16]),
+        fenced: 0,
+        connection: None,
+        group: None,
+        lease_ends: None,
+    };
+
+    /// Gives the id to its next holder.
+    fn hold(&mut self, epoch: u32, token: Token, connection: Connection) {
+        *self = Self {
             epoch,
+            token,
             connection: Some(connection),
-            fenced: false,
-            group: None,
-            lease_ends: None,
-        }
+            fenced: self.fenced,
+            ..Self::ABSENT
+        };
+    }
+
+    fn leave(&mut self) {
+        self.connection = None;
+        self.group = None;
+        self.lease_ends = None;
     }
 }
 

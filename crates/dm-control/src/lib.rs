@@ -14,8 +14,11 @@
 //!    │ ──────────────────────────────────────▶ │   wrong: Refuse, a line in the log, and good-bye
 //!    │ ◀────────────────────────────────────── │
 //!    │  Welcome   HMAC, boot, port             │
+//!    │  Enter     new, or client and token     │
+//!    │ ──────────────────────────────────────▶ │   ids
+//!    │ ◀── Answer ──────────────────────────── │
 //!    │  Call      caller, request              │
-//!    │ ──────────────────────────────────────▶ │   ids, chunks, leases, groups, fences
+//!    │ ──────────────────────────────────────▶ │   chunks, leases, groups, fences
 //!    │ ◀── Answer ──────────────────────────── │
 //! ```
 //!
@@ -23,11 +26,13 @@
 //! * **C1** A message has at most 260 bytes including its length. Decoding accepts any bytes without a panic
 //!   ([`Message::decode`]).
 //! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time,
-//!   and both sides prove that they know the secret.
+//!   and both sides prove that they know the secret. A message after that is accepted once, in its order, and
+//!   only if the other side has sent it ([`Session`]).
 //! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
-//!   byte. The connections of an address and the clients of a connection are limited. So a peer that stalls,
-//!   sends garbage or disconnects midway does not harm the others.
-//! * **C4** A connection can only send requests on behalf of its own clients.
+//!   byte. The connections of a host and the clients of a connection are limited, and strangers make room for
+//!   newcomers. So a peer that stalls, sends garbage or disconnects midway does not harm the others.
+//! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was
+//!   fenced. A client moves to another connection only with its token.
 //! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
 //!   clients stay fenced when they reconnect.
 //! * **C6** After an error a client's connection sends no more requests, because it could mistake a late
@@ -35,7 +40,7 @@
 //!
 //! # Example
 //! ```
-//! use dm_control::{Answer, Builder, Client, Fabric, Port, Ports, Request};
+//! use dm_control::{Answer, Builder, Client, Entrance, Fabric, Port, Ports, Request};
 //!
 //! /// A device without memory.
 //! struct Nothing;
@@ -54,38 +59,47 @@
 //! let node = Builder::new(1 << 20).start(Nothing)?;
 //! let (mut client, _) =
 //!     Client::connect(node.address(), None, &Port::default(), dm_control::DEFAULT_PATIENCE)?;
-//! assert_eq!(client.call(0, Request::Claim)?, Answer::Claimed { client: 1, epoch: 1 });
+//! assert!(matches!(client.enter(Entrance::Claim)?, Answer::Claimed { client: 1, epoch: 1, .. }));
 //! assert_eq!(client.call(1, Request::Chunk { bytes: 100 })?, Answer::Chunk { offset: 4096 });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Limits
-//! * Peers are authenticated when they greet. Later messages are neither encrypted nor signed, and RDMA
-//!   itself is neither. The network between the machines of a cluster must be trusted not to change packets.
-//! * There is one thread per connection. This is enough for hundreds of client threads, but not for tens of
-//!   thousands.
+//! * Messages are authenticated, not encrypted. RDMA itself is neither: who can change packets between the
+//!   machines of a cluster can change its memory.
+//! * Whoever has the secret can read and write all memory. The limits on its holders are against mistakes.
+//! * One thread serves all connections. A slow device, whose queue pair takes long to open, delays the others.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod client;
 mod dialogue;
 mod doorman;
 mod frame;
+mod greeting;
+mod hall;
 mod http;
 mod ledger;
 mod limits;
+mod lines;
 mod meetings;
 mod metrics;
+mod peer;
 mod secret;
 mod server;
 mod wire;
 
 pub use client::{Client, ClientError, DEFAULT_PATIENCE, Welcomed};
 pub use dialogue::{Desk, Dialogue, End, Fabric};
+pub use greeting::{Greeting, Session, Side, Welcoming};
 pub use ledger::{CLIENTS_END, Ports};
 pub use limits::{DEFAULT_LEASE, Limits};
-pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError, Side};
+pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError};
 pub use server::{Builder, Server, StartError};
-pub use wire::{Answer, BODY_MAX, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, VERSION, WireError};
+pub use wire::{
+    Address, Answer, BODY_MAX, Entrance, Identity, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag,
+    Token, VERSION, WireError,
+};
 
 /// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.
 pub const CHUNK_UNIT: u64 = 4096;

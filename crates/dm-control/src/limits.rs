@@ -11,14 +11,21 @@ pub const DEFAULT_LEASE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Maximum number of connections that have greeted.
     pub connections: usize,
-    /// Maximum number of connections per address that have greeted.
+    /// Maximum number of connections per host that have greeted. A host is an IPv4 address, or the first 64 bits
+    /// of an IPv6 address.
     pub connections_per_host: usize,
-    /// Maximum number of connections that have not greeted yet.
+    /// Maximum number of connections that have not greeted yet. A newcomer beyond it takes the place of one that
+    /// has been here long.
     pub strangers: usize,
-    /// Maximum number of connections per address that have not greeted yet.
+    /// Maximum number of connections per host that have not greeted yet.
     pub strangers_per_host: usize,
     /// Maximum number of clients of one connection.
     pub clients_per_connection: usize,
+    /// Maximum number of clients per host. The others are for other hosts.
+    pub clients_per_host: usize,
+    /// Maximum number of bytes that the clients of a host take as chunks, until the node ends. `None` stands for
+    /// 15 sixteenths of the node's memory.
+    pub bytes_per_host: Option<u64>,
     /// Time for a whole greeting.
     pub greeting: Duration,
     /// Time for a message from its first byte to its last, and for the peer to accept a reply.
@@ -33,6 +40,8 @@ impl Default for Limits {
             strangers: 128,
             strangers_per_host: 64,
             clients_per_connection: 2048,
+            clients_per_host: 3072,
+            bytes_per_host: None,
             greeting: Duration::from_secs(2),
             message: Duration::from_secs(2),
         }

@@ -30,11 +30,18 @@ pub(crate) fn count(counter: &AtomicU64) {
 }
 
 impl Metrics {
+    pub(crate) fn entered(&self, answer: &Answer) {
+        count(&self.requests);
+        if !matches!(answer, Answer::Claimed { .. } | Answer::Done) {
+            count(&self.refused);
+        }
+    }
+
     pub(crate) fn answered(&self, request: &Request, answer: &Answer) {
         count(&self.requests);
         match (request, answer) {
             (Request::Chunk { .. }, Answer::Chunk { .. }) => count(&self.chunks),
-            (Request::Fence { .. } | Request::FenceGroup { .. }, Answer::Done) => count(&self.fences),
+            (Request::Fence(_) | Request::FenceGroup { .. }, Answer::Done) => count(&self.fences),
             (_, Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::NoIdLeft) => {
                 count(&self.refused);
             }

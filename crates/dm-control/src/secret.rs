@@ -1,25 +1,25 @@
-//! The shared secret, and the proofs by which each side shows that it knows the secret without sending it.
-//!
-//! A proof is an HMAC-SHA-256 over a label of the side, both nonces, and the data that the side sends with
-//! it. A side without a secret proves with an empty key, which another side without a secret accepts.
+//! The shared secret.
 
 use core::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
-
-use crate::wire::{Nonce, Tag};
+use zeroize::Zeroizing;
 
 /// Minimum length of a secret in bytes.
 pub const SECRET_MIN: usize = 16;
 /// Maximum length of a secret in bytes.
 pub const SECRET_MAX: usize = 4096;
+/// A secret that is worth less than this many bits is weak.
+const WEAK_BITS: f64 = 80.0;
+/// The bits that a word of a passphrase is worth, if it was drawn from a list of 4096 words.
+const WORD_BITS: f64 = 12.0;
 
-/// The secret that only the memory nodes and clients of a cluster know.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(Vec<u8>);
+/// The secret that only the memory nodes and clients of a cluster know. Its bytes are overwritten when it is
+/// dropped.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 /// The reason why bytes cannot be a secret.
 #[derive(Debug)]
@@ -27,6 +27,11 @@ pub struct Secret(Vec<u8>);
 pub enum SecretError {
     /// The length is below [`SECRET_MIN`] or above [`SECRET_MAX`].
     Length(usize),
+    /// The file is longer than any secret.
+    TooLong,
+    /// Others than the file's owner and group may read it, or others than its owner may write it. These are its
+    /// permissions.
+    Open(u32),
     /// The file could not be read.
     File(io::Error),
 }
@@ -37,6 +42,11 @@ impl fmt::Display for SecretError {
             Self::Length(bytes) => write!(
                 f,
                 "a secret has {SECRET_MIN} to {SECRET_MAX} bytes, this one {bytes}"
+            ),
+            Self::TooLong => write!(f, "a secret has at most {SECRET_MAX} bytes, this file has more"),
+            Self::Open(mode) => write!(
+                f,
+                "others may read or change the file (mode {mode:04o}): `chmod 600` protects it"
             ),
             Self::File(e) => write!(f, "the file of the secret: {e}"),
         }
@@ -54,41 +64,71 @@ impl Secret {
         if !(SECRET_MIN..=SECRET_MAX).contains(&bytes.len()) {
             return Err(SecretError::Length(bytes.len()));
         }
-        Ok(Self(bytes.to_vec()))
+        Ok(Self(Zeroizing::new(bytes.to_vec())))
     }
 
-    /// Reads a secret from a file, and removes white space at its ends.
+    /// Reads a secret from a file, and removes white space at its ends. The file must not be accessible to
+    /// users other than its owner, except that its group may read it.
     ///
     /// # Errors
     /// Returns [`SecretError`].
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let bytes = std::fs::read(path).map_err(SecretError::File)?;
+        let file = File::open(path).map_err(SecretError::File)?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = file.metadata().map_err(SecretError::File)?.permissions().mode();
+            if mode & 0o027 != 0 {
+                return Err(SecretError::Open(mode & 0o7777));
+            }
+        }
+        // A vector that grows leaves its old memory as it was, so this one has all its memory at first.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 2));
+        let limit = SECRET_MAX as u64 + 1;
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(SecretError::File)?;
+        if bytes.len() as u64 == limit {
+            return Err(SecretError::TooLong);
+        }
         Self::new(bytes.trim_ascii())
     }
 
-    fn mac(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(side.label());
-        for nonce in dialogue {
-            mac.update(nonce);
-        }
-        for part in said {
-            // Each part is preceded by its length, so that no two lists of parts give the same bytes.
-            mac.update(&(part.len() as u64).to_le_bytes());
-            mac.update(part);
-        }
-        mac
+    /// Returns whether somebody could guess the secret who has seen a greeting and tries for long. This is an
+    /// estimate. `openssl rand -hex 32` prints a strong secret.
+    ///
+    /// ```
+    /// use dm_control::Secret;
+    ///
+    /// assert!(Secret::new(b"correct horse battery staple")?.is_weak());
+    /// assert!(!Secret::new(b"53c7f0b4a1d26e98d3b05f7c8e6a9d14")?.is_weak());
+    /// # Ok::<(), dm_control::SecretError>(())
+    /// ```
+    pub fn is_weak(&self) -> bool {
+        let bytes = self.0.as_slice();
+        let separates = |byte: &u8| b" -_.,;:".contains(byte);
+        let bits = if bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphabetic() || separates(byte))
+        {
+            // Letters alone are words. A longer run of letters is several words without a space.
+            let words = bytes.split(separates).map(|word| word.len().div_ceil(8));
+            words.sum::<usize>() as f64 * WORD_BITS
+        } else {
+            let distinct = bytes.iter().collect::<std::collections::BTreeSet<_>>().len();
+            let per_byte = match bytes.is_ascii() {
+                true => (distinct as f64).log2(),
+                // A short secret of random bytes has fewer different bytes than there are.
+                false => (distinct as f64).log2() + 2.0,
+            };
+            bytes.len() as f64 * per_byte
+        };
+        bits < WEAK_BITS
     }
 
-    /// Returns `side`'s proof over the data `said`, in the dialogue with these two nonces (the client's and
-    /// the node's).
-    pub fn prove(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Tag {
-        self.mac(side, dialogue, said).finalize().into_bytes().into()
-    }
-
-    /// Returns whether `tag` equals [`Secret::prove`]'s result, in a time that does not depend on `tag`.
-    pub fn verify(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]], tag: &Tag) -> bool {
-        self.mac(side, dialogue, said).verify_slice(tag).is_ok()
+    /// Returns the bytes as a key.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -98,30 +138,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The side that makes a proof. A proof of one side is not valid for the other.
-#[derive(Clone, Copy, Debug)]
-pub enum Side {
-    /// The client's proof covers its port.
-    Client,
-    /// The node's proof covers its boot number, 8 bytes, and its port.
-    Node,
-}
-
-impl Side {
-    fn label(self) -> &'static [u8] {
-        match self {
-            Self::Client => b"dmkit control 2 client",
-            Self::Node => b"dmkit control 2 node  ",
-        }
-    }
-}
-
 /// Returns fresh random bytes from the system.
 ///
 /// # Errors
 /// Fails if the system cannot provide random bytes.
-pub(crate) fn nonce() -> io::Result<Nonce> {
-    let mut bytes = [0; 32];
+pub(crate) fn fresh<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;
     Ok(bytes)
 }
@@ -131,32 +153,76 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_for_its_own_dialogue_side_and_words_alone() {
-        let secret = Secret::new(b"sixteen bytes ok").unwrap();
-        let dialogue = [[1; 32], [2; 32]];
-        let tag = secret.prove(Side::Client, &dialogue, &[b"a", b"bc"]);
-        let holds = |s: &Secret, side, d: &[Nonce; 2], said: &[&[u8]]| s.verify(side, d, said, &tag);
-        assert!(holds(&secret, Side::Client, &dialogue, &[b"a", b"bc"]));
-        assert!(!holds(&secret, Side::Node, &dialogue, &[b"a", b"bc"]));
-        assert!(!holds(&secret, Side::Client, &dialogue, &[b"ab", b"c"]));
-        assert!(!holds(&secret, Side::Client, &[[2; 32], [1; 32]], &[b"a", b"bc"]));
-        assert!(!holds(
-            &Secret::default(),
-            Side::Client,
-            &dialogue,
-            &[b"a", b"bc"]
-        ));
-        let mut other = tag;
-        other[31] ^= 1;
-        assert!(!secret.verify(Side::Client, &dialogue, &[b"a", b"bc"], &other));
+    fn secrets_are_long_enough_and_never_shown() {
+        for wrong in [0, 15, 4097] {
+            let error = Secret::new(&vec![1; wrong]).unwrap_err();
+            assert!(matches!(error, SecretError::Length(bytes) if bytes == wrong));
+        }
+        let secret = Secret::new(b"swordfish swordfish").unwrap();
+        assert!(!format!("{secret:?}").contains("sword"));
+        assert_ne!(fresh::<32>().unwrap(), fresh().unwrap());
     }
 
     #[test]
-    fn secrets_are_long_enough_and_never_shown() {
-        assert!(matches!(Secret::new(&[1; 15]), Err(SecretError::Length(15))));
-        assert!(matches!(Secret::new(&[1; 4097]), Err(SecretError::Length(4097))));
-        let secret = Secret::new(b"swordfish swordfish").unwrap();
-        assert!(!format!("{secret:?}").contains("sword"));
-        assert_ne!(nonce().unwrap(), nonce().unwrap());
+    fn passphrases_are_weak_and_random_bytes_are_strong() {
+        let weak = |bytes: &[u8]| Secret::new(bytes).unwrap().is_weak();
+        for passphrase in [
+            b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".as_slice(),
+            b"1234567890123456",
+            b"correct-horse-battery-staple",
+            b"passwordpasswordpassword",
+            b"the cat sat on the mat",
+        ] {
+            assert!(weak(passphrase), "{}", String::from_utf8_lossy(passphrase));
+        }
+        // Eight drawn words are as good as 96 bits.
+        assert!(!weak(b"pond attic gravel moth siren cobalt dune harp"));
+        for _ in 0..1000 {
+            let bytes = fresh::<32>().unwrap();
+            let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+            assert!(!weak(hex(&bytes).as_bytes()) && !weak(hex(&bytes[..16]).as_bytes()));
+            assert!(!weak(&bytes) && !weak(&bytes[..16]));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_others_may_read_or_that_is_no_secret_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = std::env::temp_dir().join(format!("dm-control-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("secret");
+        let read = |content: &[u8], mode: u32| {
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = Secret::from_file(&path);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            read
+        };
+        let good = b"  sixteen bytes ok\n";
+        for mode in [0o600, 0o400, 0o640] {
+            assert_eq!(read(good, mode).unwrap().key(), b"sixteen bytes ok");
+        }
+        for mode in [0o666, 0o644, 0o604, 0o620, 0o602, 0o601] {
+            let error = read(good, mode).unwrap_err();
+            assert!(error.to_string().contains(&format!("{mode:04o}")), "{error}");
+        }
+        assert!(matches!(read(b"", 0o600), Err(SecretError::Length(0))));
+        assert!(matches!(
+            read(b"   too short   \n", 0o600),
+            Err(SecretError::Length(9))
+        ));
+        assert!(matches!(read(&[b'x'; 5000], 0o600), Err(SecretError::TooLong)));
+        // A file of 256 MB is not read.
+        std::fs::write(&path, []).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(256 << 20)
+            .unwrap();
+        assert!(matches!(Secret::from_file(&path), Err(SecretError::TooLong)));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(matches!(Secret::from_file(&path), Err(SecretError::File(_))));
     }
 }

@@ -1,24 +1,22 @@
-//! The node's side on the network: a listener, and a thread per connection.
+//! The node's side on the network: its description, and its thread.
 
 use core::fmt;
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use dm_sync::atomic::{AtomicBool, Ordering};
-use dm_sync::thread::{self, JoinHandle};
+use dm_sync::thread::JoinHandle;
 use dm_sync::{Arc, Mutex};
 
-use crate::dialogue::{Desk, Dialogue, End, Fabric};
-use crate::doorman::{Doorman, Pass};
-use crate::frame::{self, Wait};
-use crate::http;
+use crate::dialogue::{Desk, Fabric};
+use crate::hall::Hall;
 use crate::ledger::{Facts, Ledger};
 use crate::limits::{DEFAULT_LEASE, Limits};
-use crate::metrics::{Metrics, count};
-use crate::secret::{Secret, nonce};
-use crate::wire::{Message, Refusal, WireError};
+use crate::lines::Lines;
+use crate::metrics::Metrics;
+use crate::secret::{Secret, fresh};
+use crate::wire::Address;
 
 /// Describes a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
 /// [`Limits::default`] and [`DEFAULT_LEASE`].
@@ -29,6 +27,7 @@ pub struct Builder {
     listen: SocketAddr,
     metrics: Option<SocketAddr>,
     secret: Option<Secret>,
+    known_as: Vec<Address>,
     limits: Limits,
     lease: Duration,
 }
@@ -41,6 +40,7 @@ impl Builder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             metrics: None,
             secret: None,
+            known_as: Vec::new(),
             limits: Limits::default(),
             lease: DEFAULT_LEASE,
         }
@@ -60,6 +60,11 @@ impl Builder {
         self.secret = Some(secret);
         self
     }
+    /// Also serves clients that have connected to this address, and not to one of this machine: a proxy's.
+    pub fn known_as(mut self, address: SocketAddr) -> Self {
+        self.known_as.push(address.into());
+        self
+    }
     /// Sets the limits on connections.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -76,26 +81,30 @@ impl Builder {
     /// # Errors
     /// Returns [`StartError::Random`].
     pub fn desk<F: Fabric>(self, fabric: F) -> Result<Arc<Desk<F>>, StartError> {
-        let boot = nonce().map_err(StartError::Random)?;
-        let (boot, _) = boot.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        let boot = fresh().map_err(StartError::Random)?;
         let fabric = Arc::new(fabric);
         let facts = Facts {
             bytes: self.bytes,
-            boot: u64::from_le_bytes(*boot),
+            boot: u64::from_le_bytes(boot),
             lease: self.lease,
             clients_per_connection: self.limits.clients_per_connection,
+            clients_per_host: self.limits.clients_per_host,
+            bytes_per_host: self.limits.bytes_per_host.unwrap_or(self.bytes - self.bytes / 16),
         };
         Ok(Arc::new(Desk {
             ledger: Mutex::new(Ledger::new(Arc::clone(&fabric), facts)),
             fabric,
             secret: self.secret,
+            known_as: self.known_as,
             metrics: Metrics::default(),
+            strangers_lines: Lines::default(),
+            clients_lines: Lines::default(),
             bytes: self.bytes,
             born: Instant::now(),
         }))
     }
 
-    /// Begins to listen, on its own threads.
+    /// Begins to listen, on its own thread.
     ///
     /// # Errors
     /// Returns [`StartError`].
@@ -103,41 +112,59 @@ impl Builder {
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(StartError::SecretNeeded { address: self.listen });
         }
-        let listener = bind(self.listen)?;
-        let address = listener.0;
-        let metrics = self.metrics.map(bind).transpose()?;
+        let (address, clients) = bind(self.listen)?;
+        let page = self.metrics.map(bind).transpose()?;
+        let metrics = page.as_ref().map(|(address, _)| *address);
+        let page = page.map(|(_, listener)| listener);
         let (bytes, limits) = (self.bytes, self.limits);
-        let shared = Arc::new(Shared {
-            desk: self.desk(fabric)?,
-            doorman: Doorman::new(limits),
-            limits,
-            stopping: AtomicBool::new(false),
-            serving: Mutex::default(),
-        });
-        tracing::info!(%address, bytes, secret = shared.desk.secret.is_some(), "serving");
-        let mut threads = Vec::new();
-        let scraped = metrics.as_ref().map(|(address, _)| *address);
-        if let Some((address, listener)) = metrics {
-            tracing::info!(%address, "metrics");
-            let shared = Arc::clone(&shared);
-            threads.push(thread::spawn(move || {
-                http::serve(&listener, || shared.desk.metrics(), || shared.is_stopping());
-            }));
+        let desk = self.desk(fabric)?;
+        let made = Hall::new(clients, page, Arc::clone(&desk), limits);
+        let (hall, waker) = made.map_err(StartError::System)?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopping);
+        // Only std's builder returns an error where no thread can be had.
+        let thread = std::thread::Builder::new()
+            .name("dm-control".to_owned())
+            // Acquire: pairs with Release in `drop`.
+            .spawn(move || hall.run(|| flag.load(Ordering::Acquire)))
+            .map_err(StartError::System)?;
+        tracing::info!(%address, bytes, secret = desk.secret.is_some(), "serving");
+        if desk.secret.as_ref().is_some_and(Secret::is_weak) {
+            tracing::warn!(
+                "the secret is weak: others may guess it; `openssl rand -hex 32` prints a strong one"
+            );
         }
-        let accepting = Arc::clone(&shared);
-        threads.push(thread::spawn(move || accept(&accepting, &listener.1)));
+        if let Some(address) = metrics {
+            tracing::info!(%address, "metrics");
+        }
         Ok(Server {
-            shared,
+            desk,
             address,
-            metrics: scraped,
-            threads,
+            metrics,
+            stopping,
+            waker,
+            thread: Some(thread),
         })
     }
 }
 
+/// Connections that the system keeps until they are accepted. While there are as many, it drops newcomers' first
+/// packets, and they try again only a second later.
+const BACKLOG: i32 = 4096;
+
 fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
-    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    bound.map_err(|reason| StartError::Bind { address, reason })
+    let bound = || {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // As std does: a node that was restarted gets its port back at once.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from(socket);
+        Ok((listener.local_addr()?, listener))
+    };
+    bound().map_err(|reason| StartError::Bind { address, reason })
 }
 
 /// The reason why a control plane did not start.
@@ -181,6 +208,8 @@ pub enum StartError {
     },
     /// The system has no random bytes.
     Random(io::Error),
+    /// The system has no thread, or no descriptors, for the node.
+    System(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -191,6 +220,7 @@ impl fmt::Display for StartError {
             }
             Self::Bind { address, reason } => write!(f, "listening at {address}: {reason}"),
             Self::Random(reason) => write!(f, "no random bytes: {reason}"),
+            Self::System(reason) => write!(f, "the system can't run a control plane: {reason}"),
         }
     }
 }
@@ -223,19 +253,13 @@ impl core::error::Error for StartError {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Server<F: Fabric> {
-    shared: Arc<Shared<F>>,
+    desk: Arc<Desk<F>>,
     address: SocketAddr,
     metrics: Option<SocketAddr>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-struct Shared<F: Fabric> {
-    desk: Arc<Desk<F>>,
-    doorman: Arc<Doorman>,
-    limits: Limits,
-    stopping: AtomicBool,
-    /// The streams in use, so that `drop` can end them, and their threads.
-    serving: Mutex<BTreeMap<u64, (TcpStream, JoinHandle<()>)>>,
+    stopping: Arc<AtomicBool>,
+    /// Gives the thread a turn, so that it sees the flag.
+    waker: mio::Waker,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl<F: Fabric> Server<F> {
@@ -249,39 +273,25 @@ impl<F: Fabric> Server<F> {
     }
     /// Returns the text of the metrics.
     pub fn metrics(&self) -> String {
-        self.shared.desk.metrics()
+        self.desk.metrics()
     }
     /// Returns the node's device.
     pub fn fabric(&self) -> &F {
-        &self.shared.desk.fabric
+        &self.desk.fabric
     }
 }
 
 impl<F: Fabric> Drop for Server<F> {
     fn drop(&mut self) {
-        // Release: pairs with Acquire in `is_stopping`.
-        self.shared.stopping.store(true, Ordering::Release);
-        // A listener checks the flag only after a connection, so this connects to it.
-        for address in [Some(self.address), self.metrics].into_iter().flatten() {
-            let _ = TcpStream::connect_timeout(&reachable(address), Duration::from_secs(1));
-        }
-        for thread in self.threads.drain(..) {
+        // Release: pairs with Acquire in `start`.
+        self.stopping.store(true, Ordering::Release);
+        let woken = self.waker.wake();
+        // Without the wake, the thread sees the flag at its next event, and nobody may wait for that.
+        if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
-        }
-        for (_, (stream, serving)) in self.shared.serving.with(core::mem::take) {
-            let _ = stream.shutdown(Shutdown::Both);
-            let _ = serving.join();
         }
         tracing::info!(address = %self.address, "stopped");
     }
-}
-
-/// Returns an address through which this machine itself can reach a listener.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(Ipv4Addr::LOCALHOST.into());
-    }
-    address
 }
 
 impl<F: Fabric> fmt::Debug for Server<F> {
@@ -290,143 +300,4 @@ impl<F: Fabric> fmt::Debug for Server<F> {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
-}
-
-impl<F: Fabric> Shared<F> {
-    fn is_stopping(&self) -> bool {
-        // Acquire: pairs with Release in `drop`.
-        self.stopping.load(Ordering::Acquire)
-    }
-}
-
-fn accept<F: Fabric>(shared: &Arc<Shared<F>>, listener: &TcpListener) {
-    for number in 0.. {
-        let accepted = listener.accept();
-        if shared.is_stopping() {
-            return;
-        }
-        let (mut stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
-                crate::pause(Duration::from_millis(10));
-                continue;
-            }
-        };
-        let Some(pass) = shared.doorman.admit(peer.ip()) else {
-            tracing::warn!(%peer, "too many connections");
-            count(&shared.desk.metrics.busy);
-            // The message fits into the stream's buffer, so this does not block.
-            let _ = frame::send(
-                &mut stream,
-                &Message::Refuse(Refusal::Busy),
-                Duration::from_millis(1),
-            );
-            continue;
-        };
-        count(&shared.desk.metrics.accepted);
-        let Ok(kept) = stream.try_clone() else { continue };
-        let serving = {
-            let shared = Arc::clone(shared);
-            thread::spawn(move || {
-                let end = serve(&shared, &mut stream, pass);
-                shared.note_end(peer, end);
-                let _ = stream.shutdown(Shutdown::Both);
-            })
-        };
-        shared.serving.with(|all| {
-            all.retain(|_, (_, serving)| !serving.is_finished());
-            all.insert(number, (kept, serving));
-        });
-    }
-}
-
-/// The reason why a connection ended.
-enum Left {
-    /// The client closed it.
-    Closed,
-    Ended(End),
-    Broken(io::Error),
-}
-
-impl<F: Fabric> Shared<F> {
-    fn note_end(&self, peer: SocketAddr, left: Left) {
-        let metrics = &self.desk.metrics;
-        match left {
-            Left::Closed => tracing::info!(%peer, "gone"),
-            Left::Broken(_) if self.is_stopping() => {}
-            Left::Broken(error) => {
-                count(&metrics.broken);
-                match error.kind() {
-                    io::ErrorKind::TimedOut => tracing::warn!(%peer, "stalled: connection ended"),
-                    _ => tracing::warn!(%peer, %error, "connection ended"),
-                }
-            }
-            Left::Ended(end) => {
-                match &end {
-                    End::Refused(Refusal::Secret) => count(&metrics.wrong_secret),
-                    End::Refused(Refusal::Busy) => count(&metrics.busy),
-                    _ => count(&metrics.broken),
-                }
-                tracing::warn!(%peer, reason = %end, "connection ended");
-            }
-        }
-    }
-}
-
-/// Serves one connection until it ends. Whatever the other side does, only this connection is affected.
-fn serve<F: Fabric>(shared: &Shared<F>, stream: &mut TcpStream, mut pass: Pass) -> Left {
-    match serve_all(shared, stream, &mut pass) {
-        Ok(None) => Left::Closed,
-        Ok(Some(end)) => Left::Ended(end),
-        Err(error) => match error.downcast::<WireError>() {
-            Ok(wire) => Left::Ended(End::Wire(wire)),
-            Err(error) => Left::Broken(error),
-        },
-    }
-}
-
-fn serve_all<F: Fabric>(
-    shared: &Shared<F>,
-    stream: &mut TcpStream,
-    pass: &mut Pass,
-) -> io::Result<Option<End>> {
-    let limits = &shared.limits;
-    stream.set_nodelay(true)?;
-    notice_dead_hosts(stream)?;
-    let greeting = Instant::now() + limits.greeting;
-    let mut dialogue = Dialogue::new(&shared.desk);
-    loop {
-        let greeted = dialogue.has_greeted();
-        let wait = match greeted {
-            false => Wait::Until(greeting),
-            true => Wait::ForFirstByte(limits.message),
-        };
-        let Some(body) = frame::receive(stream, wait)? else {
-            return Ok(None);
-        };
-        let (mut message, mut end) = dialogue.hear(&body);
-        if !greeted && dialogue.has_greeted() && !pass.greet() {
-            (message, end) = (
-                Some(Message::Refuse(Refusal::Busy)),
-                Some(End::Refused(Refusal::Busy)),
-            );
-        }
-        if let Some(message) = message {
-            frame::send(stream, &message, limits.message)?;
-        }
-        if end.is_some() {
-            return Ok(end);
-        }
-    }
-}
-
-/// Turns keepalive on. A client whose host has failed sends nothing, so the system must probe it and end the
-/// connection.
-fn notice_dead_hosts(stream: &TcpStream) -> io::Result<()> {
-    let alive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    socket2::SockRef::from(stream).set_tcp_keepalive(&alive)
 }

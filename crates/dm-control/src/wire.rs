@@ -5,13 +5,16 @@
 //! to a message or a [`WireError`], and a decoded message encodes to the same bytes.
 
 use core::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use subtle::ConstantTimeEq;
 
 /// Maximum length of a body in bytes.
 pub const BODY_MAX: usize = 256;
 /// Maximum length of a device's description of a queue pair in bytes.
 pub const PORT_MAX: usize = 128;
 /// The version of this protocol. Both sides must use the same version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// First word of a greeting.
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
@@ -20,12 +23,46 @@ pub type Nonce = [u8; 32];
 /// A proof that one side knows the secret.
 pub type Tag = [u8; 32];
 
+/// A client: an id, and which of the id's holders it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The id.
+    pub client: u16,
+    /// Counts the holders of the id.
+    pub epoch: u32,
+    /// The boot number of the node that gave the id.
+    pub giver: u64,
+}
+
+/// A random number that only the holder of an id and its nodes know. Without it, nobody moves the id to
+/// another connection.
+#[derive(Clone, Copy)]
+pub struct Token(pub [u8; 16]);
+
+impl PartialEq for Token {
+    /// Compares in a time that does not depend on the tokens.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
 /// A device's description of a queue pair for another device: at most [`PORT_MAX`] bytes, opaque to this
 /// crate.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Port(Vec<u8>);
 
 impl Port {
+    #[cfg(test)]
+    pub(crate) const EMPTY: Self = Self(Vec::new());
+
     /// Returns `None` if there are too many bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let bytes = bytes.into();
@@ -37,7 +74,50 @@ impl Port {
     }
 }
 
-/// A message.
+impl fmt::Debug for Port {
+    /// Shows the length alone: the bytes contain keys of memory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({} bytes)", self.0.len())
+    }
+}
+
+/// The address of a node's control plane. An IPv4 address has one form, however it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    ip: Ipv6Addr,
+    port: u16,
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Self {
+            ip,
+            port: address.port(),
+        }
+    }
+}
+
+impl Address {
+    pub(crate) fn bytes(&self) -> [u8; 18] {
+        let mut bytes = [0; 18];
+        let (ip, port) = bytes.split_at_mut(16);
+        ip.copy_from_slice(&self.ip.octets());
+        port.copy_from_slice(&self.port.to_le_bytes());
+        bytes
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::from((self.ip.to_canonical(), self.port)).fmt(f)
+    }
+}
+
+/// A message. After the welcome, each message is followed by its code (see [`crate::Session`]).
 ///
 /// ```
 /// use dm_control::{Message, Request, WireError};
@@ -65,14 +145,16 @@ pub enum Message {
     },
     /// From the client: its proof, and its queue pair.
     Proof {
-        /// The proof over both nonces and the queue pair.
+        /// The proof over the greeting.
         tag: Tag,
+        /// The address that the client has connected to.
+        to: Address,
         /// The queue pair.
         port: Port,
     },
     /// From the node: its own proof, and its queue pair.
     Welcome {
-        /// The proof over both nonces, the boot number and the queue pair.
+        /// The proof over the greeting and this message.
         tag: Tag,
         /// A random number that the node draws at each start.
         boot: u64,
@@ -81,15 +163,31 @@ pub enum Message {
     },
     /// From the node: it refuses and ends the connection.
     Refuse(Refusal),
-    /// From the client: a request of client `caller` (0 if it has no id yet).
+    /// From the client: it wants an id for this connection.
+    Enter(Entrance),
+    /// From the client: a request of client `caller`.
     Call {
         /// The client's id.
         caller: u16,
         /// The request.
         request: Request,
     },
-    /// From the node: its reply to a request.
+    /// From the node: its reply to an entrance or a request.
     Answer(Answer),
+}
+
+/// The ways in which a client comes to a connection. Everything else is a request of such a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entrance {
+    /// Asks for a new client.
+    Claim,
+    /// Brings a client that another node has given, or that this node has given on an earlier connection.
+    Attach {
+        /// The client.
+        identity: Identity,
+        /// The token that its giver has drawn.
+        token: Token,
+    },
 }
 
 /// The reason why a node refuses a connection.
@@ -103,28 +201,15 @@ pub enum Refusal {
     Busy,
     /// The node's device has no queue pair for the client.
     Device,
+    /// The client has connected to an address that is not this node's.
+    Address,
 }
 
 /// A request to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Asks for a client id for this connection.
-    Claim,
-    /// Reports that the node whose boot number is `giver` has given the id `client` to the process at the
-    /// other end of this connection.
-    Attach {
-        /// The id.
-        client: u16,
-        /// The epoch of its membership.
-        epoch: u32,
-        /// The giver's boot number.
-        giver: u64,
-    },
-    /// Releases the client's id.
-    Release {
-        /// The id.
-        client: u16,
-    },
+    /// Gives the caller's id back.
+    Release,
     /// Asks for new memory.
     Chunk {
         /// The size in bytes.
@@ -136,11 +221,13 @@ pub enum Request {
     Join,
     /// Ends the caller's lease.
     Leave,
-    /// Fences `client`: none of its requests has an effect any more.
-    Fence {
-        /// The client to fence.
+    /// Asks this node which holder of `client`, an id that it gives, is the latest.
+    Holder {
+        /// The id.
         client: u16,
     },
+    /// Fences a client and the earlier holders of its id: none of their requests has an effect any more.
+    Fence(Identity),
     /// Puts the caller into `group`, and into no other.
     Enlist {
         /// The group's number.
@@ -170,17 +257,24 @@ pub enum Answer {
         client: u16,
         /// Grows each time the id is given out again.
         epoch: u32,
+        /// The client's token.
+        token: Token,
     },
-    /// The answer to `Claim` if no id is free, or if this connection has too many.
+    /// The answer to `Holder`.
+    Holder {
+        /// The epoch of the latest holder.
+        epoch: u32,
+    },
+    /// The answer to an entrance if no id is free, or if this connection has too many.
     NoIdLeft,
     /// The answer to `Chunk`.
     Chunk {
         /// The offset at which the chunk begins.
         offset: u64,
     },
-    /// The answer to `Chunk` if there is not enough memory.
+    /// The answer to `Chunk` if there is not enough memory, or the caller's host has taken its part of it.
     OutOfMemory {
-        /// Bytes left.
+        /// Bytes left for this host.
         left: u64,
     },
     /// The answer to `Describe`.
@@ -227,6 +321,8 @@ pub enum WireError {
     Field(u8),
     /// The greeting does not begin with the magic word.
     Magic(u64),
+    /// The message after a greeting is not the next one of the other side.
+    Forged,
 }
 
 impl fmt::Display for WireError {
@@ -237,6 +333,7 @@ impl fmt::Display for WireError {
             Self::Tag(tag) => write!(f, "a message of unknown kind {tag}"),
             Self::Field(value) => write!(f, "a field of meaningless value {value}"),
             Self::Magic(found) => write!(f, "no greeting of this protocol ({found:#018x})"),
+            Self::Forged => f.write_str("a message that was changed, repeated or made up on its way"),
         }
     }
 }
@@ -250,6 +347,10 @@ impl fmt::Display for Refusal {
             Self::Secret => f.write_str("the secret is another one"),
             Self::Busy => f.write_str("it has too many connections"),
             Self::Device => f.write_str("its device has no queue pair left"),
+            Self::Address => f.write_str(
+                "it does not have this address: if it is reached through a proxy, `dmkit serve --known-as` \
+                 gives it the proxy's address",
+            ),
         }
     }
 }
@@ -274,6 +375,9 @@ impl Writer {
     }
     fn u64(self, v: u64) -> Self {
         self.bytes(&v.to_le_bytes())
+    }
+    fn identity(self, who: &Identity) -> Self {
+        self.u16(who.client).u32(who.epoch).u64(who.giver)
     }
     fn port(self, p: &Port) -> Self {
         // The cast loses nothing: the length is at most PORT_MAX.
@@ -301,6 +405,19 @@ impl Reader<'_> {
     }
     fn u64(&mut self) -> Result<u64, WireError> {
         self.bytes().map(u64::from_le_bytes)
+    }
+    fn identity(&mut self) -> Result<Identity, WireError> {
+        Ok(Identity {
+            client: self.u16()?,
+            epoch: self.u32()?,
+            giver: self.u64()?,
+        })
+    }
+    fn address(&mut self) -> Result<Address, WireError> {
+        Ok(Address {
+            ip: Ipv6Addr::from(self.bytes::<16>()?),
+            port: self.u16()?,
+        })
     }
     fn magic(&mut self) -> Result<(), WireError> {
         match self.u64()? {
@@ -335,14 +452,19 @@ impl Message {
         let writer = match self {
             Self::Hello { version, nonce } => Writer::tag(1).u64(MAGIC).u16(*version).bytes(nonce),
             Self::Challenge { nonce, secret } => Writer::tag(2).bytes(nonce).bytes(&[u8::from(*secret)]),
-            Self::Proof { tag, port } => Writer::tag(3).bytes(tag).port(port),
+            Self::Proof { tag, to, port } => Writer::tag(3).bytes(tag).bytes(&to.bytes()).port(port),
             Self::Welcome { tag, boot, port } => Writer::tag(4).bytes(tag).u64(*boot).port(port),
             Self::Refuse(refusal) => match *refusal {
                 Refusal::Version(known) => Writer::tag(5).u16(known),
                 Refusal::Secret => Writer::tag(6),
                 Refusal::Busy => Writer::tag(7),
                 Refusal::Device => Writer::tag(8),
+                Refusal::Address => Writer::tag(9),
             },
+            Self::Enter(Entrance::Claim) => Writer::tag(10),
+            Self::Enter(Entrance::Attach { identity, token }) => {
+                Writer::tag(11).identity(identity).bytes(&token.0)
+            }
             Self::Call { caller, request } => request.encode(*caller),
             Self::Answer(answer) => answer.encode(),
         };
@@ -370,6 +492,7 @@ impl Message {
             },
             3 => Self::Proof {
                 tag: r.bytes()?,
+                to: r.address()?,
                 port: r.port()?,
             },
             4 => Self::Welcome {
@@ -381,7 +504,13 @@ impl Message {
             6 => Self::Refuse(Refusal::Secret),
             7 => Self::Refuse(Refusal::Busy),
             8 => Self::Refuse(Refusal::Device),
-            10..=20 => Self::Call {
+            9 => Self::Refuse(Refusal::Address),
+            10 => Self::Enter(Entrance::Claim),
+            11 => Self::Enter(Entrance::Attach {
+                identity: r.identity()?,
+                token: Token(r.bytes()?),
+            }),
+            12..=21 => Self::Call {
                 caller: r.u16()?,
                 request: Request::decode(tag, &mut r)?,
             },
@@ -399,40 +528,34 @@ impl Request {
     fn encode(&self, caller: u16) -> Writer {
         let call = |kind| Writer::tag(kind).u16(caller);
         match *self {
-            Self::Claim => call(10),
-            Self::Attach { client, epoch, giver } => call(11).u16(client).u32(epoch).u64(giver),
-            Self::Release { client } => call(12).u16(client),
+            Self::Release => call(12),
             Self::Chunk { bytes } => call(13).u64(bytes),
             Self::Describe => call(14),
             Self::Join => call(15),
             Self::Leave => call(16),
-            Self::Fence { client } => call(17).u16(client),
+            Self::Fence(identity) => call(17).identity(&identity),
             Self::Enlist { group } => call(18).u16(group),
             Self::FenceGroup { group } => call(19).u16(group),
             Self::Meet { place, of } => call(20).u64(place).u16(of),
+            Self::Holder { client } => call(21).u16(client),
         }
     }
 
     fn decode(tag: u8, r: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match tag {
-            10 => Self::Claim,
-            11 => Self::Attach {
-                client: r.u16()?,
-                epoch: r.u32()?,
-                giver: r.u64()?,
-            },
-            12 => Self::Release { client: r.u16()? },
+            12 => Self::Release,
             13 => Self::Chunk { bytes: r.u64()? },
             14 => Self::Describe,
             15 => Self::Join,
             16 => Self::Leave,
-            17 => Self::Fence { client: r.u16()? },
+            17 => Self::Fence(r.identity()?),
             18 => Self::Enlist { group: r.u16()? },
             19 => Self::FenceGroup { group: r.u16()? },
             20 => Self::Meet {
                 place: r.u64()?,
                 of: r.u16()?,
             },
+            21 => Self::Holder { client: r.u16()? },
             other => return Err(WireError::Tag(other)),
         })
     }
@@ -441,7 +564,7 @@ impl Request {
 impl Answer {
     fn encode(&self) -> Writer {
         match *self {
-            Self::Claimed { client, epoch } => Writer::tag(30).u16(client).u32(epoch),
+            Self::Claimed { client, epoch, token } => Writer::tag(30).u16(client).u32(epoch).bytes(&token.0),
             Self::NoIdLeft => Writer::tag(31),
             Self::Chunk { offset } => Writer::tag(32).u64(offset),
             Self::OutOfMemory { left } => Writer::tag(33).u64(left),
@@ -453,6 +576,7 @@ impl Answer {
             Self::NotYours => Writer::tag(39),
             Self::Met { arrived } => Writer::tag(40).u16(arrived),
             Self::Failed => Writer::tag(41),
+            Self::Holder { epoch } => Writer::tag(42).u32(epoch),
         }
     }
 
@@ -461,6 +585,7 @@ impl Answer {
             30 => Self::Claimed {
                 client: r.u16()?,
                 epoch: r.u32()?,
+                token: Token(r.bytes()?),
             },
             31 => Self::NoIdLeft,
             32 => Self::Chunk { offset: r.u64()? },
@@ -479,6 +604,7 @@ impl Answer {
             39 => Self::NotYours,
             40 => Self::Met { arrived: r.u16()? },
             41 => Self::Failed,
+            42 => Self::Holder { epoch: r.u32()? },
             other => return Err(WireError::Tag(other)),
         })
     }
@@ -502,6 +628,7 @@ mod tests {
             },
             Message::Proof {
                 tag: [3; 32],
+                to: SocketAddr::from(([1, 2, 3, 4], 5)).into(),
                 port: port.clone(),
             },
             Message::Welcome {
@@ -511,7 +638,7 @@ mod tests {
             },
         ];
         // These are the tags of all messages that have only numbers as fields.
-        for tag in (5..=8).chain(10..=20).chain(30..=41) {
+        for tag in (5..=9).chain(10..=21).chain(30..=42) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];
                 body[0] = tag;
@@ -541,8 +668,50 @@ mod tests {
     fn strangers_are_named() {
         let web = Message::decode(b"\x01GET / HT").unwrap_err();
         assert_eq!(web, WireError::Magic(u64::from_le_bytes(*b"GET / HT")));
-        assert_eq!(Message::decode(&[9]), Err(WireError::Tag(9)));
+        assert_eq!(Message::decode(&[22]), Err(WireError::Tag(22)));
         assert_eq!(Port::new(vec![0; PORT_MAX + 1]), None);
+    }
+
+    #[test]
+    fn keys_and_tokens_are_not_shown() {
+        let port = Port::new([77; 60]).unwrap();
+        let token = Token([77; 16]);
+        let identity = Identity {
+            client: 1,
+            epoch: 2,
+            giver: 3,
+        };
+        let shown = [
+            format!(
+                "{:?}",
+                Message::Welcome {
+                    tag: [4; 32],
+                    boot: 1,
+                    port: port.clone()
+                }
+            ),
+            format!("{:?}", Message::Enter(Entrance::Attach { identity, token })),
+            format!(
+                "{:?}",
+                Answer::Claimed {
+                    client: 1,
+                    epoch: 2,
+                    token
+                }
+            ),
+        ];
+        for shown in shown {
+            assert!(!shown.contains("77"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        let address = |text: &str| Address::from(text.parse::<SocketAddr>().unwrap());
+        assert_eq!(address("[::ffff:10.0.0.1]:7"), address("10.0.0.1:7"));
+        assert_ne!(address("10.0.0.1:7"), address("10.0.0.1:8"));
+        assert_eq!(address("[::ffff:10.0.0.1]:7").to_string(), "10.0.0.1:7");
+        assert_eq!(address("[fe80::1]:7").to_string(), "[fe80::1]:7");
     }
 
     proptest! {

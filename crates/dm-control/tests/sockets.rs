@@ -8,8 +8,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use dm_control::{
-    Answer, Builder, Client, ClientError, DEFAULT_PATIENCE, Fabric, Limits, Message, Port, Ports, Refusal,
-    Request, Secret, Server, StartError, VERSION,
+    Address, Answer, Builder, Client, ClientError, DEFAULT_PATIENCE, Entrance, Fabric, Identity, Limits,
+    Message, Port, Ports, Refusal, Request, Secret, Server, StartError, VERSION, WireError,
 };
 
 /// A device whose queue pairs are numbers. It records which are open and which were shut.
@@ -108,7 +108,7 @@ fn connect(node: &Server<Device>) -> Client {
 }
 
 fn claim(client: &mut Client) -> u16 {
-    match client.call(0, Request::Claim) {
+    match client.enter(Entrance::Claim) {
         Ok(Answer::Claimed { client, .. }) => client,
         other => panic!("{other:?}"),
     }
@@ -141,29 +141,45 @@ fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// Connects a client through a proxy that passes on only 3 bytes after the greeting. Also returns the address
-/// that the node sees.
-fn through_a_gap(node: &Server<Device>, goes_away: bool) -> (SocketAddr, Client) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let between = listener.local_addr().unwrap();
-    let (mut far, own) = stranger(node);
-    let proof = 4 + 1 + 32 + 1 + b"mine".len();
-    let mut left = hello().len() + proof + 3;
+/// The number of bytes of a greeting.
+fn greeting_bytes() -> usize {
+    let proof = Message::Proof {
+        tag: [0; 32],
+        to: address(1),
+        port: Port::new(*b"mine").unwrap(),
+    };
+    hello().len() + frame(&proof).len()
+}
+
+fn address(port: u16) -> Address {
+    SocketAddr::from(([127, 0, 0, 1], port)).into()
+}
+
+/// Starts a node that clients reach through the listener.
+fn serve_through_proxy(limits: Limits) -> (Server<Device>, std::net::TcpListener) {
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let builder = Builder::new(1 << 20).secret(secret()).limits(limits);
+    (serve(builder.known_as(proxy.local_addr().unwrap())), proxy)
+}
+
+/// Connects a client through a proxy. `pass` moves the client's bytes to the node. Also returns the address that
+/// the node sees.
+fn through(
+    node: &Server<Device>,
+    proxy: &std::net::TcpListener,
+    pass: impl FnOnce(TcpStream, TcpStream) + Send + 'static,
+) -> (SocketAddr, Client) {
+    let between = proxy.local_addr().unwrap();
+    let (far, own) = stranger(node);
+    let proxy = proxy.try_clone().unwrap();
     std::thread::spawn(move || {
-        let (mut near, _) = listener.accept().unwrap();
+        let (near, _) = proxy.accept().unwrap();
         let (mut from, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
-        std::thread::spawn(move || io::copy(&mut from, &mut to));
-        let mut bytes = [0; 256];
-        while left > 0 {
-            let got = near.read(&mut bytes).unwrap();
-            let some = got.min(left);
-            far.write_all(&bytes[..some]).unwrap();
-            left -= some;
-        }
-        if !goes_away {
-            rest(&far);
-        }
-        let _ = far.shutdown(std::net::Shutdown::Both);
+        std::thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        });
+        pass(near, far);
     });
     let made = Client::connect(
         between,
@@ -172,6 +188,23 @@ fn through_a_gap(node: &Server<Device>, goes_away: bool) -> (SocketAddr, Client)
         DEFAULT_PATIENCE,
     );
     (own, made.unwrap().0)
+}
+
+/// Passes so many bytes on.
+fn pass(near: &mut TcpStream, far: &mut TcpStream, bytes: usize) {
+    let passed = io::copy(&mut near.take(bytes as u64), far).unwrap();
+    assert_eq!(passed, bytes as u64);
+}
+
+/// Passes on only 3 bytes after the greeting.
+fn gap(goes_away: bool) -> impl FnOnce(TcpStream, TcpStream) {
+    move |mut near, mut far| {
+        pass(&mut near, &mut far, greeting_bytes() + 3);
+        if !goes_away {
+            rest(&far);
+        }
+        let _ = far.shutdown(std::net::Shutdown::Both);
+    }
 }
 
 fn stranger(node: &Server<Device>) -> (TcpStream, SocketAddr) {
@@ -207,6 +240,7 @@ fn whoever_lacks_the_secret_gets_nothing_and_is_logged() {
     stream.write_all(&hello()).unwrap();
     let proof = Message::Proof {
         tag: [7; 32],
+        to: node.address().into(),
         port: Port::default(),
     };
     stream.write_all(&frame(&proof)).unwrap();
@@ -261,7 +295,7 @@ fn a_client_with_a_secret_takes_no_node_without_it() {
 
 #[test]
 fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
-    let node = serve(Builder::new(1 << 20).secret(secret()).limits(quick()));
+    let (node, proxy) = serve_through_proxy(quick());
     let mut good = connect(&node);
     let id = claim(&mut good);
     let began = Instant::now();
@@ -294,8 +328,8 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
     assert!(began.elapsed() < Duration::from_secs(8), "each ends after 0.3 s");
     // After the greeting, in the middle of a request: one stalls, one goes away.
     for (goes_away, words) in [(false, "stalled"), (true, "connection ended")] {
-        let (own, mut victim) = through_a_gap(&node, goes_away);
-        assert!(victim.call(0, Request::Claim).is_err());
+        let (own, mut victim) = through(&node, &proxy, gap(goes_away));
+        assert!(victim.enter(Entrance::Claim).is_err());
         assert!(is_logged(own, words), "{own}");
     }
     assert!(matches!(
@@ -304,6 +338,118 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
     ));
     let metrics = node.metrics();
     assert!(metrics.contains("dmkit_node_broken_total 14"), "{metrics}");
+}
+
+#[test]
+fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
+    let (node, proxy) = serve_through_proxy(Limits::default());
+    // Whoever is in between says the client's first message twice.
+    let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
+        pass(&mut near, &mut far, greeting_bytes());
+        let mut bytes = [0; 256];
+        let got = near.read(&mut bytes).unwrap();
+        far.write_all(&bytes[..got].repeat(2)).unwrap();
+    });
+    let _ = client.enter(Entrance::Claim);
+    assert!(is_logged(own, "changed, repeated or made up"));
+    wait_for(&node, "dmkit_node_connections 0\n");
+    let metrics = node.metrics();
+    assert!(metrics.contains("dmkit_node_requests_total 1\n"), "{metrics}");
+    // A changed bit in the first message.
+    let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
+        pass(&mut near, &mut far, greeting_bytes() + 4);
+        let mut tag = [0];
+        near.read_exact(&mut tag).unwrap();
+        far.write_all(&[tag[0] ^ 1]).unwrap();
+        let _ = io::copy(&mut near, &mut far);
+    });
+    assert!(client.enter(Entrance::Claim).is_err());
+    assert!(is_logged(own, "changed, repeated or made up"));
+    // A client is passed on to another node of the same secret.
+    let other = serve(Builder::new(1 << 20).secret(secret()));
+    let relay = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (between, to) = (relay.local_addr().unwrap(), other.address());
+    std::thread::spawn(move || {
+        let (mut near, mut far) = (relay.accept().unwrap().0, TcpStream::connect(to).unwrap());
+        let (mut from, mut back) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut back));
+        let _ = io::copy(&mut near, &mut far);
+    });
+    let led = Client::connect(between, Some(&secret()), &Port::default(), DEFAULT_PATIENCE);
+    assert!(
+        matches!(led, Err(ClientError::Refused(Refusal::Address))),
+        "{led:?}"
+    );
+    assert_eq!(other.fabric().0.lock().unwrap().opened, 0);
+}
+
+#[test]
+fn a_client_believes_no_answer_that_the_node_has_not_given() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = serve(
+        Builder::new(1 << 20)
+            .secret(secret())
+            .known_as(listener.local_addr().unwrap()),
+    );
+    let (far, _) = stranger(&node);
+    let between = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        // The challenge, the welcome, and an answer that is changed.
+        for changed in [false, false, true] {
+            let mut length = [0; 4];
+            (&far).read_exact(&mut length).unwrap();
+            let mut body = vec![0; u32::from_le_bytes(length) as usize];
+            (&far).read_exact(&mut body).unwrap();
+            body[1] ^= u8::from(changed);
+            (&near).write_all(&length).unwrap();
+            (&near).write_all(&body).unwrap();
+        }
+    });
+    let made = Client::connect(between, Some(&secret()), &Port::default(), DEFAULT_PATIENCE);
+    let mut client = made.unwrap().0;
+    let answer = client.enter(Entrance::Claim);
+    assert!(
+        matches!(answer, Err(ClientError::Wire(WireError::Forged))),
+        "{answer:?}"
+    );
+}
+
+#[test]
+#[cfg_attr(
+    not(target_os = "linux"),
+    ignore = "only Linux has all addresses of 127.0.0.0/8"
+)]
+fn wrong_proofs_are_answered_later_and_later_and_only_to_their_host() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let guess = || {
+        let mut stream = stranger_from([127, 0, 0, 9], &node);
+        stream.write_all(&hello()).unwrap();
+        let proof = Message::Proof {
+            tag: [7; 32],
+            to: node.address().into(),
+            port: Port::default(),
+        };
+        let began = Instant::now();
+        stream.write_all(&frame(&proof)).unwrap();
+        assert!(rest(&stream).ends_with(&frame(&Message::Refuse(Refusal::Secret))));
+        began.elapsed()
+    };
+    let times: Vec<_> = (0..9).map(|_| guess()).collect();
+    // 8, 16, 32, 64 and 128 ms, at least.
+    for (time, least) in times[4..].iter().zip([8, 16, 32, 64, 128]) {
+        assert!(*time >= Duration::from_millis(least), "{times:?}");
+    }
+    claim(&mut connect(&node));
+}
+
+#[test]
+fn a_weak_secret_is_named_in_the_log() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
+    assert!(text.contains("the secret is weak"), "{}", node.address());
 }
 
 #[test]
@@ -324,6 +470,70 @@ fn a_crowd_of_strangers_leaves_room_for_others() {
     claim(&mut client);
 }
 
+/// Connects from another address of this machine.
+fn stranger_from(host: [u8; 4], node: &Server<Device>) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
+    socket.connect(&node.address().into()).unwrap();
+    socket.into()
+}
+
+#[test]
+#[cfg_attr(
+    not(target_os = "linux"),
+    ignore = "only Linux has all addresses of 127.0.0.0/8"
+)]
+fn slow_strangers_of_two_hosts_keep_nobody_out() {
+    let mut limits = Limits::default();
+    // Nobody is sent away because it is slow.
+    limits.greeting = Duration::from_secs(600);
+    let node = serve(Builder::new(1 << 20).secret(secret()).limits(limits));
+    let hello = hello();
+    let slow: Vec<_> = (0..200)
+        .map(|n| {
+            let mut stream = stranger_from([127, 0, 0, 2 + n % 2], &node);
+            let _ = stream.write_all(&hello[..usize::from(n) % hello.len()]);
+            stream
+        })
+        .collect();
+    let honest: Vec<_> = (0..9).map(|_| connect(&node)).collect();
+    // One of the same address as the slow ones has room too.
+    let mut own = stranger_from([127, 0, 0, 2], &node);
+    own.write_all(&hello).unwrap();
+    let mut challenge = [0; 4];
+    own.read_exact(&mut challenge).unwrap();
+    assert_eq!(u32::from_le_bytes(challenge), 34);
+    assert_eq!((slow.len(), honest.len()), (200, 9));
+}
+
+#[test]
+fn bad_connections_can_not_fill_the_log() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let addresses: Vec<_> = (0..300)
+        .map(|_| {
+            let (mut stream, own) = stranger(&node);
+            let _ = stream.write_all(&[255; 8]);
+            rest(&stream);
+            own
+        })
+        .collect();
+    wait_for(&node, "dmkit_node_broken_total 300\n");
+    let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
+    let about = |own: &SocketAddr| text.contains(&format!("peer={own} "));
+    let lines = addresses.iter().filter(|own| about(own)).count();
+    // Two windows, on a machine that is slow enough.
+    assert!((1..=200).contains(&lines), "{lines}");
+}
+
+/// Waits until the node's metrics contain `words`.
+fn wait_for(node: &Server<Device>, words: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !node.metrics().contains(words) {
+        assert!(Instant::now() < deadline, "{}", node.metrics());
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
@@ -333,8 +543,13 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
         doomed.call(id, Request::Enlist { group: 3 }).unwrap(),
         Answer::Done
     );
+    let nobody = Identity {
+        client: 999,
+        epoch: 0,
+        giver: 0,
+    };
     assert_eq!(
-        judge.call(own, Request::Fence { client: 999 }).unwrap(),
+        judge.call(own, Request::Fence(nobody)).unwrap(),
         Answer::NoSuchClient
     );
     assert_eq!(
@@ -344,20 +559,20 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
     assert_eq!(node.fabric().0.lock().unwrap().shut, [1]);
     assert_eq!(doomed.call(id, Request::Join).unwrap(), Answer::Fenced);
     drop(doomed);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !node.metrics().contains("dmkit_node_clients 1\n") {
-        assert!(Instant::now() < deadline, "{}", node.metrics());
-        std::thread::yield_now();
-    }
+    wait_for(&node, "dmkit_node_clients 1\n");
 }
 
 #[test]
 fn machines_meet() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
-    let (mut early, mut late) = (connect(&node), connect(&node));
-    assert!(!early.meet(5, 2, Duration::from_millis(20)).unwrap());
-    let waiting = std::thread::spawn(move || early.meet(5, 2, Duration::from_secs(10)).unwrap());
-    assert!(late.meet(5, 2, Duration::from_secs(10)).unwrap());
+    let [(mut early, e), (mut late, l)] = [(), ()].map(|()| {
+        let mut client = connect(&node);
+        let id = claim(&mut client);
+        (client, id)
+    });
+    assert!(!early.meet(e, 5, 2, Duration::from_millis(20)).unwrap());
+    let waiting = std::thread::spawn(move || early.meet(e, 5, 2, Duration::from_secs(10)).unwrap());
+    assert!(late.meet(l, 5, 2, Duration::from_secs(10)).unwrap());
     assert!(waiting.join().unwrap());
 }
 
@@ -395,9 +610,12 @@ fn metrics_are_told_over_http_whatever_else_comes_there() {
     assert!(page.contains("# TYPE dmkit_node_memory_bytes gauge\ndmkit_node_memory_bytes 1048576\n"));
     assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert_eq!(ask(&[b'x'; 5000]), "");
-    let staller = TcpStream::connect(address).unwrap();
+    // Scrapers that ask for nothing delay nobody, however many they are.
+    let began = Instant::now();
+    let idle: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").contains("200 OK"));
-    drop(staller);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(idle);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use core::fmt;
 use core::task::{Context, Poll};
 use std::rc::Rc;
 
-use dm_control::{Answer, Request};
+use dm_control::{Answer, Entrance, Identity, Request};
 use dm_verbs::{
     Attempts, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env,
     Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, Transport, VerbError,
@@ -34,14 +34,16 @@ pub struct Endpoint {
 
 impl Endpoint {
     pub(crate) fn new(thread: &Rc<Inner>, compute_node: u16) -> Result<Self, IbError> {
-        let call = |node: usize, request| {
-            thread.call(node, 0, request).map_err(|reason| IbError::Node {
+        let enter = |node: usize, entry| {
+            thread.enter(node, entry).map_err(|reason| IbError::Node {
                 address: thread.world.nodes[node],
                 reason,
             })
         };
-        let Answer::Claimed { client, epoch } = call(0, Request::Claim)? else {
-            return Err(IbError::TooManyClients);
+        let (client, epoch, token) = match enter(0, Entrance::Claim)? {
+            Answer::Claimed { client, epoch, token } => (client, epoch, token),
+            Answer::Fenced => return Err(IbError::ThreadFenced),
+            _ => return Err(IbError::TooManyClients),
         };
         // From here on, dropping it frees the id.
         let endpoint = Self {
@@ -52,11 +54,11 @@ impl Endpoint {
             deferred: Deferred::default(),
             streams: RefCell::default(),
         };
-        thread.clients.borrow_mut().insert(client, epoch);
-        let giver = thread.state.borrow().links.first().map_or(0, |link| link.boot);
+        let giver = thread.giver();
+        let identity = Identity { client, epoch, giver };
+        thread.clients.borrow_mut().insert(client, (identity, token));
         for node in 1..thread.world.nodes.len() {
-            let attach = Request::Attach { client, epoch, giver };
-            if call(node, attach)? != Answer::Done {
+            if enter(node, Entrance::Attach { identity, token })? != Answer::Done {
                 return Err(IbError::Fenced {
                     client: ClientId(client),
                 });
@@ -97,7 +99,7 @@ impl Endpoint {
     /// # Errors
     /// Returns [`IbError::Node`].
     pub fn meet(&self, place: u64, of: u16, most: core::time::Duration) -> Result<bool, IbError> {
-        let met = self.thread.meet(place, of, most);
+        let met = self.thread.meet(self.client.0, place, of, most);
         met.map_err(|reason| IbError::Node {
             address: self.thread.world.nodes[0],
             reason,
@@ -133,7 +135,18 @@ impl Endpoint {
             },
             ControlRequest::Leave => self.call(first, Request::Leave).map(|_| ControlReply::Done),
             ControlRequest::Fence { client } => {
-                self.everywhere(Request::Fence { client: client.0 }, |answer| match answer {
+                // The giver knows the latest holder of the id. A node that has not met this holder yet
+                // refuses it when it comes.
+                let epoch = match self.call(first, Request::Holder { client: client.0 })? {
+                    Answer::Holder { epoch } => epoch,
+                    _ => return Err(ControlError::NoSuchClient { client }),
+                };
+                let identity = Identity {
+                    client: client.0,
+                    epoch,
+                    giver: self.thread.giver(),
+                };
+                self.everywhere(Request::Fence(identity), |answer| match answer {
                     Answer::NoSuchClient => Err(ControlError::NoSuchClient { client }),
                     _ => Ok(()),
                 })
@@ -222,10 +235,7 @@ impl Drop for Endpoint {
         self.thread.clients.borrow_mut().remove(&self.client.0);
         // Errors can be ignored: a node drops its clients when it loses the connection.
         for node in 0..self.thread.world.nodes.len() {
-            let release = Request::Release {
-                client: self.client.0,
-            };
-            let _ = self.thread.call(node, self.client.0, release);
+            let _ = self.thread.call(node, self.client.0, Request::Release);
         }
     }
 }

@@ -64,10 +64,18 @@ pub enum IbError {
         /// The client.
         client: ClientId,
     },
+    /// A client of this thread was fenced, so that the thread's queue pair was shut. Start again with a new
+    /// [`crate::Thread`].
+    ThreadFenced,
     /// There is no such memory node.
     NoSuchNode {
         /// The node.
         node: NodeId,
+    },
+    /// Two of the addresses lead to the same memory node.
+    SameNode {
+        /// The addresses.
+        addresses: [SocketAddr; 2],
     },
     /// A world needs 1 to 65535 memory nodes.
     BadNodeCount {
@@ -106,7 +114,13 @@ impl fmt::Display for IbError {
                 )
             }
             Self::Fenced { client } => write!(f, "{client} was fenced off, and its thread with it"),
+            Self::ThreadFenced => {
+                f.write_str("a client of this thread was fenced off, and the thread with it")
+            }
             Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
+            Self::SameNode {
+                addresses: [one, other],
+            } => write!(f, "{one} and {other} are the same memory node"),
             Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
             Self::CannotAssume { capability } => {
                 write!(f, "{capability} can't be assumed: a device has it or not")

@@ -51,6 +51,11 @@ impl NodeBuilder {
         self.control = self.control.secret(secret);
         self
     }
+    /// Also serves clients that have connected to this address, and not to one of this machine: a proxy's.
+    pub fn known_as(mut self, address: SocketAddr) -> Self {
+        self.control = self.control.known_as(address);
+        self
+    }
     /// Serves the counters at this address, for Prometheus.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
         self.control = self.control.metrics(address);

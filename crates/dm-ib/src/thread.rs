@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use dm_control::{Answer, Client, ClientError, Request};
+use dm_control::{Answer, Client, ClientError, Entrance, Identity, Request, Token};
 use dm_sync::Arc;
 use dm_verbs::{Caps, ClientId, NodeId, Space, VerbErrorKind};
 
@@ -39,8 +39,8 @@ pub(crate) struct Inner {
     pub(crate) world: Arc<World>,
     pub(crate) pool: Pool,
     pub(crate) state: RefCell<State>,
-    /// The connected clients with their epochs; a reconnecting thread registers them again.
-    pub(crate) clients: RefCell<BTreeMap<u16, u32>>,
+    /// The connected clients, by id; a reconnecting thread brings them along.
+    pub(crate) clients: RefCell<BTreeMap<u16, (Identity, Token)>>,
     /// Wakers that are called after the state is released.
     due: RefCell<Vec<Waker>>,
 }
@@ -79,10 +79,16 @@ impl Thread {
         let memory = |reason| IbError::Memory { bytes: 0, reason };
         let cq = Arc::new(Cq::new(&world.device, completions).map_err(memory)?);
         let mut qps = Vec::new();
-        let mut links = Vec::new();
+        let mut links: Vec<Link> = Vec::new();
         for &address in &world.nodes {
             let share = completions / world.nodes.len() as u32;
             let (qp, link) = Link::connect(world, &cq, address, share)?;
+            // Addresses that differ may belong to one node, which would then hold two parts of the pool.
+            if let Some(same) = links.iter().position(|other| other.boot == link.boot) {
+                return Err(IbError::SameNode {
+                    addresses: [world.nodes[same], address],
+                });
+            }
             qps.push(qp);
             links.push(link);
         }
@@ -188,11 +194,25 @@ impl Inner {
         }
     }
 
+    /// Brings a client to memory node `node`, and waits for the answer.
+    pub(crate) fn enter(&self, node: usize, entry: Entrance) -> Result<Answer, ClientError> {
+        let mut state = self.state.borrow_mut();
+        match state.links.get_mut(node) {
+            Some(link) => link.control.enter(entry),
+            None => Err(ClientError::Broken),
+        }
+    }
+
+    /// Returns the boot number of the node that gives ids.
+    pub(crate) fn giver(&self) -> u64 {
+        self.state.borrow().links.first().map_or(0, |link| link.boot)
+    }
+
     /// Waits at `place`, on memory node 0, until `of` threads have arrived. Returns whether all arrived.
-    pub(crate) fn meet(&self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
+    pub(crate) fn meet(&self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.first_mut() {
-            Some(link) => link.control.meet(place, of, most),
+            Some(link) => link.control.meet(caller, place, of, most),
             None => Err(ClientError::Broken),
         }
     }
@@ -201,20 +221,18 @@ impl Inner {
         let at = usize::from(node.0);
         let address = self.world.nodes.get(at).ok_or(IbError::NoSuchNode { node })?;
         self.flush(at);
-        let (cq, share, boot, giver) = {
+        let (cq, share, boot) = {
             let state = self.state.borrow();
-            let (Some(link), Some(first)) = (state.links.get(at), state.links.first()) else {
-                return Err(IbError::NoSuchNode { node });
-            };
-            (Arc::clone(state.port.cq()), link.depth, link.boot, first.boot)
+            let link = state.links.get(at).ok_or(IbError::NoSuchNode { node })?;
+            (Arc::clone(state.port.cq()), link.depth, link.boot)
         };
         let (qp, mut link) = Link::connect(&self.world, &cq, *address, share)?;
         if link.boot != boot {
             return Err(IbError::Restarted { node });
         }
-        for (&client, &epoch) in self.clients.borrow().iter() {
-            let attach = Request::Attach { client, epoch, giver };
-            let answer = link.control.call(0, attach).map_err(|reason| IbError::Node {
+        for (&client, &(identity, token)) in self.clients.borrow().iter() {
+            let attach = Entrance::Attach { identity, token };
+            let answer = link.control.enter(attach).map_err(|reason| IbError::Node {
                 address: *address,
                 reason,
             })?;

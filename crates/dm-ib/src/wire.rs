@@ -3,16 +3,27 @@
 //!
 //! All fields have a fixed size and are little-endian. Decoding never panics.
 
+use core::fmt;
+
 use dm_control::Port;
 
 use crate::ffi::Peer;
 
 /// Memory that a node lends: its address, key and size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Window {
     pub(crate) address: u64,
     pub(crate) key: u32,
     pub(crate) bytes: u64,
+}
+
+impl fmt::Debug for Window {
+    /// Leaves the key out: whoever has it can use the memory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The description of a node.
@@ -127,14 +138,15 @@ mod tests {
         };
         let window = Window {
             address: u64::MAX,
-            key: 9,
-            bytes: 1 << 40,
+            key: 777_777,
+            bytes: 1 << 20,
         };
         let node = NodePort {
             peer,
             host: window,
             chip: Window::default(),
         };
+        assert!(!format!("{node:?}").contains("777777"), "a key is shown");
         assert_eq!(read_client_port(&client_port(&peer)), Some(peer));
         assert_eq!(NodePort::read(&node.port()), Some(node));
         for port in [client_port(&peer), node.port()] {

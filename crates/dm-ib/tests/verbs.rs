@@ -314,7 +314,8 @@ fn the_control_plane_hands_out_memory_ids_and_leases() {
         assert_eq!(w.chunk(NodeId(1), 1).await.unwrap(), at(1, 4 * 4096));
         assert!(v.read(first, 12_288).await.unwrap().iter().all(|byte| *byte == 0));
         let full = v.chunk(NodeId(0), 63 * 4096 + 1).await.unwrap_err();
-        let (node, wanted, left) = (NodeId(0), 63 * 4096 + 1, 63 * 4096);
+        // One host gets 15 sixteenths of a node.
+        let (node, wanted, left) = (NodeId(0), 63 * 4096 + 1, 60 * 4096);
         assert_eq!(full, ControlError::OutOfMemory { node, wanted, left });
         let region = v
             .call(ControlRequest::Describe { node: NodeId(1) })
@@ -442,6 +443,14 @@ fn nodes_and_clients_want_the_same_secret() {
     );
     let anywhere = MemoryNode::builder(MIB).listen(([0, 0, 0, 0], 0).into()).start();
     assert!(anywhere.unwrap_err().to_string().contains("needs a secret"));
+}
+
+#[test]
+fn a_node_is_not_used_twice() {
+    let node = MemoryNode::builder(MIB).start().unwrap();
+    let twice = Ib::builder(&[node.address(); 2]).build().unwrap();
+    let refused = twice.thread().unwrap_err();
+    assert!(matches!(refused, IbError::SameNode { .. }), "{refused}");
 }
 
 /// A memory node as a process of its own.

@@ -238,9 +238,15 @@ pub(crate) struct Serve {
     /// Address for clients. An address beyond loopback requires a secret.
     #[arg(long, default_value = "127.0.0.1:7471")]
     pub(crate) listen: SocketAddr,
-    /// A file with the secret that clients must know: at least 16 bytes.
+    /// A file with the secret that clients must know: at least 16 bytes, and mode 0600 or 0640.
     #[arg(long)]
     pub(crate) secret_file: Option<PathBuf>,
+    /// A further address by which clients know this node, if they reach it through a proxy.
+    #[arg(long)]
+    pub(crate) known_as: Vec<SocketAddr>,
+    /// Maximum number of bytes that clients of one host take; default: 15/16 of the host memory.
+    #[arg(long, value_parser = count)]
+    pub(crate) host_bytes: Option<u64>,
     /// Address for Prometheus, which reads counters at /metrics. Anybody may read them; they name no client.
     #[arg(long)]
     pub(crate) metrics: Option<SocketAddr>,
@@ -256,8 +262,8 @@ pub(crate) struct Serve {
     /// Maximum number of bytes of the device's own memory to lend; default: all.
     #[arg(long, value_parser = count)]
     pub(crate) chip_bytes: Option<u64>,
-    /// Length of a membership lease in milliseconds.
-    #[arg(long, default_value_t = 100)]
+    /// Length of a membership lease in milliseconds: 1 to a day.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub(crate) lease_ms: u64,
 }
 

@@ -34,8 +34,9 @@ fn script(kernel: &Kernel) -> String {
          rdma link add rxe0 type rxe netdev eth0\n",
     );
     script.push_str(ACTIVE);
-    script.push_str("cd /tmp; echo 'only two hosts know this' > ");
-    script.push_str(SECRET);
+    script.push_str(&format!(
+        "cd /tmp; echo 'only two hosts know this' > {SECRET}; chmod 600 {SECRET}"
+    ));
     script.push_str(&format!(
         "\necho '{MARK}0'\nwhile read -r line; do eval \"$line\"; echo \"{MARK}$?\"; done\n"
     ));

@@ -29,7 +29,8 @@ fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
         .slower(file.slower)
         .seed(seed);
     if let Some(path) = &file.secret_file {
-        builder = builder.secret(Secret::from_file(path).map_err(bad)?);
+        let named = |e| bad(format!("{}: {e}", path.display()));
+        builder = builder.secret(Secret::from_file(path).map_err(named)?);
     }
     builder.build().map_err(bad)
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ledger::Facts;
+use crate::wire::{Entrance, Identity, Token};
 
 /// A device whose queue pairs are numbers. It records which ones are open, and which ones were shut.
 #[derive(Default)]
@@ -44,12 +45,17 @@ fn desk(secret: Option<&[u8]>) -> Arc<Desk<Device>> {
         boot: 5,
         lease: Duration::from_secs(1),
         clients_per_connection: 16,
+        clients_per_host: 100,
+        bytes_per_host: 1 << 20,
     };
     Arc::new(Desk {
         ledger: Mutex::new(Ledger::new(Arc::clone(&fabric), facts)),
         fabric,
         secret: secret.map(|bytes| Secret::new(bytes).unwrap()),
+        known_as: vec![at(2)],
         metrics: Metrics::default(),
+        strangers_lines: Lines::default(),
+        clients_lines: Lines::default(),
         bytes: 1 << 20,
         born: Instant::now(),
     })
@@ -57,89 +63,178 @@ fn desk(secret: Option<&[u8]>) -> Arc<Desk<Device>> {
 
 const SECRET: &[u8] = b"a secret of enough bytes";
 
-/// Sends a hello and a proof with `secret`; returns the node's last message.
-fn greet(dialogue: &mut Dialogue<Device>, secret: &Secret, port: &Port) -> (Option<Message>, Option<End>) {
-    let ours = [9; 32];
-    let hello = Message::Hello {
-        version: VERSION,
-        nonce: ours,
-    };
-    let (Some(Message::Challenge { nonce, .. }), None) = dialogue.hear(&hello.encode()) else {
-        panic!("a greeting is answered by a challenge")
-    };
-    let tag = secret.prove(Side::Client, &[ours, nonce], &[port.bytes()]);
-    let proof = Message::Proof {
-        tag,
-        port: port.clone(),
-    };
-    dialogue.hear(&proof.encode())
+fn secret(bytes: &[u8]) -> Secret {
+    Secret::new(bytes).unwrap()
+}
+
+fn at(last: u8) -> Address {
+    SocketAddr::from(([10, 0, 0, last], 7471)).into()
+}
+
+/// A client of a dialogue.
+struct Caller {
+    dialogue: Dialogue<Device>,
+    session: Option<Session>,
+}
+
+impl Caller {
+    fn new(desk: &Arc<Desk<Device>>) -> Self {
+        let (peer, here) = (([10, 0, 0, 9], 5000), ([10, 0, 0, 1], 7471));
+        Self {
+            dialogue: Dialogue::new(desk, peer.into(), here.into()),
+            session: None,
+        }
+    }
+
+    /// Says something without a code, and returns the answer and the end.
+    fn say(&mut self, message: &Message) -> (Option<Message>, Option<End>) {
+        let (said, end) = self.dialogue.hear(&message.encode());
+        (said.map(|body| Message::decode(&body).unwrap()), end)
+    }
+
+    /// Greets the node that it believes to be `to`; returns the node's last message.
+    fn greet(&mut self, secret: Option<&Secret>, to: Address, port: &Port) -> (Option<Message>, Option<End>) {
+        let ours = [9; 32];
+        let hello = Message::Hello {
+            version: VERSION,
+            nonce: ours,
+        };
+        let (Some(Message::Challenge { nonce, .. }), None) = self.say(&hello) else {
+            panic!("a greeting is answered by a challenge")
+        };
+        let greeting = Greeting {
+            secret,
+            nonces: [ours, nonce],
+            to,
+            client: port,
+        };
+        let proof = Message::Proof {
+            tag: greeting.proof(),
+            to,
+            port: port.clone(),
+        };
+        let (said, end) = self.say(&proof);
+        if let Some(Message::Welcome { tag, boot, port }) = &said {
+            let welcoming = Welcoming {
+                boot: *boot,
+                node: port,
+            };
+            assert!(greeting.welcomes(welcoming, tag));
+            self.session = Some(greeting.session(Side::Client, welcoming));
+        }
+        (said, end)
+    }
+
+    /// Says something with its code, and returns the answer and the end.
+    fn call(&mut self, message: &Message) -> (Option<Message>, Option<End>) {
+        self.call_bytes(&message.encode())
+    }
+
+    fn call_bytes(&mut self, body: &[u8]) -> (Option<Message>, Option<End>) {
+        let sealed = match &mut self.session {
+            Some(session) => session.seal(body),
+            None => body.to_vec(),
+        };
+        let (said, end) = self.dialogue.hear(&sealed);
+        let said = said.map(|said| match &mut self.session {
+            Some(session) => Message::decode(session.open(&said).unwrap()).unwrap(),
+            None => Message::decode(&said).unwrap(),
+        });
+        (said, end)
+    }
 }
 
 #[test]
 fn nothing_is_opened_for_whoever_lacks_the_secret() {
     let desk = desk(Some(SECRET));
-    for wrong in [
-        Secret::default(),
-        Secret::new(b"another one of 16 bytes").unwrap(),
-    ] {
-        let mut dialogue = Dialogue::new(&desk);
-        let (said, end) = greet(&mut dialogue, &wrong, &Port::default());
+    let another = secret(b"another one of 16 bytes");
+    for wrong in [None, Some(&another)] {
+        let mut caller = Caller::new(&desk);
+        let (said, end) = caller.greet(wrong, at(1), &Port::default());
         assert_eq!(said, Some(Message::Refuse(Refusal::Secret)));
         assert_eq!(end.unwrap().to_string(), "wrong secret");
-        let call = Message::Call {
-            caller: 0,
-            request: Request::Claim,
-        };
         assert!(matches!(
-            dialogue.hear(&call.encode()),
+            caller.say(&Message::Enter(Entrance::Claim)),
             (None, Some(End::OutOfTurn))
         ));
     }
     assert_eq!(desk.fabric.state.with(|(opened, _)| *opened), 0);
-    let mut dialogue = Dialogue::new(&desk);
-    let (said, end) = greet(&mut dialogue, &Secret::new(SECRET).unwrap(), &Port::default());
+    let (said, end) = Caller::new(&desk).greet(Some(&secret(SECRET)), at(1), &Port::default());
     assert!(matches!(said, Some(Message::Welcome { boot: 5, .. })) && end.is_none());
 }
 
 #[test]
 fn a_proof_is_good_for_one_dialogue() {
     let desk = desk(Some(SECRET));
-    let mut first = Dialogue::new(&desk);
+    let secret = secret(SECRET);
+    let (mut first, mut second) = (Caller::new(&desk), Caller::new(&desk));
     let hello = Message::Hello {
         version: VERSION,
         nonce: [1; 32],
-    }
-    .encode();
-    let (Some(Message::Challenge { nonce, secret: true }), None) = first.hear(&hello) else {
+    };
+    let (Some(Message::Challenge { nonce, secret: true }), None) = first.say(&hello) else {
         panic!("a challenge")
     };
-    let tag = Secret::new(SECRET)
-        .unwrap()
-        .prove(Side::Client, &[[1; 32], nonce], &[b""]);
+    let greeting = Greeting {
+        secret: Some(&secret),
+        nonces: [[1; 32], nonce],
+        to: at(1),
+        client: &Port::EMPTY,
+    };
     let proof = Message::Proof {
-        tag,
+        tag: greeting.proof(),
+        to: at(1),
         port: Port::default(),
-    }
-    .encode();
+    };
     // An eavesdropper replays the proof in another dialogue.
-    let mut second = Dialogue::new(&desk);
-    second.hear(&hello);
-    assert_eq!(second.hear(&proof).0, Some(Message::Refuse(Refusal::Secret)));
-    assert!(matches!(first.hear(&proof).0, Some(Message::Welcome { .. })));
+    second.say(&hello);
+    assert_eq!(second.say(&proof).0, Some(Message::Refuse(Refusal::Secret)));
+    assert!(matches!(first.say(&proof).0, Some(Message::Welcome { .. })));
+}
+
+#[test]
+fn a_client_that_was_led_to_another_node_is_refused() {
+    let desk = desk(Some(SECRET));
+    let secret = secret(SECRET);
+    let greet = |to| Caller::new(&desk).greet(Some(&secret), to, &Port::default()).0;
+    assert_eq!(greet(at(3)), Some(Message::Refuse(Refusal::Address)));
+    assert_eq!(desk.fabric.state.with(|(opened, _)| *opened), 0);
+    for known in [at(1), at(2)] {
+        assert!(matches!(greet(known), Some(Message::Welcome { .. })));
+    }
+    // The one in between can't change the address: the proof covers it.
+    let mut led = Caller::new(&desk);
+    let hello = Message::Hello {
+        version: VERSION,
+        nonce: [1; 32],
+    };
+    let Some(Message::Challenge { nonce, .. }) = led.say(&hello).0 else {
+        panic!("a challenge")
+    };
+    let greeting = Greeting {
+        secret: Some(&secret),
+        nonces: [[1; 32], nonce],
+        to: at(3),
+        client: &Port::EMPTY,
+    };
+    let changed = Message::Proof {
+        tag: greeting.proof(),
+        to: at(1),
+        port: Port::default(),
+    };
+    assert_eq!(led.say(&changed).0, Some(Message::Refuse(Refusal::Secret)));
 }
 
 #[test]
 fn other_versions_and_bad_ports_are_told() {
     let desk = desk(None);
-    let mut dialogue = Dialogue::new(&desk);
     let hello = Message::Hello {
         version: VERSION + 1,
         nonce: [0; 32],
     };
-    let (said, _) = dialogue.hear(&hello.encode());
+    let (said, _) = Caller::new(&desk).say(&hello);
     assert_eq!(said, Some(Message::Refuse(Refusal::Version(VERSION))));
-    let mut dialogue = Dialogue::new(&desk);
-    let (said, _) = greet(&mut dialogue, &Secret::default(), &Port::new(*b"bad").unwrap());
+    let (said, _) = Caller::new(&desk).greet(None, at(1), &Port::new(*b"bad").unwrap());
     assert_eq!(said, Some(Message::Refuse(Refusal::Device)));
 }
 
@@ -147,42 +242,100 @@ fn other_versions_and_bad_ports_are_told() {
 fn what_ends_a_dialogue_gives_its_clients_back() {
     let desk = desk(None);
     let census = || desk.ledger.with(|l| l.census(Instant::now()));
-    let mut dialogue = Dialogue::new(&desk);
-    greet(&mut dialogue, &Secret::default(), &Port::default());
-    let claim = Message::Call {
-        caller: 0,
-        request: Request::Claim,
-    };
-    dialogue.hear(&claim.encode());
+    let mut caller = Caller::new(&desk);
+    caller.greet(None, at(1), &Port::default());
+    caller.call(&Message::Enter(Entrance::Claim));
     assert_eq!((census().connections, census().clients), (1, 1));
-    assert!(dialogue.hear(b"\xffgarbage").1.is_some());
+    assert!(caller.dialogue.hear(b"\xffgarbage").1.is_some());
     assert_eq!((census().connections, census().clients), (0, 0));
 }
 
-/// Requests with small numbers, so that they collide.
-fn request() -> impl Strategy<Value = (u16, Request)> {
+#[test]
+fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
+    let desk = desk(Some(SECRET));
+    let census = || desk.ledger.with(|l| l.census(Instant::now()));
+    let greet = || {
+        let mut caller = Caller::new(&desk);
+        caller.greet(Some(&secret(SECRET)), at(1), &Port::default());
+        let (said, _) = caller.call(&Message::Enter(Entrance::Claim));
+        let Some(Message::Answer(Answer::Claimed { client, .. })) = said else {
+            panic!("{said:?}")
+        };
+        (caller, client)
+    };
+    let (mut victim, _) = greet();
+    let fence = |caller, group| Message::Call {
+        caller,
+        request: Request::FenceGroup { group },
+    };
+    let enlist = Message::Call {
+        caller: 1,
+        request: Request::Enlist { group: 7 },
+    };
+    assert_eq!(victim.call(&enlist).0, Some(Message::Answer(Answer::Done)));
+    // Injected without a code, with a made-up code, and with the code of another session.
+    let (mut foreign, _) = greet();
+    for how in 0..3 {
+        let (mut caller, client) = greet();
+        let body = fence(client, 7).encode();
+        let forged = match how {
+            0 => body,
+            1 => [body, vec![0; 32]].concat(),
+            _ => foreign.session.as_mut().unwrap().seal(&body),
+        };
+        let (said, end) = caller.dialogue.hear(&forged);
+        assert!(
+            said.is_none() && matches!(end, Some(End::Wire(WireError::Forged))),
+            "{end:?}"
+        );
+    }
+    // A message that was sent, said again.
+    let (mut caller, client) = greet();
+    let session = caller.session.as_mut().unwrap();
+    let sent = session.seal(&fence(client, 8).encode());
+    assert!(caller.dialogue.hear(&sent).1.is_none());
+    assert!(matches!(
+        caller.dialogue.hear(&sent).1,
+        Some(End::Wire(WireError::Forged))
+    ));
+    assert_eq!(census().fenced, 0);
+    assert!(desk.fabric.state.with(|(_, shut)| shut.is_empty()));
+}
+
+/// Messages with small numbers, so that they collide. Peers cannot guess tokens, except for those of other
+/// givers.
+fn said() -> impl Strategy<Value = Message> {
     let id = 0..6_u16;
+    let identity =
+        (id.clone(), 0..3_u32, 4..7_u64).prop_map(|(client, epoch, giver)| Identity { client, epoch, giver });
+    let entry = prop_oneof![
+        4 => Just(Entrance::Claim),
+        1 => (identity.clone(), 0..2_u8)
+            .prop_map(|(identity, token)| Entrance::Attach { identity, token: Token([token; 16]) }),
+    ];
     let request = prop_oneof![
-        4 => Just(Request::Claim),
-        1 => (id.clone(), 0..3_u32, 4..7_u64).prop_map(|(client, epoch, giver)| Request::Attach { client, epoch, giver }),
-        1 => id.clone().prop_map(|client| Request::Release { client }),
+        1 => Just(Request::Release),
         1 => any::<u64>().prop_map(|bytes| Request::Chunk { bytes: bytes >> (bytes % 64) }),
         1 => Just(Request::Describe),
         1 => Just(Request::Join),
         1 => Just(Request::Leave),
-        1 => id.clone().prop_map(|client| Request::Fence { client }),
+        1 => identity.prop_map(Request::Fence),
+        1 => id.clone().prop_map(|client| Request::Holder { client }),
         1 => (0..2_u16).prop_map(|group| Request::Enlist { group }),
         1 => (0..2_u16).prop_map(|group| Request::FenceGroup { group }),
         1 => (0..2_u64, 0..3_u16).prop_map(|(place, of)| Request::Meet { place, of }),
     ];
-    (id, request)
+    prop_oneof![
+        5 => entry.prop_map(Message::Enter),
+        10 => (id, request).prop_map(|(caller, request)| Message::Call { caller, request }),
+    ]
 }
 
 /// The actions of three peers.
 #[derive(Clone, Debug)]
 enum Step {
     Greet(usize),
-    Call(usize, (u16, Request)),
+    Say(usize, Message),
     Bytes(usize, Vec<u8>),
     Vanish(usize),
 }
@@ -191,7 +344,7 @@ fn step() -> impl Strategy<Value = Step> {
     let peer = 0..3_usize;
     prop_oneof![
         2 => peer.clone().prop_map(Step::Greet),
-        16 => (peer.clone(), request()).prop_map(|(peer, call)| Step::Call(peer, call)),
+        16 => (peer.clone(), said()).prop_map(|(peer, message)| Step::Say(peer, message)),
         1 => (peer.clone(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(p, b)| Step::Bytes(p, b)),
         1 => peer.prop_map(Step::Vanish),
     ]
@@ -202,26 +355,26 @@ proptest! {
     #[test]
     fn any_messages_of_three_peers_leave_the_ledger_whole(steps in proptest::collection::vec(step(), 1..120)) {
         let desk = desk(None);
-        let mut peers: Vec<_> = (0..3).map(|_| Dialogue::new(&desk)).collect();
+        let mut peers: Vec<_> = (0..3).map(|_| Caller::new(&desk)).collect();
         let mut chunks_end = crate::CHUNK_UNIT;
         for step in steps {
             let (peer, body) = match step {
                 Step::Greet(peer) => {
-                    if !peers[peer].has_greeted() {
-                        peers[peer] = Dialogue::new(&desk);
-                        greet(&mut peers[peer], &Secret::default(), &Port::default());
+                    if !peers[peer].dialogue.has_greeted() {
+                        peers[peer] = Caller::new(&desk);
+                        peers[peer].greet(None, at(1), &Port::default());
                     }
                     continue;
                 }
                 Step::Vanish(peer) => {
-                    peers[peer] = Dialogue::new(&desk);
+                    peers[peer] = Caller::new(&desk);
                     continue;
                 }
-                Step::Call(peer, (caller, request)) => (peer, Message::Call { caller, request }.encode()),
+                Step::Say(peer, message) => (peer, message.encode()),
                 Step::Bytes(peer, bytes) => (peer, bytes),
             };
-            let greeted = peers[peer].has_greeted();
-            let (said, end) = peers[peer].hear(&body);
+            let greeted = peers[peer].dialogue.has_greeted();
+            let (said, end) = peers[peer].call_bytes(&body);
             match said {
                 Some(Message::Answer(answer)) => {
                     prop_assert!(greeted && end.is_none());
@@ -235,7 +388,7 @@ proptest! {
                 _ => prop_assert!(end.is_some()),
             }
             let census = desk.ledger.with(|l| l.census(Instant::now()));
-            prop_assert_eq!(census.connections, peers.iter().filter(|p| p.has_greeted()).count());
+            prop_assert_eq!(census.connections, peers.iter().filter(|p| p.dialogue.has_greeted()).count());
             prop_assert!(census.used <= 1 << 20 && census.fenced <= census.clients);
         }
         drop(peers);

@@ -58,7 +58,7 @@ enum State {
     Lost,
 }
 
-struct Entry {
+struct Entrance {
     list: WorkList,
     state: State,
     generation: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Port {
     // pairs are destroyed (F2).
     qps: Vec<Qp>,
     cq: Arc<Cq>,
-    entries: Vec<Entry>,
+    entries: Vec<Entrance>,
     free: Vec<u32>,
     completions: [sys::ibv_wc; BATCH],
 }
@@ -140,7 +140,7 @@ impl Port {
                 if index >> INDEX_BITS != 0 {
                     return None;
                 }
-                self.entries.push(Entry {
+                self.entries.push(Entrance {
                     list: WorkList::default(),
                     state: State::Free,
                     generation: 0,

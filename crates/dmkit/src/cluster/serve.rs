@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc;
 
-use dm_ib::{DeviceChoice, MemoryNode, Secret};
+use dm_ib::{ConnectionLimits, DeviceChoice, MemoryNode, Secret};
 use dm_verbs::Nanos;
 
 use crate::cli::Serve;
@@ -23,7 +23,14 @@ pub(crate) fn perform(asked: &Serve) -> io::Result<bool> {
             gid: asked.gid,
         });
     if let Some(path) = &asked.secret_file {
-        builder = builder.secret(Secret::from_file(path).map_err(io::Error::other)?);
+        let named = |e| io::Error::other(format!("--secret-file {}: {e}", path.display()));
+        builder = builder.secret(Secret::from_file(path).map_err(named)?);
+    }
+    let mut limits = ConnectionLimits::default();
+    limits.bytes_per_host = asked.host_bytes;
+    builder = builder.limits(limits);
+    for address in &asked.known_as {
+        builder = builder.known_as(*address);
     }
     if let Some(address) = asked.metrics {
         builder = builder.metrics(address);

@@ -1,0 +1,39 @@
+//! A node in a process that has few descriptors.
+
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use dm_control::{DEFAULT_PATIENCE, Entrance};
+
+use crate::process::Node;
+
+#[test]
+fn ended_connections_give_their_descriptors_back_at_once_and_connections_cost_no_thread() {
+    let node = Node::start(1000, Stdio::null());
+    let mut first = node.connect(DEFAULT_PATIENCE);
+    let (descriptors, threads) = (node.count("fd"), node.count("task"));
+    let clients: Vec<_> = (0..150).map(|_| node.connect(DEFAULT_PATIENCE)).collect();
+    assert_eq!(node.count("fd"), descriptors + 150);
+    assert_eq!(node.count("task"), threads);
+    drop(clients);
+    // No other connection comes.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while node.count("fd") > descriptors {
+        let left = node.count("fd");
+        assert!(Instant::now() < deadline, "{left} of {descriptors}");
+        std::thread::yield_now();
+    }
+    first.enter(Entrance::Claim).unwrap();
+}
+
+#[test]
+fn without_descriptors_strangers_make_room_for_clients() {
+    let node = Node::start(30, Stdio::null());
+    let slow: Vec<_> = (0..60).map(|_| TcpStream::connect(node.address)).collect();
+    let mut clients: Vec<_> = (0..10).map(|_| node.connect(DEFAULT_PATIENCE)).collect();
+    for client in &mut clients {
+        client.enter(Entrance::Claim).unwrap();
+    }
+    assert_eq!(slow.len(), 60);
+}
