@@ -1,0 +1,572 @@
+//! Clients that can be killed, in any world.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::ops::Range;
+use core::task::{Context, Poll, Waker};
+
+use dm_verbs::{
+    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LINE, LocalStep,
+    Meter, Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Wqe,
+};
+
+use crate::doom::{Doom, Sent};
+
+/// A client that dies when its [`Doom`] says so. It implements the traits of `dm-verbs` over any other world.
+///
+/// A chain is passed on as a whole when its doorbell is rung, so that a death cuts it between any two requests. Use
+/// [`Doom::unless_dead`] to end the client's future.
+///
+/// The world knows nothing of the death: to it, a dead client is one that is silent. Its requests that are still on their way
+/// have their effects, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is
+/// fenced first.
+pub struct Mortal<'m, V: Transport> {
+    inner: &'m V,
+    doom: &'m Doom,
+    flights: RefCell<Flights>,
+}
+
+/// The chains of a client, by number. The numbers and their buffers are used again.
+#[derive(Default)]
+struct Flights {
+    all: Vec<Flight>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Flight {
+    node: NodeId,
+    requests: Vec<Stored>,
+    payload: Vec<u8>,
+    generation: u32,
+    /// The other world's chain, once the doorbell was rung. A chain that was not passed on as a whole has none.
+    inner: Option<(u32, u32)>,
+}
+
+/// A request. The payload of a WRITE is in the chain's buffer.
+#[derive(Clone)]
+struct Stored {
+    op: Op<'static>,
+    fence: bool,
+    payload: Range<usize>,
+}
+
+impl Flight {
+    fn push(&mut self, wqe: Wqe<'_>) {
+        let from = self.payload.len();
+        let op = match wqe.op {
+            Op::Write { at, bytes } => {
+                self.payload.extend_from_slice(bytes);
+                Op::Write { at, bytes: &[] }
+            }
+            Op::Read { at, len } => Op::Read { at, len },
+            Op::Word { at } => Op::Word { at },
+            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
+            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
+            Op::Faa { at, add } => Op::Faa { at, add },
+        };
+        self.requests.push(Stored {
+            op,
+            fence: wqe.fence,
+            payload: from..self.payload.len(),
+        });
+    }
+
+    fn wqe(&self, stored: &Stored) -> Wqe<'_> {
+        let op = match stored.op {
+            Op::Write { at, .. } => Op::Write {
+                at,
+                bytes: self.payload.get(stored.payload.clone()).unwrap_or_default(),
+            },
+            op => op,
+        };
+        Wqe {
+            op,
+            fence: stored.fence,
+        }
+    }
+
+    /// Returns the first `requests` requests, and up to `lines` lines of the next one if it is a WRITE.
+    fn first(&self, requests: usize, lines: u64) -> impl Iterator<Item = Wqe<'_>> {
+        let cut = self.requests.get(requests).filter(|_| lines > 0);
+        let cut = cut.and_then(|stored| match self.wqe(stored) {
+            Wqe {
+                op: Op::Write { at, bytes },
+                fence,
+            } => Some(Wqe {
+                op: Op::Write {
+                    at,
+                    bytes: first_lines(at, bytes, lines),
+                },
+                fence,
+            }),
+            _ => None,
+        });
+        self.requests
+            .iter()
+            .take(requests)
+            .map(|r| self.wqe(r))
+            .chain(cut)
+    }
+}
+
+/// Returns the part of a WRITE that lies in the first `lines` of the lines that it touches.
+fn first_lines(at: Place, bytes: &[u8], lines: u64) -> &[u8] {
+    let (line, within) = (LINE as u64, at.offset() % LINE as u64);
+    let end = lines.saturating_mul(line) - within;
+    &bytes[..bytes.len().min(usize::try_from(end).unwrap_or(usize::MAX))]
+}
+
+impl Flights {
+    fn open(&mut self, node: NodeId) -> Slot {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Flight::default());
+            (self.all.len() - 1) as u32
+        });
+        let flight = &mut self.all[index as usize];
+        flight.node = node;
+        Slot {
+            index,
+            generation: flight.generation,
+        }
+    }
+
+    /// Returns the chain of `slot`, which the client must not have closed.
+    fn get(&mut self, slot: &Slot) -> &mut Flight {
+        let flight = self.all.get_mut(slot.index as usize);
+        let flight = flight.filter(|flight| flight.generation == slot.generation);
+        flight.expect("a slot belongs to its client until it is closed")
+    }
+
+    fn close(&mut self, slot: &Slot) -> Option<Slot> {
+        let flight = self.get(slot);
+        flight.requests.clear();
+        flight.payload.clear();
+        flight.generation = flight.generation.wrapping_add(1);
+        let inner = flight.inner.take();
+        self.free.push(slot.index);
+        inner.map(slot_of)
+    }
+}
+
+fn slot_of((index, generation): (u32, u32)) -> Slot {
+    Slot { index, generation }
+}
+
+impl<'m, V: Transport> Mortal<'m, V> {
+    /// Makes the client of `inner` die when `doom` says so. Its compute node's other clients have the same `doom`.
+    pub fn new(inner: &'m V, doom: &'m Doom) -> Self {
+        doom.enter(inner.client());
+        Self {
+            inner,
+            doom,
+            flights: RefCell::default(),
+        }
+    }
+
+    /// Posts requests in a chain of the other world.
+    fn post<'w>(&self, node: NodeId, requests: impl Iterator<Item = Wqe<'w>>) -> Slot {
+        let slot = self.inner.open(node);
+        requests.for_each(|wqe| self.inner.push(&slot, wqe));
+        self.inner.ring(&slot);
+        slot
+    }
+}
+
+impl<V: Control + Transport> Mortal<'_, V> {
+    /// Takes the effects from the requests of `clients` that are still on their way. A fence does this to those that have
+    /// not arrived, as if the card had not sent them. Nobody waits for its answer.
+    fn lose(&self, clients: Vec<ClientId>) {
+        for client in clients {
+            let fence = ControlRequest::Fence { client };
+            let _answer = self
+                .inner
+                .poll_control(&fence, &mut 0, &mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl<V: Transport> fmt::Debug for Mortal<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mortal")
+            .field("client", &self.inner.client())
+            .field("doom", self.doom)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V: Transport + Control> Transport for Mortal<'_, V> {
+    type Lease = V::Lease;
+
+    fn caps(&self, node: NodeId) -> Caps {
+        self.inner.caps(node)
+    }
+    fn open(&self, node: NodeId) -> Slot {
+        self.flights.borrow_mut().open(node)
+    }
+    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
+        self.flights.borrow_mut().get(slot).push(wqe);
+    }
+    fn ring(&self, slot: &Slot) {
+        let mut flights = self.flights.borrow_mut();
+        let flight = flights.get(slot);
+        match self.doom.sends(self.inner.client(), flight.requests.len()) {
+            Sent::Nothing => {}
+            Sent::All => {
+                let posted = self.post(flight.node, flight.first(flight.requests.len(), 0));
+                flight.inner = Some((posted.index, posted.generation));
+            }
+            Sent::Last {
+                requests,
+                lines,
+                lost,
+            } => {
+                let mut rest = flight.first(requests, lines).peekable();
+                if rest.peek().is_some() {
+                    self.inner.close(self.post(flight.node, rest));
+                }
+                self.lose(lost);
+            }
+        }
+    }
+    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        let inner = self.flights.borrow_mut().get(slot).inner;
+        match inner {
+            Some(inner) if !self.doom.is_dead() => self.inner.poll_chain(&slot_of(inner), cx),
+            _ => Poll::Pending,
+        }
+    }
+    fn take(&self, slot: &Slot, i: u16) -> Outcome<V::Lease> {
+        let inner = self.flights.borrow_mut().get(slot).inner;
+        inner.map_or(Outcome::None, |inner| self.inner.take(&slot_of(inner), i))
+    }
+    fn close(&self, slot: Slot) {
+        let inner = self.flights.borrow_mut().close(&slot);
+        if let Some(inner) = inner {
+            self.inner.close(inner);
+        }
+    }
+    fn take_deferred(&self) -> Option<VerbError> {
+        self.inner.take_deferred()
+    }
+    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
+        match self.doom.sends(self.inner.client(), 1) {
+            Sent::All => self.inner.load_image(at, bytes),
+            // A dead client's answer is heard by nobody.
+            Sent::Nothing | Sent::Last { .. } => Ok(()),
+        }
+    }
+}
+
+impl<V: Transport> Env for Mortal<'_, V> {
+    fn client(&self) -> ClientId {
+        self.inner.client()
+    }
+    fn compute_node(&self) -> u16 {
+        self.inner.compute_node()
+    }
+    fn now(&self) -> Nanos {
+        self.inner.now()
+    }
+    fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
+        self.inner.elapsed(since, limit)
+    }
+    fn rng(&self, stream: u32) -> u64 {
+        self.inner.rng(stream)
+    }
+    fn meter(&self) -> &Meter {
+        self.inner.meter()
+    }
+    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        match self.doom.is_dead() {
+            true => Poll::Pending,
+            false => self.inner.poll_pause(state, cx),
+        }
+    }
+    fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        match self.doom.is_dead() {
+            true => Poll::Pending,
+            false => self.inner.poll_local(step, state, cx),
+        }
+    }
+    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.doom.is_dead() {
+            true => Poll::Pending,
+            false => self.inner.poll_charge(work, until, cx),
+        }
+    }
+}
+
+impl<V: Transport> Attempts for Mortal<'_, V> {
+    fn mark(&self) -> u64 {
+        self.inner.mark()
+    }
+    fn rewind(&self, mark: u64) {
+        self.inner.rewind(mark);
+    }
+    fn budget(&self, attempts: u32) -> u32 {
+        self.inner.budget(attempts)
+    }
+}
+
+impl<V: Transport + Control> Control for Mortal<'_, V> {
+    fn memory_nodes(&self) -> u16 {
+        self.inner.memory_nodes()
+    }
+    fn poll_control(
+        &self,
+        request: &ControlRequest,
+        state: &mut u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlReply, ControlError>> {
+        // The first poll sends the request, and counts as one.
+        let sent = match *state {
+            0 => self.doom.sends(self.inner.client(), 1),
+            _ if self.doom.is_dead() => Sent::Nothing,
+            _ => Sent::All,
+        };
+        match sent {
+            Sent::All => self.inner.poll_control(request, state, cx),
+            Sent::Nothing => Poll::Pending,
+            Sent::Last { lost, .. } => {
+                self.lose(lost);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Death, Job, Seat, World};
+    use dm_loopback::Loopback;
+    use dm_sim::{CostModel, Sim};
+    use dm_sync::Arc;
+    use dm_verbs::{RemotePtr, Verbs};
+
+    const SEAT: Seat = Seat {
+        compute_node: 0,
+        thread: 0,
+    };
+
+    fn at(offset: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(0), 4096 + offset).expect("in range")
+    }
+
+    fn worlds() -> [World; 2] {
+        let sim = Sim::builder(CostModel::cx6_roce()).compute_nodes(3);
+        [
+            Loopback::builder().nodes(1).build().expect("memory").into(),
+            sim.build().expect("memory").into(),
+        ]
+    }
+
+    /// Returns the words from `at(0)` on.
+    struct Look(usize);
+
+    impl Job for Look {
+        type Out = Vec<u64>;
+        async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Vec<u64> {
+            // Everything that is on its way has arrived.
+            let since = v.now();
+            while !v.elapsed(since, Nanos::from_micros(100)) {
+                v.charge(Nanos::from_micros(100)).await;
+                v.pause().await;
+            }
+            let bytes = v.read(at(0), 8 * self.0 as u32).await.expect("the node is up");
+            dm_verbs::trace::words(&bytes)
+        }
+    }
+
+    /// A client that posts when it is dropped, like the guard of a lock.
+    struct Undo<'v, V: Verbs>(&'v V);
+
+    impl<V: Verbs> Drop for Undo<'_, V> {
+        fn drop(&mut self) {
+            self.0.write_word_at(at(56));
+        }
+    }
+
+    trait WriteWord: Verbs {
+        fn write_word_at(&self, at: RemotePtr) {
+            self.write(at, &99_u64.to_le_bytes()).detach();
+        }
+    }
+    impl<V: Verbs> WriteWord for V {}
+
+    /// Four requests in a chain, after one request alone. The client would be heard from if it lived.
+    struct Chained(Doom);
+
+    impl Job for Chained {
+        type Out = bool;
+        async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> bool {
+            let ended = self.0.unless_dead(async {
+                let v = Mortal::new(v, &self.0);
+                let _undo = Undo(&v);
+                v.faa(at(0), 1).await.expect("the node is up");
+                let chain = v.chain(NodeId(0)).write_word(at(8), 1).faa(at(16), 1);
+                let chain = chain.free_cas(at(24), 0, 1).write(at(64), &[1; 200]);
+                chain.await.expect("the node is up");
+                v.call(ControlRequest::Join).await.expect("it is up");
+                v.load(at(32), &[1]).expect("loopback and simulator can");
+                v.pause().await;
+            });
+            ended.await.is_some()
+        }
+    }
+
+    #[test]
+    fn a_death_cuts_a_chain_between_any_two_requests_and_nothing_follows() {
+        for requests in 0..8 {
+            for world in worlds() {
+                let doom = Doom::default();
+                doom.arm(Death {
+                    requests,
+                    lines: 0,
+                    loses_posted: false,
+                });
+                let lives = world.run_one(Chained(doom));
+                // The fifth request is one WRITE, and the sixth is a call of the control plane.
+                let told = |n: u64| u64::from(requests >= n);
+                let ones = if requests >= 5 { 0x0101_0101_0101_0101 } else { 0 };
+                let undone = if lives { 99 } else { 0 };
+                assert_eq!(lives, requests > 7, "{requests}");
+                let words = world.run_one(Look(9));
+                let whole = [told(1), told(2), told(3), told(4), told(7), 0, 0, undone, ones];
+                assert_eq!(words, whole, "{requests} requests");
+            }
+        }
+        for world in worlds() {
+            assert!(world.run_one(Chained(Doom::default())), "it is not armed");
+            assert_eq!(
+                world.run_one(Look(9))[7],
+                99,
+                "the guard posts if its client lives"
+            );
+        }
+    }
+
+    #[test]
+    fn a_write_may_land_in_part() {
+        for lines in 0..5 {
+            for world in worlds() {
+                let doom = Doom::default();
+                doom.arm(Death {
+                    requests: 4,
+                    lines,
+                    loses_posted: false,
+                });
+                assert!(!world.run_one(Chained(doom)));
+                let words = world.run_one(Look(40));
+                let landed = words[8..].iter().filter(|word| **word != 0).count() as u64;
+                assert_eq!(landed, (8 * lines).min(25), "of 200 bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_those_of_memory() {
+        let part = |offset, lines| first_lines(at(offset).into(), &[0; 100], lines).len();
+        assert_eq!(
+            [part(0, 1), part(60, 1), part(60, 2), part(60, 9)],
+            [64, 4, 68, 100]
+        );
+    }
+
+    /// The clients of a compute node, of which the first dies with its WRITE under way. The others wait for ever, and must
+    /// be told. The last client fences their member after a pause, and looks.
+    struct Fenced {
+        doom: Doom,
+        death: Death,
+        pause: Nanos,
+    }
+
+    impl Fenced {
+        async fn member<V: Verbs + Control>(&self, number: usize, v: &Mortal<'_, V>) {
+            v.call(ControlRequest::Enlist { member: 5 })
+                .await
+                .expect("it is up");
+            if number > 0 {
+                return core::future::pending().await;
+            }
+            v.write(at(0), &[1; 8]).detach();
+            self.doom.arm(self.death);
+            v.write(at(8), &[1; 8]).detach();
+            v.write(at(16), &[1; 8]).await.expect("the node is up");
+        }
+    }
+
+    impl Job for Fenced {
+        type Out = Option<[u64; 2]>;
+        async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Self::Out {
+            if number < 2 {
+                let mortal = Mortal::new(v, &self.doom);
+                let ended = self.doom.unless_dead(self.member(number, &mortal)).await;
+                assert_eq!(ended, None);
+                return None;
+            }
+            while !self.doom.is_dead() {
+                v.pause().await;
+            }
+            v.charge(self.pause).await;
+            let fence = ControlRequest::FenceMember { member: 5 };
+            v.call(fence).await.expect("the control plane is up");
+            let words = |bytes: &[u8]| (0..3).filter(|i| bytes[8 * i] == 1).count() as u64;
+            let early = words(&v.read(at(0), 24).await.expect("the node is up"));
+            v.charge(Nanos::from_micros(500)).await;
+            let late = words(&v.read(at(0), 24).await.expect("the node is up"));
+            Some([early, late])
+        }
+    }
+
+    /// Returns how many WRITEs of a dead member have landed after the fence, for fences at several times after the death.
+    fn fenced(world: impl Fn() -> World, loses_posted: bool) -> Vec<u64> {
+        let other = Seat {
+            compute_node: 1,
+            thread: 0,
+        };
+        let pauses = (0..40).map(|n| Nanos(50 * n));
+        let run = |pause| {
+            let fenced = Fenced {
+                doom: Doom::default(),
+                death: Death {
+                    requests: 1,
+                    lines: 0,
+                    loses_posted,
+                },
+                pause,
+            };
+            let out = world().run(&[SEAT, SEAT, other], &Arc::new(fenced));
+            let [early, late] = out[2].expect("the last client looked");
+            assert_eq!(early, late, "nothing lands after the answer to the fence");
+            early
+        };
+        pauses.map(run).collect()
+    }
+
+    #[test]
+    fn a_dead_member_can_be_fenced_while_its_requests_are_on_their_way() {
+        let sim = || {
+            let sim = Sim::builder(CostModel::cx6_roce()).compute_nodes(2);
+            World::from(sim.build().expect("memory"))
+        };
+        let landed = fenced(sim, false);
+        assert!(
+            landed.iter().all(|n| *n <= 2),
+            "the third was not posted: {landed:?}"
+        );
+        assert!(
+            landed.contains(&2) && landed.iter().any(|n| *n < 2),
+            "early and late fences: {landed:?}"
+        );
+        let lost = fenced(sim, true);
+        assert!(lost.iter().all(|n| *n == 0), "both were on their way: {lost:?}");
+        let loopback = || World::from(Loopback::builder().nodes(1).build().expect("memory"));
+        assert_eq!(
+            fenced(loopback, false),
+            [2; 40],
+            "requests take effect when they are posted"
+        );
+    }
+}
