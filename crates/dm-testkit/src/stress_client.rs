@@ -6,8 +6,9 @@ use dm_history::scan::{check_complete, check_items};
 use dm_history::{KvOp, KvRet, LOADER, Monotone, Stamp, check_value, stamp};
 use dm_index::{Applied, IndexError, KEY_BYTES_MAX, KeyBytes, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering};
-use dm_verbs::{Effect, Env, Nanos};
+use dm_verbs::{ControlError, Effect, Env, Nanos, VerbErrorKind};
 
+use crate::kills::Life;
 use crate::stress::{DOUBTFUL, Done, HOT_AT_ONCE, HotHistory, LOADED, Shunned};
 use crate::{Report, Rng, Stress, TestKey, answer};
 
@@ -37,6 +38,33 @@ pub(crate) struct Client<'r, E> {
     scan_keys: Vec<u64>,
     made: u64,
     quota: u64,
+    /// If clients may be killed: the one who kills.
+    life: Option<Life<'r>>,
+    /// The write that is running: its kind, its key and its number.
+    running: Option<(Kind, u64, u32)>,
+    doubt: Option<Doubt>,
+}
+
+/// A key whose last write was not answered, because its client was killed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Doubt {
+    key: u64,
+    /// The writes that may be its content, 0 for absent. It is empty for a hot key.
+    contents: Vec<u32>,
+    /// The content if the last write was applied.
+    applied: u32,
+}
+
+/// What a client knew when it was killed. Its successor goes on with it.
+pub(crate) struct Past {
+    pub(crate) me: usize,
+    rng: Rng,
+    report: Report,
+    own: Vec<u32>,
+    hot: HotHistory,
+    seen: Monotone<u64>,
+    made: u64,
+    doubt: Option<Doubt>,
 }
 
 /// Returns the client that writes the key, if it is not hot.
@@ -48,6 +76,29 @@ fn owner(key: u64, clients: usize) -> usize {
 const WATCHED: u64 = 16;
 /// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;
+
+/// Returns the answer to write number `sequence` of a key whose content is of write `before`, and the write that is its
+/// content afterwards; 0 is for absent.
+fn after(kind: Kind, before: u32, sequence: u32) -> (Applied, u32) {
+    match (kind, before) {
+        (Kind::Insert, 0) => (Applied::Inserted, sequence),
+        (Kind::Insert, before) => (Applied::Present, before),
+        (Kind::Update | Kind::Remove, 0) => (Applied::Absent, 0),
+        (Kind::Update, _) => (Applied::Replaced, sequence),
+        (Kind::Remove, _) => (Applied::Removed, 0),
+        (_, 0) => (Applied::Inserted, sequence),
+        (_, _) => (Applied::Replaced, sequence),
+    }
+}
+
+/// Returns whether the others have expelled this client's compute node.
+fn is_fenced(e: &IndexError) -> bool {
+    match e {
+        IndexError::Control(e) => *e == ControlError::Fenced,
+        IndexError::Verb(e) => e.kind == VerbErrorKind::Fenced,
+        _ => false,
+    }
+}
 
 fn word(stamp: Stamp) -> u64 {
     u64::from(stamp.client) << 32 | u64::from(stamp.sequence)
@@ -87,11 +138,71 @@ impl<'r, E: Env> Client<'r, E> {
             scan_keys: Vec::new(),
             made: 0,
             quota,
+            life: None,
+            running: None,
+            doubt: None,
+        }
+    }
+
+    /// Returns the client with what its predecessor knew. It may be killed too.
+    pub(crate) fn succeeding(self, past: Option<Past>, life: Life<'r>) -> Self {
+        let life = Some(life);
+        let Some(past) = past else {
+            return Self { life, ..self };
+        };
+        Self {
+            life,
+            rng: past.rng,
+            report: past.report,
+            own: past.own,
+            hot: past.hot,
+            seen: past.seen,
+            made: past.made,
+            doubt: past.doubt,
+            ..self
+        }
+    }
+
+    /// Returns what is left of a client that was killed.
+    pub(crate) fn killed(mut self) -> Past {
+        if let Some((kind, key, sequence)) = self.running {
+            self.report.killed.unanswered += 1;
+            let mut doubt = self.doubt.take().unwrap_or(Doubt {
+                key,
+                contents: Vec::new(),
+                applied: 0,
+            });
+            if self.is_own(key) {
+                let last = *self.last(key);
+                if last != DOUBTFUL {
+                    doubt.contents.push(last);
+                }
+                let after = |before: &u32| after(kind, *before, sequence).1;
+                let after: Vec<u32> = doubt.contents.iter().map(after).collect();
+                doubt.applied = after.last().copied().unwrap_or(0);
+                doubt.contents.extend(after);
+                doubt.contents.sort_unstable();
+                doubt.contents.dedup();
+                *self.last(key) = DOUBTFUL;
+            }
+            self.doubt = Some(doubt);
+        }
+        self.report.meter += self.env.meter().counters();
+        Past {
+            me: self.me,
+            rng: self.rng,
+            report: self.report,
+            own: self.own,
+            hot: self.hot,
+            seen: self.seen,
+            made: self.made,
+            doubt: self.doubt,
         }
     }
 
     pub(crate) fn done(self) -> Done {
         Done {
+            me: self.me,
             report: self.report,
             own: self.own,
             hot: self.hot,
@@ -107,7 +218,15 @@ impl<'r, E: Env> Client<'r, E> {
     {
         let mut scan = Scan::new();
         let mut read = Vec::new();
+        if let Err(e) = self.settle(index, &mut read).await {
+            let key = self.doubt.as_ref().map_or(0, |doubt| doubt.key);
+            return self.wrong(key, &format_args!("after its predecessor's death: {e}"));
+        }
         while self.made < self.quota {
+            if let Some(life) = &self.life {
+                life.rest().await;
+            }
+            let began = self.env.now();
             let kind = self.draw();
             let key = self.draw_key(kind);
             let result = match kind {
@@ -115,14 +234,92 @@ impl<'r, E: Env> Client<'r, E> {
                 Kind::Scan => self.scan(index, key, &mut scan).await,
                 _ => self.write(index, kind, key).await,
             };
+            self.lives().await;
             self.made += 1;
-            let Err(e) = result else { continue };
+            let Err(e) = result else {
+                self.ended(began);
+                continue;
+            };
+            if let Some(life) = &self.life
+                && is_fenced(&e)
+            {
+                self.made -= 1;
+                life.expelled().await;
+            }
             if self.stress.outage_end == Nanos(0) {
                 self.wrong(key, &format_args!("{kind:?} erred: {e}"));
                 return;
             }
             self.failed(kind, key, &e);
         }
+    }
+
+    /// Ends here if the client was killed while it ran an operation, because nobody hears the answer then.
+    async fn lives(&self) {
+        if let Some(life) = &self.life {
+            life.lives().await;
+        }
+    }
+
+    /// Counts an operation that was answered.
+    fn ended(&mut self, began: Nanos) {
+        if let Some(life) = &self.life {
+            let took = self.env.now() - began;
+            self.report.killed.longest = self.report.killed.longest.max(took);
+            life.operation_ended();
+        }
+    }
+
+    /// Looks at the key that the predecessor's death left in doubt. From now on it has the content that is found.
+    ///
+    /// A value that was half written stays torn until it is written again, so a READ that takes long is followed by a
+    /// write. The same goes for a hot key, on which the other clients may be waiting.
+    async fn settle<I>(&mut self, index: &I, read: &mut Vec<u8>) -> Result<(), IndexError>
+    where
+        I: RangeIndex,
+        I::Key: TestKey,
+    {
+        let (Some(doubt), Some(life)) = (self.doubt.clone(), &self.life) else {
+            return Ok(());
+        };
+        let Doubt {
+            key,
+            contents,
+            applied,
+        } = doubt;
+        let looked = match self.is_own(key) {
+            true => life.within(self.env, index.get(&I::Key::nth(key), read)).await,
+            false => None,
+        };
+        self.lives().await;
+        let Some(present) = looked.transpose()? else {
+            self.report.killed.torn += u64::from(self.is_own(key));
+            self.write(index, Kind::Upsert, key).await?;
+            self.lives().await;
+            self.doubt = None;
+            return Ok(());
+        };
+        let found = match present {
+            false => 0,
+            true => match self.judge::<I::Key>(key, read) {
+                Ok(Stamp { client: LOADER, .. }) => LOADED,
+                Ok(found) => found.sequence,
+                Err(e) => {
+                    self.wrong(key, &format_args!("in doubt: {e}"));
+                    DOUBTFUL
+                }
+            },
+        };
+        if found != DOUBTFUL && !contents.contains(&found) {
+            self.wrong(
+                key,
+                &format_args!("in doubt: write {found}, which is none of {contents:?}"),
+            );
+        }
+        self.report.killed.applied += u64::from(applied == found);
+        *self.last(key) = found;
+        self.doubt = None;
+        Ok(())
     }
 
     /// Handles an operation that failed during an outage.
@@ -135,6 +332,11 @@ impl<'r, E: Env> Client<'r, E> {
         if self.is_own(key) && e.effect() != Effect::None {
             *self.last(key) = DOUBTFUL;
         }
+    }
+
+    /// Records that the client could not begin.
+    pub(crate) fn fails(&mut self, why: &str) {
+        self.wrong(0, &format_args!("opening the index: {why}"));
     }
 
     fn wrong(&mut self, key: u64, what: &dyn Display) {
@@ -270,7 +472,9 @@ impl<'r, E: Env> Client<'r, E> {
     {
         let hot = self.stress.is_hot(key);
         let call = hot.then(|| self.hot.invoke(self.me as u32, KvOp::Get(key), self.env.now().0));
-        let present = index.get(&I::Key::nth(key), read).await?;
+        let present = index.get(&I::Key::nth(key), read).await;
+        self.lives().await;
+        let present = present?;
         let mut ret = KvRet::Absent;
         if present {
             match self.judge::<I::Key>(key, read) {
@@ -301,6 +505,7 @@ impl<'r, E: Env> Client<'r, E> {
         let key = I::Key::nth(number);
         // Release: pairs with Acquire in `judge`.
         let sequence = self.begun[self.me].fetch_add(1, Ordering::Release) + 1;
+        self.running = Some((kind, number, sequence));
         let me = self.me as u32;
         stamp(&key_bytes(&key)[..I::Key::LEN], me, sequence, &mut self.value);
         let value = word(Stamp { client: me, sequence });
@@ -318,23 +523,19 @@ impl<'r, E: Env> Client<'r, E> {
             Kind::Update => index.update(&key, &self.value).await,
             Kind::Remove => index.remove(&key).await,
             _ => index.upsert(&key, &self.value).await,
-        }?;
+        };
+        self.lives().await;
+        let applied = applied?;
+        self.running = None;
         if let Some(call) = hot {
             self.hot.respond(call, answer(applied), self.env.now().0);
             return Ok(());
         }
         let last = self.last(number);
-        let (expected, after) = match (kind, *last) {
-            (Kind::Insert, 0) => (Applied::Inserted, sequence),
-            (Kind::Insert, before) => (Applied::Present, before),
-            (Kind::Update | Kind::Remove, 0) => (Applied::Absent, 0),
-            (Kind::Update, _) => (Applied::Replaced, sequence),
-            (Kind::Remove, _) => (Applied::Removed, 0),
-            (_, 0) => (Applied::Inserted, sequence),
-            (_, _) => (Applied::Replaced, sequence),
-        };
+        let known = *last != DOUBTFUL;
+        let (expected, after) = after(kind, *last, sequence);
         *last = after;
-        if applied != expected {
+        if known && applied != expected {
             self.wrong(
                 number,
                 &format_args!("{kind:?} answered {applied:?}, not {expected:?}"),
@@ -349,7 +550,9 @@ impl<'r, E: Env> Client<'r, E> {
         I::Key: TestKey,
     {
         let limit = 1 + self.rng.below(self.stress.scan_max) as usize;
-        index.scan(&I::Key::nth(from), limit, out).await?;
+        let scanned = index.scan(&I::Key::nth(from), limit, out).await;
+        self.lives().await;
+        scanned?;
         self.report.scanned += out.len() as u64;
         let found: Vec<(u64, &[u8])> = out
             .iter()
