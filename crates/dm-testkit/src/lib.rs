@@ -10,6 +10,7 @@
 //! | [`Op`], [`Model`], [`apply`] | does a single client see the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
+//! | [`Kills`], [`stress_with_kills`] | and while compute nodes die and are replaced? |
 //! | [`Testbed`] | are the answers correct while a memory node is cut off? |
 //! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory is exhausted, or a memory node is cut off? |
 //! | [`Doom`], [`Mortal`] | what is left when a compute node dies between any two requests? |
@@ -68,6 +69,7 @@ mod full;
 mod index;
 mod items;
 mod key;
+mod kill_runs;
 mod kills;
 mod kv;
 mod model;
@@ -91,6 +93,7 @@ pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
+pub use kill_runs::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
 pub use kills::{Checker, Kills, Moment, NoChecker, stress_with_kills};
 pub use kv::{answer, perform};
 pub use model::{Mismatch, Model, apply, check_all};
