@@ -36,7 +36,8 @@ pub enum Moment {
 pub struct Kills {
     /// The operations and keys of the run. Its number of clients is that of [`Kills::seats`].
     pub script: Stress,
-    /// Number of compute nodes that are killed. Each is replaced.
+    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`] a quarter of them is suspended for
+    /// up to three leases instead: those that the others have expelled meanwhile get errors, and are replaced too.
     pub kills: u16,
     /// Compute nodes that live at a time, unless some are being replaced.
     pub compute_nodes: u16,
@@ -52,6 +53,8 @@ pub struct Kills {
 
 /// Spare compute nodes for those that are expelled although they live.
 const MORE_SPARES: u16 = 8;
+/// One compute node out of so many is not killed but suspended, for up to three leases.
+const SLEEPS: u64 = 4;
 
 impl Kills {
     /// Makes a run of `script` with `kills` deaths of compute nodes. There are three, with two threads of two clients each.
@@ -173,12 +176,13 @@ struct Deaths {
 struct Course {
     rng: Rng,
     killed: u16,
-    /// The compute node that is to die next.
-    armed: Option<usize>,
+    /// The compute node that is to die next, and whether it is suspended instead.
+    armed: Option<(usize, bool)>,
     next_spare: usize,
     /// Clients whose work is not done.
     unfinished: usize,
     died: u64,
+    suspended: u64,
     expelled: u64,
 }
 
@@ -201,6 +205,7 @@ impl Deaths {
                 next_spare: usize::from(kills.compute_nodes),
                 unfinished: kills.clients(),
                 died: 0,
+                suspended: 0,
                 expelled: 0,
             }),
         };
@@ -220,33 +225,36 @@ impl Deaths {
         self.course.with(|course| {
             let due =
                 |nth: u16| ended * (u64::from(kills.kills) + 1) >= kills.script.operations * u64::from(nth);
-            let busy = course.armed.is_some_and(|armed| self.groups[armed].works());
-            if busy || course.killed == kills.kills || !due(course.killed + 1) {
-                return;
-            }
-            if course
-                .armed
-                .take()
-                .is_some_and(|armed| !self.groups[armed].doom.is_dead())
-            {
+            let armed = course.armed.filter(|(armed, _)| self.groups[*armed].is_to_die());
+            if let Some((armed, sleeps)) = armed {
+                if self.groups[armed].works() {
+                    return;
+                }
                 // Its clients had ended before it could die.
                 course.killed -= 1;
+                course.suspended -= u64::from(sleeps);
             }
-            let living: Vec<usize> = (0..self.groups.len())
-                .filter(|g| self.groups[*g].works())
-                .collect();
+            course.armed = None;
+            if course.killed == kills.kills || !due(course.killed + 1) {
+                return;
+            }
+            let living = (0..self.groups.len()).filter(|g| self.groups[*g].works());
+            let living: Vec<usize> = living.filter(|g| self.groups[*g].doom.is_calm()).collect();
             let Some(victim) = living.get(course.rng.below(living.len().max(1) as u64) as usize) else {
                 return;
             };
-            course.killed += 1;
-            course.armed = Some(*victim);
             let group = &self.groups[*victim];
+            let sleeps = kills.moment == Moment::AnyRequest && course.rng.below(SLEEPS) == 0;
+            course.killed += 1;
+            course.suspended += u64::from(sleeps);
+            course.armed = Some((*victim, sleeps));
             match kills.moment {
                 Moment::BetweenOperations => group.rests.store(true, Ordering::Relaxed), // as in `rest`
                 Moment::AnyRequest => group.doom.arm(Death {
                     requests: course.rng.below(16 * kills.group_size() as u64),
                     lines: course.rng.below(8),
                     loses_posted: course.rng.below(2) == 0,
+                    sleeps: sleeps.then(|| Nanos(course.rng.below(3 * kills.lease.0))),
                 }),
             }
         });
@@ -293,6 +301,12 @@ impl Group {
         self.begins.open(clients);
     }
 
+    /// Returns whether it is still to die.
+    fn is_to_die(&self) -> bool {
+        let rests = self.rests.load(Ordering::Relaxed); // as in `rest`
+        self.doom.is_armed() || rests && !self.doom.is_dead()
+    }
+
     /// Returns whether it lives and its clients have work to do.
     fn works(&self) -> bool {
         !self.doom.is_dead() && self.state.with(|state| state.gone < state.at_work)
@@ -334,6 +348,11 @@ impl Life<'_> {
             self.doom().strike();
         }
         self.lives().await;
+    }
+
+    /// Returns whether the compute node was suspended, so that it may have been expelled.
+    pub(crate) fn was_suspended(&self) -> bool {
+        self.doom().has_slept()
     }
 
     pub(crate) fn operation_ended(&self) {
@@ -428,10 +447,11 @@ impl<I: IndexUnderTest> Job for Run<I> {
         let work = async {
             match self.open(group, place, &mortal).await {
                 Ok(handle) => client.run(&I::client(&handle, &mortal)).await,
+                Err(_) if life.was_suspended() => life.expelled().await,
                 Err(e) => client.fails(&e),
             }
         };
-        let ended = here.doom.unless_dead(work).await;
+        let ended = mortal.unless_dead(work).await;
         if ended.is_none() {
             self.deaths.gone(group, Some(client.killed()));
             return None;
@@ -540,6 +560,7 @@ pub fn stress_with_kills<I: IndexUnderTest, C: Checker<I>>(
     }
     run.deaths.course.with(|course| {
         report.killed.nodes = course.died;
+        report.killed.suspended = course.suspended;
         report.killed.expelled = course.expelled;
     });
     match check(&KvMap::empty(), &hot, Limits::default()) {

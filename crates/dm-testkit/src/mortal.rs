@@ -2,8 +2,10 @@
 
 use core::cell::RefCell;
 use core::fmt;
+use core::future::{Future, poll_fn};
 use core::ops::Range;
-use core::task::{Context, Poll, Waker};
+use core::pin::pin;
+use core::task::{Context, Poll, Waker, ready};
 
 use dm_verbs::{
     Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LINE, LocalStep,
@@ -15,7 +17,7 @@ use crate::doom::{Doom, Sent};
 /// A client that dies when its [`Doom`] says so. It implements the traits of `dm-verbs` over any other world.
 ///
 /// A chain is passed on as a whole when its doorbell is rung, so that a death cuts it between any two requests. Use
-/// [`Doom::unless_dead`] to end the client's future.
+/// [`Mortal::unless_dead`] to end the client's future.
 ///
 /// The world knows nothing of the death: to it, a dead client is one that is silent. Its requests that are still on their way
 /// have their effects, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is
@@ -24,6 +26,8 @@ pub struct Mortal<'m, V: Transport> {
     inner: &'m V,
     doom: &'m Doom,
     flights: RefCell<Flights>,
+    /// The chains that are posted when the client is no longer suspended, in order.
+    held: RefCell<Vec<Held>>,
 }
 
 /// The chains of a client, by number. The numbers and their buffers are used again.
@@ -41,6 +45,15 @@ struct Flight {
     generation: u32,
     /// The other world's chain, once the doorbell was rung. A chain that was not passed on as a whole has none.
     inner: Option<(u32, u32)>,
+    /// Whether it is among the chains that are posted later.
+    held: bool,
+}
+
+/// A chain that is posted later.
+enum Held {
+    /// The client may wait for it.
+    Open(u32, u32),
+    Closed(Flight),
 }
 
 /// A request. The payload of a WRITE is in the chain's buffer.
@@ -138,14 +151,13 @@ impl Flights {
         flight.expect("a slot belongs to its client until it is closed")
     }
 
-    fn close(&mut self, slot: &Slot) -> Option<Slot> {
-        let flight = self.get(slot);
-        flight.requests.clear();
-        flight.payload.clear();
-        flight.generation = flight.generation.wrapping_add(1);
-        let inner = flight.inner.take();
+    /// Takes the chain of `slot` out.
+    fn close(&mut self, slot: &Slot) -> Flight {
+        let flight = core::mem::take(self.get(slot));
+        // Later uses of the number differ from this one.
+        self.all[slot.index as usize].generation = flight.generation.wrapping_add(1);
         self.free.push(slot.index);
-        inner.map(slot_of)
+        flight
     }
 }
 
@@ -161,7 +173,71 @@ impl<'m, V: Transport> Mortal<'m, V> {
             inner,
             doom,
             flights: RefCell::default(),
+            held: RefCell::default(),
         }
+    }
+
+    /// Runs `work` of this client until it ends or the client dies. Then `work` is dropped, and this returns `None`. An answer
+    /// that comes in the moment of the death counts as none, because nobody hears it. While the client is suspended, `work`
+    /// is not polled.
+    pub async fn unless_dead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut sleep = None;
+        poll_fn(|cx| {
+            loop {
+                if self.doom.is_dead() {
+                    return Poll::Ready(None);
+                }
+                self.doom.wake_at_death(cx.waker());
+                if let Some(left) = self.doom.sleeps(self.inner.now()) {
+                    let nap = sleep.get_or_insert_with(|| Box::pin(self.nap(left)));
+                    ready!(nap.as_mut().poll(cx));
+                    sleep = None;
+                    continue;
+                }
+                self.go_on();
+                let ended = work.as_mut().poll(cx);
+                let asleep = ended.is_pending() && self.doom.sleeps(self.inner.now()).is_some();
+                if !self.doom.is_dead() && !asleep {
+                    return ended.map(Some);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits for `time`. In the simulator that is one step; on loopback a charge takes no time, and the client pauses.
+    async fn nap(&self, time: Nanos) {
+        self.inner.charge(time).await;
+        self.inner.pause().await;
+    }
+
+    /// Posts the chains that were held back, if the client is no longer suspended.
+    fn go_on(&self) {
+        let mut held = self.held.borrow_mut();
+        if held.is_empty() || self.doom.is_dead() || self.doom.sleeps(self.inner.now()).is_some() {
+            return;
+        }
+        let mut flights = self.flights.borrow_mut();
+        for chain in held.drain(..) {
+            match chain {
+                Held::Open(index, generation) => {
+                    let flight = flights.get(&Slot { index, generation });
+                    let posted = self.post(flight.node, flight.first(flight.requests.len(), 0));
+                    flight.inner = Some((posted.index, posted.generation));
+                    flight.held = false;
+                }
+                Held::Closed(flight) => {
+                    self.inner
+                        .close(self.post(flight.node, flight.first(flight.requests.len(), 0)));
+                }
+            }
+        }
+    }
+
+    /// Returns whether the client is dead or suspended.
+    fn stands_still(&self) -> bool {
+        self.doom.is_dead() || self.doom.sleeps(self.inner.now()).is_some()
     }
 
     /// Posts requests in a chain of the other world.
@@ -208,12 +284,20 @@ impl<V: Transport + Control> Transport for Mortal<'_, V> {
         self.flights.borrow_mut().get(slot).push(wqe);
     }
     fn ring(&self, slot: &Slot) {
+        self.go_on();
         let mut flights = self.flights.borrow_mut();
         let flight = flights.get(slot);
-        match self.doom.sends(self.inner.client(), flight.requests.len()) {
+        let requests = flight.requests.len();
+        match self.doom.sends(self.inner.client(), self.inner.now(), requests) {
             Sent::Nothing => {}
+            Sent::Later => {
+                flight.held = true;
+                self.held
+                    .borrow_mut()
+                    .push(Held::Open(slot.index, slot.generation));
+            }
             Sent::All => {
-                let posted = self.post(flight.node, flight.first(flight.requests.len(), 0));
+                let posted = self.post(flight.node, flight.first(requests, 0));
                 flight.inner = Some((posted.index, posted.generation));
             }
             Sent::Last {
@@ -230,9 +314,10 @@ impl<V: Transport + Control> Transport for Mortal<'_, V> {
         }
     }
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        self.go_on();
         let inner = self.flights.borrow_mut().get(slot).inner;
         match inner {
-            Some(inner) if !self.doom.is_dead() => self.inner.poll_chain(&slot_of(inner), cx),
+            Some(inner) if !self.stands_still() => self.inner.poll_chain(&slot_of(inner), cx),
             _ => Poll::Pending,
         }
     }
@@ -241,17 +326,24 @@ impl<V: Transport + Control> Transport for Mortal<'_, V> {
         inner.map_or(Outcome::None, |inner| self.inner.take(&slot_of(inner), i))
     }
     fn close(&self, slot: Slot) {
-        let inner = self.flights.borrow_mut().close(&slot);
-        if let Some(inner) = inner {
-            self.inner.close(inner);
+        let flight = self.flights.borrow_mut().close(&slot);
+        if let Some(inner) = flight.inner {
+            self.inner.close(slot_of(inner));
+        }
+        if flight.held {
+            let is = |held: &&mut Held| matches!(held, Held::Open(i, g) if (*i, *g) == (slot.index, slot.generation));
+            if let Some(held) = self.held.borrow_mut().iter_mut().find(is) {
+                *held = Held::Closed(flight);
+            }
         }
     }
     fn take_deferred(&self) -> Option<VerbError> {
         self.inner.take_deferred()
     }
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
-        match self.doom.sends(self.inner.client(), 1) {
-            Sent::All => self.inner.load_image(at, bytes),
+        match self.doom.sends(self.inner.client(), self.inner.now(), 1) {
+            // It cannot be held back, but nobody else uses that memory yet.
+            Sent::All | Sent::Later => self.inner.load_image(at, bytes),
             // A dead client's answer is heard by nobody.
             Sent::Nothing | Sent::Last { .. } => Ok(()),
         }
@@ -278,19 +370,19 @@ impl<V: Transport> Env for Mortal<'_, V> {
         self.inner.meter()
     }
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        match self.doom.is_dead() {
+        match self.stands_still() {
             true => Poll::Pending,
             false => self.inner.poll_pause(state, cx),
         }
     }
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        match self.doom.is_dead() {
+        match self.stands_still() {
             true => Poll::Pending,
             false => self.inner.poll_local(step, state, cx),
         }
     }
     fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.doom.is_dead() {
+        match self.stands_still() {
             true => Poll::Pending,
             false => self.inner.poll_charge(work, until, cx),
         }
@@ -321,13 +413,13 @@ impl<V: Transport + Control> Control for Mortal<'_, V> {
     ) -> Poll<Result<ControlReply, ControlError>> {
         // The first poll sends the request, and counts as one.
         let sent = match *state {
-            0 => self.doom.sends(self.inner.client(), 1),
-            _ if self.doom.is_dead() => Sent::Nothing,
+            0 => self.doom.sends(self.inner.client(), self.inner.now(), 1),
+            _ if self.stands_still() => Sent::Nothing,
             _ => Sent::All,
         };
         match sent {
             Sent::All => self.inner.poll_control(request, state, cx),
-            Sent::Nothing => Poll::Pending,
+            Sent::Nothing | Sent::Later => Poll::Pending,
             Sent::Last { lost, .. } => {
                 self.lose(lost);
                 Poll::Pending
@@ -401,8 +493,8 @@ mod tests {
     impl Job for Chained {
         type Out = bool;
         async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> bool {
-            let ended = self.0.unless_dead(async {
-                let v = Mortal::new(v, &self.0);
+            let v = Mortal::new(v, &self.0);
+            let ended = v.unless_dead(async {
                 let _undo = Undo(&v);
                 v.faa(at(0), 1).await.expect("the node is up");
                 let chain = v.chain(NodeId(0)).write_word(at(8), 1).faa(at(16), 1);
@@ -423,8 +515,7 @@ mod tests {
                 let doom = Doom::default();
                 doom.arm(Death {
                     requests,
-                    lines: 0,
-                    loses_posted: false,
+                    ..Death::default()
                 });
                 let lives = world.run_one(Chained(doom));
                 // The fifth request is one WRITE, and the sixth is a call of the control plane.
@@ -455,7 +546,7 @@ mod tests {
                 doom.arm(Death {
                     requests: 4,
                     lines,
-                    loses_posted: false,
+                    ..Death::default()
                 });
                 assert!(!world.run_one(Chained(doom)));
                 let words = world.run_one(Look(40));
@@ -502,7 +593,7 @@ mod tests {
         async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Self::Out {
             if number < 2 {
                 let mortal = Mortal::new(v, &self.doom);
-                let ended = self.doom.unless_dead(self.member(number, &mortal)).await;
+                let ended = mortal.unless_dead(self.member(number, &mortal)).await;
                 assert_eq!(ended, None);
                 return None;
             }
@@ -532,8 +623,8 @@ mod tests {
                 doom: Doom::default(),
                 death: Death {
                     requests: 1,
-                    lines: 0,
                     loses_posted,
+                    ..Death::default()
                 },
                 pause,
             };
@@ -568,5 +659,44 @@ mod tests {
             [2; 40],
             "requests take effect when they are posted"
         );
+    }
+
+    /// A client that is suspended in front of its third WRITE, and forgets its fourth one.
+    struct Sleeps(Doom);
+
+    impl Job for Sleeps {
+        type Out = Nanos;
+        async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Nanos {
+            let v = Mortal::new(v, &self.0);
+            let work = async {
+                let chain = v.chain(NodeId(0)).write_word(at(0), 1).write_word(at(8), 1);
+                chain.await.expect("the node is up");
+                let since = v.now();
+                v.write_word_at(at(16));
+                let last = v.write(at(24), &[1; 8]);
+                assert!(
+                    v.doom.sleeps(v.now()).is_some(),
+                    "it is still in the poll in which it fell asleep"
+                );
+                last.await.expect("the node is up");
+                v.now() - since
+            };
+            v.unless_dead(work).await.expect("nobody dies")
+        }
+    }
+
+    #[test]
+    fn a_suspended_client_posts_later_what_it_was_about_to() {
+        for world in worlds() {
+            let doom = Doom::default();
+            doom.arm(Death {
+                requests: 2,
+                sleeps: Some(Nanos::from_millis(3)),
+                ..Death::default()
+            });
+            let took = world.run_one(Sleeps(doom));
+            assert!(took >= Nanos::from_millis(3), "{took:?}");
+            assert_eq!(world.run_one(Look(4)), [1, 1, 99, 0x0101_0101_0101_0101]);
+        }
     }
 }

@@ -45,6 +45,8 @@ pub struct Killed {
     pub nodes: u64,
     /// Of these, compute nodes that lived and were expelled, because they were silent for too long.
     pub expelled: u64,
+    /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced too.
+    pub suspended: u64,
     /// Writes that were not answered.
     pub unanswered: u64,
     /// Of these, writes that the successor found applied, on keys that only one client writes.
@@ -61,6 +63,7 @@ impl Killed {
     fn add(&mut self, o: &Self) {
         self.nodes += o.nodes;
         self.expelled += o.expelled;
+        self.suspended += o.suspended;
         self.unanswered += o.unanswered;
         self.applied += o.applied;
         self.torn += o.torn;
@@ -73,10 +76,11 @@ impl fmt::Display for Killed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} compute nodes killed, {} of them expelled alive; {} writes unanswered, {} of them applied, {} torn; the longest \
+            "{} compute nodes killed, {} of them expelled alive; {} suspended; {} writes unanswered, {} of them applied, {} torn; the longest \
              operation took {} us; {} KiB allocated",
             self.nodes,
             self.expelled,
+            self.suspended,
             self.unanswered,
             self.applied,
             self.torn,

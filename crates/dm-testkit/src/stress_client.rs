@@ -219,6 +219,7 @@ impl<'r, E: Env> Client<'r, E> {
         let mut scan = Scan::new();
         let mut read = Vec::new();
         if let Err(e) = self.settle(index, &mut read).await {
+            self.unless_expelled(&e).await;
             let key = self.doubt.as_ref().map_or(0, |doubt| doubt.key);
             return self.wrong(key, &format_args!("after its predecessor's death: {e}"));
         }
@@ -235,17 +236,13 @@ impl<'r, E: Env> Client<'r, E> {
                 _ => self.write(index, kind, key).await,
             };
             self.lives().await;
-            self.made += 1;
             let Err(e) = result else {
+                self.made += 1;
                 self.ended(began);
                 continue;
             };
-            if let Some(life) = &self.life
-                && is_fenced(&e)
-            {
-                self.made -= 1;
-                life.expelled().await;
-            }
+            self.unless_expelled(&e).await;
+            self.made += 1;
             if self.stress.outage_end == Nanos(0) {
                 self.wrong(key, &format_args!("{kind:?} erred: {e}"));
                 return;
@@ -258,6 +255,15 @@ impl<'r, E: Env> Client<'r, E> {
     async fn lives(&self) {
         if let Some(life) = &self.life {
             life.lives().await;
+        }
+    }
+
+    /// Ends here if the error says that the others have expelled this client's compute node.
+    async fn unless_expelled(&self, e: &IndexError) {
+        if let Some(life) = &self.life
+            && (is_fenced(e) || life.was_suspended())
+        {
+            life.expelled().await;
         }
     }
 
