@@ -224,7 +224,7 @@ impl Deaths {
         let kills = &self.kills;
         self.course.with(|course| {
             let due =
-                |nth: u16| ended * (u64::from(kills.kills) + 1) >= kills.script.operations * u64::from(nth);
+                |nth: u16| ended * (u64::from(kills.kills) + 2) >= kills.script.operations * u64::from(nth);
             let armed = course.armed.filter(|(armed, _)| self.groups[*armed].is_to_die());
             if let Some((armed, sleeps)) = armed {
                 if self.groups[armed].works() {
