@@ -150,6 +150,10 @@ enum Command {
         /// 200 seeds for each index. Takes about 5 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
+        /// Runs only the tests that kill compute nodes: for each index 200 simulated runs of 100,000 operations with 20 kills
+        /// each, and 5 million operations with 200 kills on loopback. How long this takes is not measured yet.
+        #[arg(long, conflicts_with_all = ["filter", "shuttle", "weak"])]
+        kills: bool,
     },
     /// Measures bytes per key after 10 million inserts in random order, on memory nodes and in each part of the index
     /// cache.
@@ -211,6 +215,7 @@ fn run(command: Command) -> Result<()> {
             ..
         } => steps::shuttle_stress(&root, filter.as_deref(), from),
         Command::Stress { weak: true, .. } => steps::stress(&root, Some("full_weak_cards")),
+        Command::Stress { kills: true, .. } => steps::stress(&root, Some(steps::KILLS)),
         Command::Stress { filter, .. } => steps::stress(&root, filter.as_deref()),
         Command::Memory { index, keys } => steps::memory(&root, &index, keys),
         Command::Mutants(asked) => mutants::run(&root, &asked),

@@ -99,9 +99,16 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
     .run()?)
 }
 
-/// Runs the tests that take too long for every check.
+/// The stress tests whose names contain this kill compute nodes.
+pub(crate) const KILLS: &str = "full_kills";
+
+/// Runs the tests that take too long for every check. Those with kills run only if the filter asks for them.
 pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
+    let skip: &[&str] = match filter.is_some_and(|filter| filter.contains(KILLS)) {
+        true => &[],
+        false => &["--skip", KILLS],
+    };
     let test = [
         "test",
         "--package",
@@ -120,7 +127,7 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "--ignored",
         "--nocapture",
     ];
-    Ok(cmd!(shell, "cargo {test...} --test-threads 1 {filter...}").run()?)
+    Ok(cmd!(shell, "cargo {test...} --test-threads 1 {skip...} {filter...}").run()?)
 }
 
 /// Lets a hostile crowd loose on a control plane.

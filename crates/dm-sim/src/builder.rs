@@ -140,6 +140,11 @@ impl SimBuilder {
         self.stalls = Some((one_in.max(1), longest));
         self
     }
+    /// Sets how long a membership lasts without renewal, instead of [`CostModel::lease_ns`].
+    pub fn lease(mut self, length: Nanos) -> Self {
+        self.model.lease_ns = length.0 as f64;
+        self
+    }
     /// Sets the event queue; results do not depend on it.
     pub fn queue(mut self, kind: QueueKind) -> Self {
         self.queue = kind;

@@ -10,8 +10,10 @@
 //! | [`Op`], [`Model`], [`apply`] | does a single client see the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
+//! | [`Kills`], [`stress_with_kills`] | and while compute nodes die and are replaced? |
 //! | [`Testbed`] | are the answers correct while a memory node is cut off? |
 //! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory is exhausted, or a memory node is cut off? |
+//! | [`Doom`], [`Mortal`] | what is left when a compute node dies between any two requests? |
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
 //! | [`CountingAllocator`] | how much does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
@@ -62,12 +64,16 @@ mod conformance;
 mod counting;
 mod cut;
 mod damage;
+mod doom;
 mod full;
 mod index;
 mod items;
 mod key;
+mod kill_runs;
+mod kills;
 mod kv;
 mod model;
+mod mortal;
 mod one_client;
 mod op;
 mod report;
@@ -82,15 +88,19 @@ pub use conformance::{WEAK_WORLDS, conform, conform_one};
 pub use counting::{CountingAllocator, Counts};
 pub use cut::{Cut, cut_off, cut_off_midway};
 pub use damage::{DAMAGE_KEYS, Damage, damage, damage_worlds, load_for_damage};
+pub use doom::{Death, Doom};
 pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
+pub use kill_runs::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+pub use kills::{Checker, Kills, Moment, NoChecker, stress_with_kills};
 pub use kv::{answer, perform};
 pub use model::{Mismatch, Model, apply, check_all};
+pub use mortal::Mortal;
 pub use one_client::{OneClient, RunCounts};
 pub use op::{OP_BYTES, Op, value_of};
-pub use report::{Calls, Report};
+pub use report::{Calls, Killed, Report};
 pub use rng::Rng;
 pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use dm_verbs::Counters;
+use dm_verbs::{Counters, Nanos};
 
 /// Calls by operation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -38,6 +38,58 @@ impl Calls {
     }
 }
 
+/// What became of a run whose compute nodes were killed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Killed {
+    /// Compute nodes that were killed while their clients had work to do, and replaced.
+    pub nodes: u64,
+    /// Of these, compute nodes that lived and were expelled, because they were silent for too long.
+    pub expelled: u64,
+    /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced too.
+    pub suspended: u64,
+    /// Writes that were not answered.
+    pub unanswered: u64,
+    /// Of these, writes that the successor found applied, on keys that only one client writes.
+    pub applied: u64,
+    /// Keys that the successor could not read until it had written them.
+    pub torn: u64,
+    /// The longest operation that was answered.
+    pub longest: Nanos,
+    /// Bytes that the memory nodes have handed out at the end.
+    pub allocated: u64,
+}
+
+impl Killed {
+    fn add(&mut self, o: &Self) {
+        self.nodes += o.nodes;
+        self.expelled += o.expelled;
+        self.suspended += o.suspended;
+        self.unanswered += o.unanswered;
+        self.applied += o.applied;
+        self.torn += o.torn;
+        self.longest = self.longest.max(o.longest);
+        self.allocated += o.allocated;
+    }
+}
+
+impl fmt::Display for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} compute nodes killed, {} of them expelled alive; {} suspended; {} writes unanswered, {} of them applied, {} torn; the longest \
+             operation took {} us; {} KiB allocated",
+            self.nodes,
+            self.expelled,
+            self.suspended,
+            self.unanswered,
+            self.applied,
+            self.torn,
+            self.longest.0 / 1_000,
+            self.allocated >> 10,
+        )
+    }
+}
+
 /// Maximum number of wrong answers per client whose text is kept.
 pub(crate) const TEXTS_MAX: usize = 8;
 
@@ -59,6 +111,8 @@ pub struct Report {
     pub linearized: (u64, u64),
     /// Keys that the final check of the whole index found correct.
     pub verified: u64,
+    /// What became of the compute nodes that were killed.
+    pub killed: Killed,
     /// The counts of the clients' meters.
     pub meter: Counters,
     /// The world, the seed and the size, for messages.
@@ -77,6 +131,7 @@ impl Report {
         self.calls.add(&other.calls);
         self.scanned += other.scanned;
         self.failed += other.failed;
+        self.killed.add(&other.killed);
         self.wrong += other.wrong;
         self.texts.extend(other.texts);
         self.meter += other.meter;
@@ -112,6 +167,9 @@ impl fmt::Display for Report {
             self.failed,
             self.wrong,
         )?;
+        if self.killed != Killed::default() {
+            write!(f, "; {}", self.killed)?;
+        }
         self.texts.iter().try_for_each(|text| write!(f, "\n  {text}"))
     }
 }

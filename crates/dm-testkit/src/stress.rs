@@ -141,6 +141,8 @@ pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
 
 /// The results of a client's run.
 pub(crate) struct Done {
+    /// The client's number.
+    pub(crate) me: usize,
     pub(crate) report: Report,
     /// The last write of each of its own keys, in order; 0 for absent, [`LOADED`] for the bulk load.
     pub(crate) own: Vec<u32>,

@@ -1,5 +1,7 @@
 //! A client of a stress run. It draws operations, and knows their allowed answers.
 
+mod successor;
+
 use core::fmt::Display;
 
 use dm_history::scan::{check_complete, check_items};
@@ -8,8 +10,11 @@ use dm_index::{Applied, IndexError, KEY_BYTES_MAX, KeyBytes, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_verbs::{Effect, Env, Nanos};
 
+use crate::kills::Life;
 use crate::stress::{DOUBTFUL, Done, HOT_AT_ONCE, HotHistory, LOADED, Shunned};
 use crate::{Report, Rng, Stress, TestKey, answer};
+use successor::Doubt;
+pub(crate) use successor::Past;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -37,6 +42,11 @@ pub(crate) struct Client<'r, E> {
     scan_keys: Vec<u64>,
     made: u64,
     quota: u64,
+    /// If clients may be killed: the one who kills.
+    life: Option<Life<'r>>,
+    /// The write that is running: its kind, its key and its number.
+    running: Option<(Kind, u64, u32)>,
+    doubt: Option<Doubt>,
 }
 
 /// Returns the client that writes the key, if it is not hot.
@@ -48,6 +58,20 @@ fn owner(key: u64, clients: usize) -> usize {
 const WATCHED: u64 = 16;
 /// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;
+
+/// Returns the answer to write number `sequence` of a key whose content is of write `before`, and the write that is its
+/// content afterwards; 0 is for absent.
+fn after(kind: Kind, before: u32, sequence: u32) -> (Applied, u32) {
+    match (kind, before) {
+        (Kind::Insert, 0) => (Applied::Inserted, sequence),
+        (Kind::Insert, before) => (Applied::Present, before),
+        (Kind::Update | Kind::Remove, 0) => (Applied::Absent, 0),
+        (Kind::Update, _) => (Applied::Replaced, sequence),
+        (Kind::Remove, _) => (Applied::Removed, 0),
+        (_, 0) => (Applied::Inserted, sequence),
+        (_, _) => (Applied::Replaced, sequence),
+    }
+}
 
 fn word(stamp: Stamp) -> u64 {
     u64::from(stamp.client) << 32 | u64::from(stamp.sequence)
@@ -87,11 +111,15 @@ impl<'r, E: Env> Client<'r, E> {
             scan_keys: Vec::new(),
             made: 0,
             quota,
+            life: None,
+            running: None,
+            doubt: None,
         }
     }
 
     pub(crate) fn done(self) -> Done {
         Done {
+            me: self.me,
             report: self.report,
             own: self.own,
             hot: self.hot,
@@ -107,7 +135,16 @@ impl<'r, E: Env> Client<'r, E> {
     {
         let mut scan = Scan::new();
         let mut read = Vec::new();
+        if let Err(e) = self.settle(index, &mut read).await {
+            self.unless_expelled(&e).await;
+            let key = self.doubt.as_ref().map_or(0, |doubt| doubt.key);
+            return self.wrong(key, &format_args!("after its predecessor's death: {e}"));
+        }
         while self.made < self.quota {
+            if let Some(life) = &self.life {
+                life.rest().await;
+            }
+            let began = self.env.now();
             let kind = self.draw();
             let key = self.draw_key(kind);
             let result = match kind {
@@ -115,13 +152,35 @@ impl<'r, E: Env> Client<'r, E> {
                 Kind::Scan => self.scan(index, key, &mut scan).await,
                 _ => self.write(index, kind, key).await,
             };
+            self.lives().await;
+            let Err(e) = result else {
+                self.made += 1;
+                self.ended(began);
+                continue;
+            };
+            self.unless_expelled(&e).await;
             self.made += 1;
-            let Err(e) = result else { continue };
             if self.stress.outage_end == Nanos(0) {
                 self.wrong(key, &format_args!("{kind:?} erred: {e}"));
                 return;
             }
             self.failed(kind, key, &e);
+        }
+    }
+
+    /// Ends here if the client was killed while it ran an operation, because nobody hears the answer then.
+    async fn lives(&self) {
+        if let Some(life) = &self.life {
+            life.lives().await;
+        }
+    }
+
+    /// Counts an operation that was answered.
+    fn ended(&mut self, began: Nanos) {
+        if let Some(life) = &self.life {
+            let took = self.env.now() - began;
+            self.report.killed.longest = self.report.killed.longest.max(took);
+            life.operation_ended();
         }
     }
 
@@ -135,6 +194,11 @@ impl<'r, E: Env> Client<'r, E> {
         if self.is_own(key) && e.effect() != Effect::None {
             *self.last(key) = DOUBTFUL;
         }
+    }
+
+    /// Records that the client could not begin.
+    pub(crate) fn fails(&mut self, why: &str) {
+        self.wrong(0, &format_args!("opening the index: {why}"));
     }
 
     fn wrong(&mut self, key: u64, what: &dyn Display) {
@@ -270,7 +334,9 @@ impl<'r, E: Env> Client<'r, E> {
     {
         let hot = self.stress.is_hot(key);
         let call = hot.then(|| self.hot.invoke(self.me as u32, KvOp::Get(key), self.env.now().0));
-        let present = index.get(&I::Key::nth(key), read).await?;
+        let present = index.get(&I::Key::nth(key), read).await;
+        self.lives().await;
+        let present = present?;
         let mut ret = KvRet::Absent;
         if present {
             match self.judge::<I::Key>(key, read) {
@@ -301,6 +367,7 @@ impl<'r, E: Env> Client<'r, E> {
         let key = I::Key::nth(number);
         // Release: pairs with Acquire in `judge`.
         let sequence = self.begun[self.me].fetch_add(1, Ordering::Release) + 1;
+        self.running = Some((kind, number, sequence));
         let me = self.me as u32;
         stamp(&key_bytes(&key)[..I::Key::LEN], me, sequence, &mut self.value);
         let value = word(Stamp { client: me, sequence });
@@ -318,23 +385,19 @@ impl<'r, E: Env> Client<'r, E> {
             Kind::Update => index.update(&key, &self.value).await,
             Kind::Remove => index.remove(&key).await,
             _ => index.upsert(&key, &self.value).await,
-        }?;
+        };
+        self.lives().await;
+        let applied = applied?;
+        self.running = None;
         if let Some(call) = hot {
             self.hot.respond(call, answer(applied), self.env.now().0);
             return Ok(());
         }
         let last = self.last(number);
-        let (expected, after) = match (kind, *last) {
-            (Kind::Insert, 0) => (Applied::Inserted, sequence),
-            (Kind::Insert, before) => (Applied::Present, before),
-            (Kind::Update | Kind::Remove, 0) => (Applied::Absent, 0),
-            (Kind::Update, _) => (Applied::Replaced, sequence),
-            (Kind::Remove, _) => (Applied::Removed, 0),
-            (_, 0) => (Applied::Inserted, sequence),
-            (_, _) => (Applied::Replaced, sequence),
-        };
+        let known = *last != DOUBTFUL;
+        let (expected, after) = after(kind, *last, sequence);
         *last = after;
-        if applied != expected {
+        if known && applied != expected {
             self.wrong(
                 number,
                 &format_args!("{kind:?} answered {applied:?}, not {expected:?}"),
@@ -349,7 +412,9 @@ impl<'r, E: Env> Client<'r, E> {
         I::Key: TestKey,
     {
         let limit = 1 + self.rng.below(self.stress.scan_max) as usize;
-        index.scan(&I::Key::nth(from), limit, out).await?;
+        let scanned = index.scan(&I::Key::nth(from), limit, out).await;
+        self.lives().await;
+        scanned?;
         self.report.scanned += out.len() as u64;
         let found: Vec<(u64, &[u8])> = out
             .iter()

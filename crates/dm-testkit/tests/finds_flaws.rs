@@ -1,12 +1,16 @@
 //! The tests of the tests: a correct map passes the whole script, and each kind of error is found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
 use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
+use dm_loopback::Loopback;
 use dm_sync::{Arc, Mutex};
-use dm_testkit::{Failure, Family, IndexUnderTest, Stress, TestKey, WorldKind, conform_one, seats, stress};
-use dm_verbs::{Control, Env, Event, RemotePtr, Verbs};
+use dm_testkit::{
+    Failure, Family, IndexUnderTest, Kills, Moment, NoChecker, Report, Stress, TestKey, World, WorldKind,
+    conform_one, seats, stress, stress_with_kills,
+};
+use dm_verbs::{Control, Event, Nanos, NodeId, RemotePtr, Verbs};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
@@ -21,12 +25,88 @@ enum Flaw {
     SkipsInScans,
     /// Inserts check and act in two steps.
     InsertsInTwoSteps,
+    /// A client that dies in the middle of a write leaves half of its value.
+    DiesTorn,
+    /// A client that dies in the middle of a write takes the write before along.
+    DiesWithMore,
+    /// The write of a client that died has its effect, or loses it, when it has been read a few times.
+    ChangesItsMind,
+    /// Nobody can write a key whose last writer died.
+    BlocksForEver,
 }
 
 struct State<K> {
     now: BTreeMap<K, Vec<u8>>,
     before: BTreeMap<K, Option<Vec<u8>>>,
     calls: u64,
+    /// Contents that keys get after these many reads.
+    later: BTreeMap<K, (u32, Option<Vec<u8>>)>,
+    blocked: BTreeSet<K>,
+}
+
+impl<K: TestKey> State<K> {
+    fn set(&mut self, key: K, content: Option<Vec<u8>>) {
+        match content {
+            Some(value) => self.now.insert(key, value),
+            None => self.now.remove(&key),
+        };
+    }
+
+    /// Counts a read of a key whose content is still to change.
+    fn read(&mut self, key: &K) {
+        let due = self.later.get_mut(key).is_some_and(|(reads, _)| {
+            *reads -= 1;
+            *reads == 0
+        });
+        if due && let Some((_, content)) = self.later.remove(key) {
+            self.set(*key, content);
+        }
+    }
+}
+
+/// A write in progress. It shows the flaws of dying clients if it is dropped.
+struct Running<'c, K: TestKey> {
+    map: &'c Map<K>,
+    key: K,
+    value: Option<&'c [u8]>,
+    acted: bool,
+    over: bool,
+}
+
+impl<K: TestKey> Drop for Running<'_, K> {
+    fn drop(&mut self) {
+        let (key, over) = (self.key, self.over);
+        let value = self.value.map(<[u8]>::to_vec);
+        self.map.state.with(|s| match self.map.flaw {
+            _ if over => {}
+            Flaw::DiesTorn => {
+                if let Some(mut value) = value {
+                    let half = value.len() / 2;
+                    value[half..].fill(0x11);
+                    s.set(key, Some(value));
+                }
+            }
+            Flaw::DiesWithMore => {
+                let before = s.before.get(&key).cloned();
+                let beyond = (!self.acted).then_some(before).flatten();
+                if let Some(content) = beyond {
+                    s.set(key, content);
+                }
+            }
+            Flaw::ChangesItsMind if self.acted => {
+                if let Some(content) = s.before.get(&key).cloned() {
+                    s.later.insert(key, (3, content));
+                }
+            }
+            Flaw::ChangesItsMind => {
+                s.later.insert(key, (3, value));
+            }
+            Flaw::BlocksForEver => {
+                s.blocked.insert(key);
+            }
+            _ => {}
+        });
+    }
 }
 
 /// A map in this process's memory; the world provides only clients and time.
@@ -43,6 +123,8 @@ impl<K: TestKey> Map<K> {
             now: BTreeMap::new(),
             before: BTreeMap::new(),
             calls: 0,
+            later: BTreeMap::new(),
+            blocked: BTreeSet::new(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -52,12 +134,17 @@ impl<K: TestKey> Map<K> {
     }
 }
 
+/// A word of remote memory, which writes count up.
+fn place() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 4096).expect("in range")
+}
+
 struct Client<'h, K, V> {
     map: &'h Map<K>,
     v: &'h V,
 }
 
-impl<K: TestKey, V: Env> Client<'_, K, V> {
+impl<K: TestKey, V: Verbs> Client<'_, K, V> {
     /// Returns whether the flaw shows in this call.
     fn shows(&self, state: &mut State<K>, flaw: Flaw) -> bool {
         state.calls += 1;
@@ -76,8 +163,25 @@ impl<K: TestKey, V: Env> Client<'_, K, V> {
         }
         self.v.pause().await;
         let state = &self.map.state;
+        if state.with(|s| s.blocked.contains(key)) {
+            return Err(IndexError::LockTimeout {
+                lock: place().into(),
+                owner: 0,
+                attempts: 1,
+            });
+        }
+        let mut running = Running {
+            map: self.map,
+            key: *key,
+            value,
+            acted: false,
+            over: false,
+        };
+        // The writer may die here, or after the write.
+        self.v.faa(place(), 1).await.map_err(IndexError::Verb)?;
         let mut applied = state.with(|s| judge(s.now.contains_key(key)));
         if self.map.flaw == Flaw::InsertsInTwoSteps {
+            self.v.faa(place(), 1).await.map_err(IndexError::Verb)?;
             self.v.pause().await;
         } else {
             applied = state.with(|s| self.act(s, key, value, &judge));
@@ -85,6 +189,9 @@ impl<K: TestKey, V: Env> Client<'_, K, V> {
         if self.map.flaw == Flaw::InsertsInTwoSteps {
             state.with(|s| self.act(s, key, value, &|_| applied));
         }
+        running.acted = true;
+        self.v.faa(place(), 1).await.map_err(IndexError::Verb)?;
+        running.over = true;
         if applied == Applied::Inserted {
             self.v.meter().note(Event::Split);
         }
@@ -119,7 +226,7 @@ impl<K: TestKey, V: Env> Client<'_, K, V> {
     }
 }
 
-impl<K: TestKey, V: Env> RangeIndex for Client<'_, K, V> {
+impl<K: TestKey, V: Verbs> RangeIndex for Client<'_, K, V> {
     type Key = K;
     fn value_bytes(&self) -> usize {
         self.map.value_bytes
@@ -127,6 +234,7 @@ impl<K: TestKey, V: Env> RangeIndex for Client<'_, K, V> {
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         self.v.pause().await;
         let found = self.map.state.with(|s| {
+            s.read(key);
             let stale = self
                 .shows(s, Flaw::ReadsStale)
                 .then(|| s.before.get(key).cloned())
@@ -327,4 +435,66 @@ fn a_simulated_run_is_a_function_of_its_seed() {
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
+}
+
+/// Kills 20 compute nodes in a run on a simulated testbed or on loopback.
+fn with_kills(flaw: Flaw, moment: Moment, simulated: bool) -> Report {
+    let script = Stress {
+        hot_percent: 30,
+        keys: 600,
+        ..Stress::new(20_000, 5)
+    };
+    let kills = Kills {
+        moment,
+        ..Kills::new(script, 20, Nanos::from_millis(1))
+    };
+    let world: World = match simulated {
+        true => WorldKind::SimCx6.build(kills.compute_nodes_in_all(), 1, 5),
+        false => Loopback::builder().nodes(1).build().expect("memory").into(),
+    };
+    stress_with_kills(Map::<Key8>::new(flaw, 16), &world, &kills, NoChecker)
+}
+
+#[test]
+fn an_index_that_survives_deaths_passes_in_both_worlds() {
+    for moment in [Moment::AnyRequest, Moment::BetweenOperations] {
+        for simulated in [true, false] {
+            let report = with_kills(Flaw::None, moment, simulated).expect_correct();
+            let killed = report.killed;
+            // On loopback the clients may end before their compute node can die.
+            let nodes = if simulated { 20 } else { 14 };
+            assert!(
+                killed.nodes + killed.suspended >= nodes && killed.expelled == 0,
+                "{report}"
+            );
+            assert!(
+                report.calls.total() >= 20_000 && report.linearized.0 > 5_000,
+                "{report}"
+            );
+            let open = killed.unanswered > 10 && killed.applied > 2 && killed.applied < killed.unanswered;
+            assert!(open || moment == Moment::BetweenOperations, "{report}");
+        }
+    }
+}
+
+#[test]
+fn what_a_death_may_not_do_is_found() {
+    for (flaw, sign) in [
+        (Flaw::DiesTorn, "torn"),
+        (Flaw::DiesWithMore, "in doubt"),
+        (Flaw::ChangesItsMind, "own write"),
+        (Flaw::ChangesItsMind, "hot keys"),
+        (Flaw::BlocksForEver, "still held"),
+    ] {
+        let report = with_kills(flaw, Moment::AnyRequest, true);
+        assert!(report.wrong > 0, "{flaw:?} is not found: {report}");
+        let texts = report.texts.join("\n");
+        assert!(texts.contains(sign), "{flaw:?}: no {sign:?} in {report}");
+    }
+}
+
+#[test]
+fn a_simulated_run_with_kills_is_a_function_of_its_seed() {
+    let run = || with_kills(Flaw::None, Moment::AnyRequest, true).to_string();
+    assert_eq!(run(), run());
 }

@@ -7,5 +7,6 @@ mod cancel;
 mod common;
 mod conformance;
 mod items;
+mod kills;
 mod speculation;
 mod stress;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use dm_sim::{CostModel, QueueKind, RunEnd, Sim, SimBuilder};
 use dm_verbs::{
-    ChipPtr, ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, Space, VerbErrorKind,
-    Verbs,
+    ChipPtr, ClientId, Control, ControlReply, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, Space,
+    VerbErrorKind, Verbs,
 };
 
 const N0: NodeId = NodeId(0);
@@ -396,4 +396,26 @@ fn a_colocated_pair_shares_one_card() {
     assert_eq!(card, sim.compute_nic(0));
     assert_eq!((card.messages_out, card.messages_in, card.writes), (1, 1, 1));
     assert_eq!((card.bytes_in, card.bytes_out), (142 + 30, 142 + 30));
+}
+
+#[test]
+fn a_lease_is_as_long_as_was_asked() {
+    let lease = |bed: SimBuilder| {
+        let sim = bed.build().unwrap();
+        let found = Rc::new(Cell::new(Nanos(0)));
+        let told = Rc::clone(&found);
+        sim.spawn(0, 0, |v| async move {
+            let ControlReply::Joined(membership) = v.call(ControlRequest::Join).await.unwrap() else {
+                panic!("the answer to another request");
+            };
+            told.set(membership.lease);
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+        found.get()
+    };
+    assert_eq!(lease(bed()), Nanos::from_millis(10));
+    assert_eq!(
+        lease(bed().lease(Nanos::from_micros(700))),
+        Nanos::from_micros(700)
+    );
 }

@@ -8,4 +8,5 @@ mod cancel;
 mod common;
 mod conformance;
 mod hints;
+mod kills;
 mod stress;

@@ -10,6 +10,7 @@ mod conformance;
 mod flaws;
 mod futures;
 mod items;
+mod kills;
 mod late;
 mod locks;
 mod memory;

@@ -7,6 +7,7 @@ mod cancel;
 mod common;
 mod conformance;
 mod items;
+mod kills;
 mod late;
 mod model;
 mod one_key;

@@ -5,6 +5,7 @@
 mod index;
 
 mod bad_input;
+mod kills;
 mod stress;
 
 use std::marker::PhantomData;

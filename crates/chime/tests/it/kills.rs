@@ -1,0 +1,42 @@
+//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
+//! short runs; `cargo xtask stress --kills` does the full size.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+
+use chime::{Key8, Options};
+use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+
+use crate::common::Tree;
+
+/// Leaves of 12, so that they split and merge often, and values of two words, which can tear.
+fn tree(run: KillRun) -> Tree<Key8> {
+    Tree::new(Options {
+        span: 12,
+        neighbourhood: 4,
+        inner_span: 8,
+        hotspot_bytes: 4 << 10,
+        chunk_bytes: 64 << 10,
+        attempts: run.attempts,
+        ..Options::new(16)
+    })
+}
+
+#[test]
+#[ignore = "the locks of dead clients are not recovered yet"]
+fn kills_in_both_worlds() {
+    for report in short_kills(tree) {
+        println!("{report}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_on_simulated_testbeds() {
+    full_kills_simulated(tree, |report| println!("{report}"));
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_of_threads() {
+    full_kills_on_loopback(tree, |report| println!("{report}"));
+}

@@ -1,0 +1,134 @@
+//! Runs with kills, as the indexes' tests make them.
+
+use dm_loopback::Loopback;
+use dm_verbs::Nanos;
+
+use crate::{Cards, IndexUnderTest, Kills, NoChecker, Report, Stress, World, stress_with_kills};
+
+/// The lease in the simulator: a few hundred operations of a client.
+const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
+/// The lease on loopback. It must be longer than the threads of a busy machine wait for a processor.
+const LOOPBACK_LEASE: Nanos = Nanos::from_millis(300);
+
+/// What an index needs to know of a run with kills.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KillRun {
+    /// Chooses variants and keys.
+    pub seed: u64,
+    /// Attempts that last longer than a lease.
+    pub attempts: u32,
+}
+
+impl KillRun {
+    /// Attempts of about two microseconds of virtual time.
+    const fn simulated(seed: u64) -> Self {
+        Self {
+            seed,
+            attempts: 1 << 20,
+        }
+    }
+
+    /// Attempts of about a tenth of a microsecond.
+    const fn on_loopback(seed: u64) -> Self {
+        Self {
+            seed,
+            attempts: 1 << 26,
+        }
+    }
+}
+
+/// Returns a script: the seed decides whether the index grows, is mostly written at its hot keys, or grows and shrinks.
+fn script(operations: u64, seed: u64) -> Stress {
+    let script = Stress::new(operations, seed);
+    match seed % 3 {
+        0 => script,
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..script
+        },
+        _ => Stress {
+            waves: 4,
+            keys: (operations / 40).max(300),
+            ..script
+        },
+    }
+}
+
+fn simulated<I: IndexUnderTest>(
+    index: impl Fn(KillRun) -> I,
+    seed: u64,
+    operations: u64,
+    kills: u16,
+) -> Report {
+    let kills = Kills::new(script(operations, seed), kills, SIMULATED_LEASE);
+    let sim = Cards::Preset
+        .testbed(seed)
+        .compute_nodes(kills.compute_nodes_in_all())
+        .memory_nodes(2)
+        .colocated(seed % 4 == 1)
+        .lease(kills.lease);
+    let world = World::from(sim.build().expect("memory"));
+    let report = stress_with_kills(index(KillRun::simulated(seed)), &world, &kills, NoChecker);
+    let report = report.expect_correct();
+    let killed = report.killed;
+    // The last one may come too late for its compute node.
+    let deaths = killed.nodes - killed.expelled + killed.suspended;
+    assert!(
+        deaths + 1 >= u64::from(kills.kills) && killed.expelled <= killed.suspended,
+        "{report}"
+    );
+    assert!(killed.longest < Nanos(kills.lease.0 * 20), "{report}");
+    report
+}
+
+fn on_loopback<I: IndexUnderTest>(
+    index: impl Fn(KillRun) -> I,
+    seed: u64,
+    operations: u64,
+    kills: u16,
+) -> Report {
+    let kills = Kills::new(script(operations, seed), kills, LOOPBACK_LEASE);
+    let world = Loopback::builder().nodes(2).host_bytes(2 << 30).delays(2);
+    let world = world.lease(kills.lease).seed(seed);
+    let world = World::from(world.build().expect("memory"));
+    let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, NoChecker);
+    let report = report.expect_correct();
+    // The clients may end before their compute node can die, and a compute node may be suspended for longer than a lease.
+    assert!(
+        report.killed.nodes + report.killed.suspended + 2 >= u64::from(kills.kills),
+        "{report}"
+    );
+    report
+}
+
+/// Kills compute nodes on a few simulated testbeds and on loopback. Takes a few seconds.
+///
+/// # Panics
+/// Panics if an answer is wrong, or an operation does not end.
+pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Report> {
+    let mut reports: Vec<_> = (0..6).map(|seed| simulated(&index, seed, 10_000, 8)).collect();
+    reports.push(on_loopback(&index, 1, 5_000, 3));
+    reports
+}
+
+/// Kills 20 compute nodes in each of 200 simulated runs of 100,000 operations. `told` gets every report. If the variable
+/// `DM_KILLS_SEED` of the environment holds a number, only the run of that seed is made.
+///
+/// # Panics
+/// Panics in the same cases as [`short_kills`].
+pub fn full_kills_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, told: impl Fn(&Report)) {
+    let only = std::env::var("DM_KILLS_SEED").ok();
+    let only: Option<u64> = only.map(|seed| seed.parse().expect("DM_KILLS_SEED is a number"));
+    for seed in only.map_or(0..200, |seed| seed..seed + 1) {
+        told(&simulated(&index, seed, 100_000, 20));
+    }
+}
+
+/// Kills 200 compute nodes on loopback, in a run of five million operations. `told` gets the report.
+///
+/// # Panics
+/// Panics in the same cases as [`short_kills`].
+pub fn full_kills_on_loopback<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, told: impl Fn(&Report)) {
+    told(&on_loopback(&index, 2, 5_000_000, 200));
+}

@@ -1,0 +1,37 @@
+//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
+//! short runs; `cargo xtask stress --kills` does the full size.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+
+use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+use dolphin::Key8;
+
+use super::index::Shape;
+use super::{Assembled, small};
+
+fn index(run: KillRun) -> Assembled<Key8> {
+    Assembled::new(Shape {
+        attempts: run.attempts,
+        ..small(16)
+    })
+}
+
+#[test]
+#[ignore = "the locks of dead clients are not recovered yet"]
+fn kills_in_both_worlds() {
+    for report in short_kills(index) {
+        println!("{report}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_on_simulated_testbeds() {
+    full_kills_simulated(index, |report| println!("{report}"));
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_of_threads() {
+    full_kills_on_loopback(index, |report| println!("{report}"));
+}

@@ -1,0 +1,45 @@
+//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
+//! short runs; `cargo xtask stress --kills` does the full size.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+
+use crate::common::Tree;
+use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+use dm_verbs::Nanos;
+use sherman::{Key8, NodeSize, Options, ReclaimOptions, Variant};
+
+/// Small nodes, so that they split and merge often, and values of two words, which can tear.
+fn tree(run: KillRun) -> Tree<Key8> {
+    let variants = [Variant::Default, Variant::TwoLevel, Variant::PaperRtt];
+    Tree::new(variants[run.seed as usize % variants.len()].apply(Options {
+        node: NodeSize::Bytes(256),
+        chunk_bytes: 32 << 10,
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 4,
+            ..ReclaimOptions::new()
+        },
+        attempts: run.attempts,
+        ..Options::new(16)
+    }))
+}
+
+#[test]
+#[ignore = "the locks of dead clients are not recovered yet"]
+fn kills_in_both_worlds() {
+    for report in short_kills(tree) {
+        println!("{report}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_on_simulated_testbeds() {
+    full_kills_simulated(tree, |report| println!("{report}"));
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --kills`"]
+fn full_kills_of_threads() {
+    full_kills_on_loopback(tree, |report| println!("{report}"));
+}
