@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use dm_verbs::{Exhausted, Place, Verbs, Why};
+use dm_verbs::{Event, Exhausted, Place, Verbs, Why};
 
 use crate::{AllocError, Superblock};
 
@@ -82,6 +82,7 @@ impl Sweep {
             };
             let found = v.cas(at, word, free).await?;
             if found == word {
+                v.meter().note(Event::FreedLock);
                 return Ok(true);
             }
             word = found;

@@ -298,6 +298,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
                     && let Some(free) = self.locks().freed(cell, old)
                 {
                     let found = v.cas(cell.place, old, free).await?;
+                    if found == old {
+                        v.meter().note(Event::FreedLock);
+                    }
                     refused = Some((if found == old { free } else { found }, None));
                     continue;
                 }

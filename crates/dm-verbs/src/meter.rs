@@ -72,6 +72,10 @@ counters! {
     merges,
     /// Changes of other clients, left unfinished, that this client finished.
     mended,
+    /// Members that were silent for a lease, and were removed.
+    expelled,
+    /// Locks of dead members that were freed.
+    freed_locks,
     /// Nodes that were replaced by a copy, by their only child, or by nothing.
     renewals,
     /// Words of those nodes; each word took one CAS.
@@ -131,6 +135,10 @@ pub enum Event {
     Merge,
     /// A split, merge or hop that another client had left unfinished was finished.
     Mended,
+    /// A silent member was removed.
+    Expelled,
+    /// A lock of a dead member was freed.
+    FreedLock,
     /// A get was answered by another client's READ.
     Delegated,
     /// Another client's write supersedes this one.
@@ -185,6 +193,8 @@ impl Meter {
                 Event::Split => &c.splits,
                 Event::Merge => &c.merges,
                 Event::Mended => &c.mended,
+                Event::Expelled => &c.expelled,
+                Event::FreedLock => &c.freed_locks,
                 Event::Delegated => &c.delegated,
                 Event::Combined => &c.combined,
                 Event::WentAlone => &c.went_alone,

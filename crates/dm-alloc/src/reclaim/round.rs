@@ -5,7 +5,7 @@
 //! announce it and look at the other members meanwhile.
 
 use dm_sync::atomic::Ordering;
-use dm_verbs::{Control, ControlError, ControlRequest, Env, LocalStep, Nanos, NodeId, Verbs};
+use dm_verbs::{Control, ControlError, ControlRequest, Env, Event, LocalStep, Nanos, NodeId, Verbs};
 
 use super::Reclaim;
 use crate::limbo::Limbo;
@@ -375,7 +375,9 @@ impl Allocator {
             sweep.run(v, member).await?;
         }
         self.roster.bury(member);
-        v.cas(at, marked.0, 0).await?;
+        if v.cas(at, marked.0, 0).await? == marked.0 {
+            v.meter().note(Event::Expelled);
+        }
         Ok(())
     }
 }
