@@ -15,7 +15,7 @@
 //! Every step is one of the merge's own steps, so a client that dies while it mends leaves one of the states above.
 
 use dm_index::{IndexError, Stale, Tended};
-use dm_layout::{Corrupt, Header, KeyBytes, LINE_BYTES, LineLag, NodeFormat, NodeState, Reason};
+use dm_layout::{Corrupt, FenceKeys, Header, KeyBytes, LINE_BYTES, LineLag, NodeFormat, NodeState, Reason};
 use dm_lock::{Guard, SetGuard};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
 
@@ -74,14 +74,15 @@ fn has_begun<K: KeyBytes>(
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Returns where a reader continues if the bytes of a READ are torn because the node is being buried. The header's
-    /// line is never torn: the node is dead, or it is the right node of a merge, whose left node has all keys by now. A
-    /// dead root names no other node.
+    /// Returns where a reader continues if the bytes of a READ are torn because the node is being buried; null if it must
+    /// start again. The header's line is never torn. If it is frozen or dead, the node is the right one of a merge,
+    /// whose left node has all keys by now. An inner node that covers all keys may be a root that was replaced.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
             NodeState::Dead => Some(RemotePtr::from_raw(header.sibling)),
             NodeState::Frozen => partner(at, &header),
+            NodeState::Live if header.level > 0 && header.fences == FenceKeys::ALL => Some(RemotePtr::NULL),
             NodeState::Live | NodeState::Splitting => None,
         }
     }
@@ -124,7 +125,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 }
                 None => Ok(Mend::Wait),
             },
-            NodeState::Live | NodeState::Splitting => Ok(Mend::Wait),
+            NodeState::Live | NodeState::Splitting => Ok(match self.beyond(at, image) {
+                Some(next) => Mend::Gone(follow(next.raw())),
+                None => Mend::Wait,
+            }),
         }
     }
 

@@ -9,7 +9,7 @@ use dm_index::{
 };
 use dm_layout::{
     Checksummed, FenceKeys, Hopscotch, Leaf, NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState,
-    Slotted, ValueRef,
+    NodeStructure, Slotted, ValueRef,
 };
 use dm_leaf::{LeafFlaws, Nodes};
 use dm_lock::{DOUBT, GlobalLockTable, LockWord};
@@ -505,5 +505,48 @@ fn a_torn_entry_is_written_over_in_doubt() {
             );
         }
         assert_eq!(get(), Ok(vec![3; 150]), "{mask:b}");
+    }
+}
+
+/// A root that was replaced by its child, and whose client died while it marked it as dead, leads back to the root word.
+#[test]
+fn a_torn_root_is_no_node_any_more() {
+    let format = Slotted::<Key8>::with_span(8, 8).unwrap();
+    for (level, fences, gone) in [
+        (1, FenceKeys::ALL, true),
+        (1, FenceKeys::new(Key8(0), Some(Key8(9))), false),
+        (0, FenceKeys::ALL, false),
+    ] {
+        let pair = Pair::new(&format, LeafFlaws::NONE);
+        let mut image = vec![0; format.node_bytes()];
+        let child = at(2).raw().to_le_bytes();
+        format.build(
+            &mut image,
+            &NodeInit::live(level, fences),
+            [(Key8(0), (&child).into())],
+        );
+        block_on(pair.v.write(pair.left, &image)).unwrap();
+        format.bury(&mut image, 0).unwrap();
+        let last = image.len() - LINE;
+        block_on(pair.v.write(pair.left.add(last as u64), &image[last..])).unwrap();
+        pair.doubt();
+        let mut copy = NodeCopy::new();
+        let copied = block_on(pair.nodes.copy(&pair.v, pair.left, &mut copy));
+        let write = pair.nodes.write(
+            &pair.v,
+            Lead::linked(pair.left),
+            level,
+            &Key8(5),
+            Write::Upsert(&child),
+            None,
+        );
+        let written = block_on(write);
+        if gone {
+            assert_eq!((copied, copy.sibling), (Ok(false), RemotePtr::NULL));
+            assert_eq!(written, Ok(Answer::Stale(Stale::Elsewhere)));
+        } else {
+            assert!(matches!(copied, Err(IndexError::Exhausted(_))), "{copied:?}");
+            assert!(matches!(written, Err(IndexError::Exhausted(_))), "{written:?}");
+        }
     }
 }
