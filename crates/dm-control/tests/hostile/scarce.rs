@@ -4,9 +4,9 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use dm_control::{DEFAULT_PATIENCE, Entrance};
+use dm_control::{Client, DEFAULT_PATIENCE, Entrance, Port};
 
-use crate::process::Node;
+use crate::process::{Node, secret};
 
 #[test]
 fn ended_connections_give_their_descriptors_back_at_once_and_connections_cost_no_thread() {
@@ -36,4 +36,31 @@ fn without_descriptors_strangers_make_room_for_clients() {
         client.enter(Entrance::Claim).unwrap();
     }
     assert_eq!(slow.len(), 60);
+}
+
+#[test]
+fn whoever_waits_for_a_descriptor_gets_the_next_one() {
+    let node = Node::start(30, Stdio::null());
+    let mut clients = Vec::new();
+    let soon = Duration::from_millis(300);
+    let port = Port::default();
+    while let Ok((client, _)) = Client::connect(node.address, Some(&secret()), &port, soon) {
+        clients.push(client);
+        assert!(clients.len() < 30);
+    }
+    let waits = std::thread::spawn({
+        let address = node.address;
+        move || {
+            Client::connect(
+                address,
+                Some(&secret()),
+                &Port::default(),
+                Duration::from_secs(30),
+            )
+            .map(drop)
+        }
+    });
+    drop(clients.pop());
+    waits.join().unwrap().unwrap();
+    clients[0].enter(Entrance::Claim).unwrap();
 }
