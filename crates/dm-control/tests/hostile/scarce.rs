@@ -1,12 +1,12 @@
 //! A node in a process that has few descriptors.
 
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use dm_control::{Client, DEFAULT_PATIENCE, Entrance, Port};
 
-use crate::process::{Node, secret};
+use crate::process::{Node, Raw, secret};
 
 #[test]
 fn ended_connections_give_their_descriptors_back_at_once_and_connections_cost_no_thread() {
@@ -48,19 +48,9 @@ fn whoever_waits_for_a_descriptor_gets_the_next_one() {
         clients.push(client);
         assert!(clients.len() < 30);
     }
-    let waits = std::thread::spawn({
-        let address = node.address;
-        move || {
-            Client::connect(
-                address,
-                Some(&secret()),
-                &Port::default(),
-                Duration::from_secs(30),
-            )
-            .map(drop)
-        }
-    });
+    // It is in the listener's queue. When a descriptor is there, no event says so.
+    let mut waits = Raw::connect(Ipv4Addr::LOCALHOST, node.address).unwrap();
     drop(clients.pop());
-    waits.join().unwrap().unwrap();
+    assert!(waits.greet(&secret()).unwrap().is_some());
     clients[0].enter(Entrance::Claim).unwrap();
 }
