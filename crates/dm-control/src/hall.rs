@@ -127,7 +127,8 @@ impl<F: Fabric> Hall<F> {
                     .filter(|(_, until)| *until <= now)
                     .map(|(n, _)| n),
             );
-            for number in due {
+            // Newcomers come last: the one whose place they take may have sent what makes it a client.
+            for number in due.into_iter().rev() {
                 match number {
                     CLIENTS | PAGE => self.accept(number, now),
                     _ if self.peers.contains_key(&number) => self.peer_turn(number, now),

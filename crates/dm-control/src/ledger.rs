@@ -151,11 +151,11 @@ impl<P: Ports> Ledger<P> {
     }
 
     /// Returns the node's reply to a client that comes to `connection`.
-    pub(crate) fn enter(&mut self, connection: Connection, entry: Entrance) -> Answer {
+    pub(crate) fn enter(&mut self, connection: Connection, entrance: Entrance) -> Answer {
         if self.is_shut(connection) {
             return Answer::Fenced;
         }
-        match entry {
+        match entrance {
             Entrance::Claim => self.claim(connection),
             Entrance::Attach { identity, token } => self.attach(connection, identity, token),
         }

@@ -18,6 +18,11 @@ const WORD_BITS: f64 = 12.0;
 
 /// The secret that only the memory nodes and clients of a cluster know. Its bytes are overwritten when it is
 /// dropped.
+///
+/// No secret is empty:
+/// ```compile_fail,E0599
+/// let empty = dm_control::Secret::default();
+/// ```
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 

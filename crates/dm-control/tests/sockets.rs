@@ -563,6 +563,30 @@ fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
 }
 
 #[test]
+fn a_host_gets_its_part_of_the_memory_and_no_more() {
+    let left = |builder: Builder| {
+        let node = serve(builder.secret(secret()));
+        let (mut one, mut other) = (connect(&node), connect(&node));
+        let id = claim(&mut one);
+        let all = Request::Chunk { bytes: 1 << 19 };
+        assert_eq!(one.call(id, all).unwrap(), Answer::Chunk { offset: 4096 });
+        let id = claim(&mut other);
+        other.call(id, all).unwrap()
+    };
+    let sixteenth = 1 << 16;
+    assert_eq!(
+        left(Builder::new(1 << 20)),
+        Answer::OutOfMemory {
+            left: (1 << 19) - sixteenth
+        }
+    );
+    let mut limits = Limits::default();
+    limits.bytes_per_host = Some(1 << 19);
+    let own = Builder::new(1 << 20).limits(limits);
+    assert_eq!(left(own), Answer::OutOfMemory { left: 0 });
+}
+
+#[test]
 fn machines_meet() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
     let [(mut early, e), (mut late, l)] = [(), ()].map(|()| {

@@ -1,12 +1,12 @@
 //! A node in a process that has few descriptors.
 
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use dm_control::{DEFAULT_PATIENCE, Entrance};
+use dm_control::{Client, DEFAULT_PATIENCE, Entrance, Port};
 
-use crate::process::Node;
+use crate::process::{Node, Raw, secret};
 
 #[test]
 fn ended_connections_give_their_descriptors_back_at_once_and_connections_cost_no_thread() {
@@ -36,4 +36,21 @@ fn without_descriptors_strangers_make_room_for_clients() {
         client.enter(Entrance::Claim).unwrap();
     }
     assert_eq!(slow.len(), 60);
+}
+
+#[test]
+fn whoever_waits_for_a_descriptor_gets_the_next_one() {
+    let node = Node::start(30, Stdio::null());
+    let mut clients = Vec::new();
+    let soon = Duration::from_millis(300);
+    let port = Port::default();
+    while let Ok((client, _)) = Client::connect(node.address, Some(&secret()), &port, soon) {
+        clients.push(client);
+        assert!(clients.len() < 30);
+    }
+    // It is in the listener's queue. When a descriptor is there, no event says so.
+    let mut waits = Raw::connect(Ipv4Addr::LOCALHOST, node.address).unwrap();
+    drop(clients.pop());
+    assert!(waits.greet(&secret()).unwrap().is_some());
+    clients[0].enter(Entrance::Claim).unwrap();
 }
