@@ -27,7 +27,7 @@ fn tree(run: KillRun) -> Tree<Key8> {
 }
 
 #[test]
-#[ignore = "the locks of dead clients are not recovered yet"]
+#[ignore = "seed 0: a dead client never gives back its share of a lock, so the lock stays held for ever"]
 fn kills_in_both_worlds() {
     for report in short_kills(tree) {
         println!("{report}");

@@ -25,7 +25,6 @@ fn tree(run: KillRun) -> Tree<Key8> {
 }
 
 #[test]
-#[ignore = "the locks of dead clients are not recovered yet"]
 fn kills_in_both_worlds() {
     for report in short_kills(tree) {
         println!("{report}");
@@ -34,7 +33,6 @@ fn kills_in_both_worlds() {
 
 /// Without fences, compute nodes that were suspended write to nodes that others have locked meanwhile.
 #[test]
-#[ignore = "the locks of dead clients are not recovered yet"]
 fn a_missing_fence_is_found() {
     let wrong = |seed| {
         let report = simulated_kills(tree, seed, false);

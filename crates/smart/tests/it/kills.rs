@@ -26,7 +26,6 @@ fn tree(run: KillRun) -> Tree<Key8> {
 }
 
 #[test]
-#[ignore = "the locks of dead clients are not recovered yet"]
 fn kills_in_both_worlds() {
     for report in short_kills(tree) {
         println!("{report}");

@@ -17,7 +17,6 @@ fn index(run: KillRun) -> Assembled<Key8> {
 }
 
 #[test]
-#[ignore = "the locks of dead clients are not recovered yet"]
 fn kills_in_both_worlds() {
     for report in short_kills(index) {
         println!("{report}");
