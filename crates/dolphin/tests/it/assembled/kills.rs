@@ -1,8 +1,6 @@
 //! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
 //! short runs; `cargo xtask stress --kills` does the full size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
-
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
 use dolphin::Key8;
 
