@@ -53,6 +53,8 @@ pub struct Doom {
     /// [`CALM`], [`ARMED`], [`ASLEEP`] or [`DEAD`].
     state: AtomicU8,
     fate: Mutex<Fate>,
+    /// Whether its clients' fences do nothing.
+    powerless: bool,
 }
 
 const CALM: u8 = 0;
@@ -88,6 +90,18 @@ pub(crate) enum Sent {
 }
 
 impl Doom {
+    /// Makes one whose clients fence nobody, although they are told so. A run with such clients must fail.
+    pub(crate) fn powerless() -> Self {
+        Self {
+            powerless: true,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_powerless(&self) -> bool {
+        self.powerless
+    }
+
     /// Lets the clients die as `death` says, counted from now on. It does nothing if they are suspended or dead.
     pub fn arm(&self, death: Death) {
         self.fate.with(|fate| {

@@ -7,8 +7,10 @@ use crate::{Cards, IndexUnderTest, Kills, NoChecker, Report, Stress, World, stre
 
 /// The lease in the simulator: a few hundred operations of a client.
 const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
-/// The lease on loopback. It must be longer than the threads of a busy machine wait for a processor.
+/// The lease on loopback. It must be longer than the threads of a busy machine wait for a processor, of which a long run has
+/// hundreds.
 const LOOPBACK_LEASE: Nanos = Nanos::from_millis(300);
+const LONG_LOOPBACK_LEASE: Nanos = Nanos::from_millis(1_000);
 
 /// What an index needs to know of a run with kills.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,13 +57,17 @@ fn script(operations: u64, seed: u64) -> Stress {
     }
 }
 
-fn simulated<I: IndexUnderTest>(
-    index: impl Fn(KillRun) -> I,
-    seed: u64,
-    operations: u64,
-    kills: u16,
-) -> Report {
-    let kills = Kills::new(script(operations, seed), kills, SIMULATED_LEASE);
+/// Kills 8 compute nodes on a simulated testbed, whose fences work or not, and judges nothing.
+pub fn simulated_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, seed: u64, fences: bool) -> Report {
+    let kills = Kills {
+        fences,
+        ..Kills::new(script(10_000, seed), 8, SIMULATED_LEASE)
+    };
+    run_simulated(index, &kills)
+}
+
+fn run_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, kills: &Kills) -> Report {
+    let seed = kills.script.seed;
     let sim = Cards::Preset
         .testbed(seed)
         .compute_nodes(kills.compute_nodes_in_all())
@@ -69,7 +75,17 @@ fn simulated<I: IndexUnderTest>(
         .colocated(seed % 4 == 1)
         .lease(kills.lease);
     let world = World::from(sim.build().expect("memory"));
-    let report = stress_with_kills(index(KillRun::simulated(seed)), &world, &kills, NoChecker);
+    stress_with_kills(index(KillRun::simulated(seed)), &world, kills, NoChecker)
+}
+
+fn simulated<I: IndexUnderTest>(
+    index: impl Fn(KillRun) -> I,
+    seed: u64,
+    operations: u64,
+    kills: u16,
+) -> Report {
+    let kills = Kills::new(script(operations, seed), kills, SIMULATED_LEASE);
+    let report = run_simulated(index, &kills);
     let report = report.expect_correct();
     let killed = report.killed;
     // The last one may come too late for its compute node.
@@ -86,9 +102,9 @@ fn on_loopback<I: IndexUnderTest>(
     index: impl Fn(KillRun) -> I,
     seed: u64,
     operations: u64,
-    kills: u16,
+    (kills, lease): (u16, Nanos),
 ) -> Report {
-    let kills = Kills::new(script(operations, seed), kills, LOOPBACK_LEASE);
+    let kills = Kills::new(script(operations, seed), kills, lease);
     let world = Loopback::builder().nodes(2).host_bytes(2 << 30).delays(2);
     let world = world.lease(kills.lease).seed(seed);
     let world = World::from(world.build().expect("memory"));
@@ -108,7 +124,7 @@ fn on_loopback<I: IndexUnderTest>(
 /// Panics if an answer is wrong, or an operation does not end.
 pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Report> {
     let mut reports: Vec<_> = (0..6).map(|seed| simulated(&index, seed, 10_000, 8)).collect();
-    reports.push(on_loopback(&index, 1, 5_000, 3));
+    reports.push(on_loopback(&index, 1, 5_000, (3, LOOPBACK_LEASE)));
     reports
 }
 
@@ -130,5 +146,5 @@ pub fn full_kills_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, tol
 /// # Panics
 /// Panics in the same cases as [`short_kills`].
 pub fn full_kills_on_loopback<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, told: impl Fn(&Report)) {
-    told(&on_loopback(&index, 2, 5_000_000, 200));
+    told(&on_loopback(&index, 2, 5_000_000, (200, LONG_LOOPBACK_LEASE)));
 }

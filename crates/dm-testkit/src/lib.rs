@@ -93,7 +93,7 @@ pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
-pub use kill_runs::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+pub use kill_runs::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills, simulated_kills};
 pub use kills::{Checker, Kills, Moment, NoChecker, stress_with_kills};
 pub use kv::{answer, perform};
 pub use model::{Mismatch, Model, apply, check_all};
