@@ -8,9 +8,10 @@
 //! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
 //! the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat
 //! only grow, and they never wrap, because 2^64 announcements never happen. So if two READs of a slot return the same
-//! content, the slot has not changed in between, provided that fewer than 2^16 members joined between the two READs
+//! content, the slot has not changed in between, provided that fewer than 2047 members joined between the two READs
 //! (member numbers wrap).
 
+use dm_sync::roster::MEMBERS_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
@@ -38,6 +39,11 @@ impl MemberArea {
     }
     pub(crate) fn next_number(&self) -> RemotePtr {
         self.at.add(8)
+    }
+    /// Returns the number of the next member in an image of the area. This accepts any bytes.
+    pub(crate) fn next_of(&self, image: &[u8]) -> u16 {
+        let word = image.get(8..).and_then(|rest| rest.first_chunk());
+        (word.map_or(0, |word| u64::from_le_bytes(*word)) % u64::from(MEMBERS_MAX)) as u16
     }
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)

@@ -186,7 +186,8 @@ impl Allocator {
                 Standing::Outside => self.join(v, reclaim).await?,
                 Standing::Joining => retry.again(reclaim.place(), Why::Changing).await?,
                 Standing::Member { slot, word } => {
-                    if !seat.is_enrolled(generation) && !reclaim.enlist(v, slot, word).await? {
+                    let around = (&*self.roster, self.memory_nodes());
+                    if !seat.is_enrolled(generation) && !reclaim.enlist(v, slot, word, around).await? {
                         continue;
                     }
                     self.land(v).await?;

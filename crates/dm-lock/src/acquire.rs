@@ -301,6 +301,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                     if found == old {
                         v.meter().note(Event::FreedLock);
                     }
+                    // The next attempt counts as a race.
                     refused = Some((if found == old { free } else { found }, None));
                     continue;
                 }
@@ -441,6 +442,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 let word = v.word(cell.place).await?;
                 if cell.own(word) != raw {
                     break;
+                }
+                if let Some(free) = self.locks().freed(cell, word) {
+                    v.cas(cell.place, word, free).await?;
+                    continue;
                 }
                 let word = cell.word(word).pack();
                 retry.again(cell.place, Why::LockHeld { word }).await?;

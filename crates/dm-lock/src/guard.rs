@@ -26,7 +26,7 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
-    /// The number of this compute node's membership when the CAS was posted.
+    /// The number of the client's membership when the CAS was posted.
     member: u16,
     /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
     /// unlock may not have landed, this is the word that the unlock replaces.
@@ -132,7 +132,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Returns the operands of a CAS that is about to be posted.
     #[inline(always)]
     pub(crate) fn take_as_member(&mut self) -> MaskedCas {
-        self.member = self.locks.roster.own();
+        self.member = self.locks.roster.number_of(self.v.client().0);
         self.take()
     }
 
@@ -239,9 +239,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Sets the payload that the unlock writes. It takes effect when [`Guard::write_back`] posts its chain, or when
-    /// [`Guard::release`] starts; a guard that is dropped earlier leaves the old payload.
+    /// [`Guard::release`] starts; a guard that is dropped earlier leaves the old payload. [`DOUBT`] stays.
     pub fn set_payload(&mut self, payload: u32) {
-        self.staged = payload;
+        //= docs/protocol/recovery.md V8
+        self.staged = payload | self.payload & DOUBT;
     }
 
     /// From now on, sets [`DOUBT`] in the payload if this guard is dropped or if the chain of its unlock fails. The

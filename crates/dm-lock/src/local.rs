@@ -138,9 +138,15 @@ impl Guarded {
         })
     }
 
-    fn hand_over(&self, id: LockId, handed: Handed, max: u32) -> Result<Waker, ()> {
+    fn hand_over(
+        &self,
+        id: LockId,
+        handed: Handed,
+        max: u32,
+        may: impl FnOnce(ClientId) -> bool,
+    ) -> Result<Waker, ()> {
         self.with(|s| {
-            let waker = s.hand_over(id, handed, max);
+            let waker = s.hand_over(id, handed, max, may);
             self.note(s);
             waker
         })
@@ -306,9 +312,18 @@ impl<'t> Turn<'t> {
     ///
     /// # Errors
     /// Returns the turn itself if no client waits any more, or if the bound is reached.
-    pub fn hand_over(mut self, handed: Handed) -> Result<(), Self> {
+    pub fn hand_over(self, handed: Handed) -> Result<(), Self> {
+        self.hand_over_if(handed, |_| true)
+    }
+
+    /// Hands the lock over like [`Turn::hand_over`], if `may` returns `true` for the client that waits longest.
+    pub(crate) fn hand_over_if(
+        mut self,
+        handed: Handed,
+        may: impl FnOnce(ClientId) -> bool,
+    ) -> Result<(), Self> {
         let max = self.table.handover_max;
-        match self.table.shard(self.id).hand_over(self.id, handed, max) {
+        match self.table.shard(self.id).hand_over(self.id, handed, max, may) {
             Ok(waker) => {
                 self.given = true;
                 waker.wake();

@@ -238,13 +238,19 @@ impl Locks {
     /// or if the bound on handovers is reached.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
-            LocalTable::Spin(table) | LocalTable::Queue(table) => match table.turn(id).hand_over(handed) {
-                Ok(()) => true,
-                Err(turn) => {
-                    turn.keep();
-                    false
+            LocalTable::Spin(table) | LocalTable::Queue(table) => {
+                match table.turn(id).hand_over_if(handed, |next| {
+                    //= docs/protocol/recovery.md V1
+                    let member = self.cell(id).word(handed.raw).member;
+                    member == 0 || self.roster.number_of(next.0) == member
+                }) {
+                    Ok(()) => true,
+                    Err(turn) => {
+                        turn.keep();
+                        false
+                    }
                 }
-            },
+            }
             LocalTable::Off | LocalTable::Packed(_) => false,
         }
     }

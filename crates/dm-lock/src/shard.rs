@@ -256,9 +256,16 @@ impl Shard {
         entry.head != NONE && entry.run < max
     }
 
-    pub(crate) fn hand_over(&mut self, id: LockId, handed: Handed, max: u32) -> Result<Waker, ()> {
+    pub(crate) fn hand_over(
+        &mut self,
+        id: LockId,
+        handed: Handed,
+        max: u32,
+        may: impl FnOnce(ClientId) -> bool,
+    ) -> Result<Waker, ()> {
         let i = self.entry(id);
-        if self.entries[i].run >= max {
+        let next = self.entries[i].head;
+        if self.entries[i].run >= max || next == NONE || !may(self.waiters[next as usize].client) {
             return Err(());
         }
         let waker = self

@@ -6,7 +6,7 @@ use dm_sync::roster::MEMBERS_MAX;
 use dm_verbs::{ClientId, MaskedCas};
 
 /// The number of clients that a lock word can distinguish. Every client id is below it.
-pub const CLIENTS_MAX: u16 = 1 << 12;
+pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
 /// The bit of a lock word's payload that says that a holder may have failed midway: it was dropped during a structural
 /// change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). From then on, a

@@ -11,12 +11,12 @@
 //! // A client finds a lock of member 7. Nothing is known about this member yet.
 //! assert!(!roster.is_gone(7));
 //! roster.ask(7);
-//! // A look finds no slot of member 7. The answer must wait until a client has asked again.
+//! // A look finds no slot of member 7, and that 9 is the next number. The answer must wait until a client asks again.
 //! let asked = roster.questions();
-//! assert_eq!(roster.answer(&asked, [(3, true), (5, true)].into_iter()), []);
+//! assert_eq!(roster.answer(&asked, 9, [(3, true), (5, true)].into_iter()), []);
 //! roster.ask(7);
 //! let asked = roster.questions();
-//! assert_eq!(roster.answer(&asked, [(3, true), (5, true)].into_iter()), [7]);
+//! assert_eq!(roster.answer(&asked, 9, [(3, true), (5, true)].into_iter()), [7]);
 //! // The caller fences member 7. From then on its locks can be freed.
 //! roster.bury(7);
 //! assert!(roster.is_gone(7));
@@ -29,6 +29,12 @@ use crate::{Fingerprint, count_section, fingerprint_of};
 
 /// Number of different member numbers. 0 stands for a compute node that is not a member.
 pub const MEMBERS_MAX: u16 = 1 << 11;
+/// Number of different client ids.
+pub const CLIENTS_MAX: u16 = 1 << 12;
+
+/// A number that will be drawn within so many joins is not one of a member that is gone. Between two looks of a compute
+/// node there are always fewer joins.
+const SOON: u16 = MEMBERS_MAX / 2;
 
 const WORDS: usize = MEMBERS_MAX as usize / 64;
 
@@ -76,8 +82,8 @@ impl Members {
     }
 
     fn list(&self) -> Vec<u16> {
-        // Relaxed: a member that is added meanwhile is in the next list.
-        let words = self.0.iter().map(|word| word.load(Ordering::Relaxed));
+        // Acquire: as in `has`. The question has happened before the look that the caller posts next.
+        let words = self.0.iter().map(|word| word.load(Ordering::Acquire));
         let mut members = Vec::new();
         for (i, mut word) in words.enumerate() {
             while word != 0 {
@@ -97,9 +103,12 @@ pub struct Questions {
 }
 
 /// The knowledge of one compute node about the members of its pool. Its clients and all their locks share it.
-#[derive(Default)]
 pub struct Roster {
     own: AtomicU16,
+    /// The number of the membership in which each client enlisted last, by client id.
+    enlisted: Box<[AtomicU16]>,
+    /// A hash of `enlisted`.
+    enlisted_hash: AtomicU64,
     /// Members about which a client has asked.
     asked: Members,
     /// Members without a slot, according to a look that was posted after a client had asked.
@@ -108,6 +117,20 @@ pub struct Roster {
     asked_again: Members,
     /// Members whose requests have no effect any more.
     gone: Members,
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self {
+            own: AtomicU16::new(0),
+            enlisted: (0..CLIENTS_MAX).map(|_| AtomicU16::new(0)).collect(),
+            enlisted_hash: AtomicU64::new(0),
+            asked: Members::default(),
+            absent: Members::default(),
+            asked_again: Members::default(),
+            gone: Members::default(),
+        }
+    }
 }
 
 impl fmt::Debug for Roster {
@@ -126,6 +149,25 @@ impl Roster {
         count_section();
         // Relaxed: a client begins its operation after a section in which it saw that the compute node had joined.
         self.own.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of the membership to which `client`, a client of this compute node, belongs; 0 if it has never
+    /// enlisted. Its compute node may belong to a later membership by now.
+    #[inline]
+    pub fn number_of(&self, client: u16) -> u16 {
+        count_section();
+        // Relaxed: only the client's own thread changes its number, between two operations.
+        self.enlisted[usize::from(client % CLIENTS_MAX)].load(Ordering::Relaxed)
+    }
+
+    /// Records that `client` is fenced together with member `number` from now on.
+    pub fn enlist(&self, client: u16, number: u16) {
+        count_section();
+        // Relaxed: as `number_of` says.
+        let before = self.enlisted[usize::from(client % CLIENTS_MAX)].swap(number, Ordering::Relaxed);
+        let change = fingerprint_of(&(client, before)) ^ fingerprint_of(&(client, number));
+        // Relaxed: only checkers read it.
+        self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
     /// Records that this compute node is member `number` from now on. It forgets what it knew as another member, because
@@ -171,20 +213,29 @@ impl Roster {
         }
     }
 
-    /// Answers the questions with what a look found: the number in each slot that is not free, and whether this member is
-    /// active. Otherwise it is marked as expelled, and nothing is known about it yet. Returns the members that the
+    /// Answers the questions with what a look found: the next number that will be drawn, and the number in each slot that
+    /// is not free with whether this member is active. Otherwise it is marked as expelled, and nothing is known about it yet. Returns the members that the
     /// caller must fence, and then pass to [`Roster::bury`].
     ///
     /// A member that left in peace has no slot either, and some of its requests may not have landed yet. So a member
     /// is fenced only if a client has asked again after a look that did not find it.
-    pub fn answer(&self, asked: &Questions, slots: impl Iterator<Item = (u16, bool)> + Clone) -> Vec<u16> {
+    pub fn answer(
+        &self,
+        asked: &Questions,
+        next: u16,
+        slots: impl Iterator<Item = (u16, bool)> + Clone,
+    ) -> Vec<u16> {
         count_section();
+        let soon = |member: &u16| member.wrapping_sub(next) % MEMBERS_MAX < SOON;
+        for member in self.gone.list().into_iter().filter(soon) {
+            self.gone.remove(member);
+        }
         for (member, _) in slots.clone().filter(|(_, active)| *active) {
             for members in self.sets() {
                 members.remove(member);
             }
         }
-        let absent = |member: &u16| slots.clone().all(|(number, _)| number != *member);
+        let absent = |member: &u16| !soon(member) && slots.clone().all(|(number, _)| number != *member);
         for &member in asked.first.iter().filter(|member| absent(member)) {
             self.asked.remove(member);
             self.absent.add(member);
@@ -210,10 +261,14 @@ impl Fingerprint for Roster {
     fn fingerprint(&self) -> u64 {
         // Relaxed: fingerprints are taken between steps, while no client runs.
         let own = self.own.load(Ordering::Relaxed);
+        let enlisted = self.enlisted_hash.load(Ordering::Relaxed); // Relaxed: as above.
+        if (own, enlisted) == (0, 0) {
+            return 0;
+        }
         let lists = self.sets().map(Members::list);
         match lists.iter().all(Vec::is_empty) {
-            true => u64::from(own),
-            false => fingerprint_of(&(own, lists)),
+            true => fingerprint_of(&(own, enlisted)),
+            false => fingerprint_of(&(own, enlisted, lists)),
         }
     }
 }
@@ -225,7 +280,7 @@ mod tests {
     fn look(roster: &Roster, active: &[u16], marked: &[u16]) -> Vec<u16> {
         let active = active.iter().map(|&member| (member, true));
         let marked = marked.iter().map(|&member| (member, false));
-        roster.answer(&roster.questions(), active.chain(marked))
+        roster.answer(&roster.questions(), 100, active.chain(marked))
     }
 
     #[test]
@@ -253,7 +308,7 @@ mod tests {
         let roster = Roster::default();
         let asked = roster.questions();
         roster.ask(9);
-        assert_eq!(roster.answer(&asked, [].into_iter()), []);
+        assert_eq!(roster.answer(&asked, 100, [].into_iter()), []);
         roster.ask(9);
         assert_eq!(
             look(&roster, &[], &[]),
@@ -310,8 +365,43 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_drawn_soon_is_of_nobody_who_is_gone() {
+        let roster = Roster::default();
+        roster.bury(9);
+        assert_eq!(roster.answer(&roster.questions(), 10, [].into_iter()), []);
+        assert!(roster.is_gone(9), "it was drawn last");
+        assert_eq!(roster.answer(&roster.questions(), 9 + SOON, [].into_iter()), []);
+        assert!(roster.is_gone(9));
+        assert_eq!(
+            roster.answer(&roster.questions(), 9 + SOON + 1, [].into_iter()),
+            []
+        );
+        assert!(!roster.is_gone(9), "it will be drawn within 1023 joins");
+        for _ in 0..3 {
+            roster.ask(9);
+            assert_eq!(roster.answer(&roster.questions(), 8, [].into_iter()), []);
+        }
+    }
+
+    #[test]
+    fn each_client_belongs_to_the_membership_in_which_it_enlisted() {
+        let (roster, other) = (Roster::default(), Roster::default());
+        assert_eq!(roster.number_of(4095), 0);
+        roster.enlist(4095, 3);
+        roster.enlist(7, 3);
+        roster.enlist(7, 9);
+        assert_eq!((roster.number_of(4095), roster.number_of(7)), (3, 9));
+        assert_ne!(roster.fingerprint(), other.fingerprint());
+        other.enlist(7, 9);
+        other.enlist(4095, 3);
+        assert_eq!(roster.fingerprint(), other.fingerprint());
+    }
+
+    #[test]
     fn equal_knowledge_has_equal_fingerprints() {
         let (a, b) = (Roster::default(), Roster::default());
+        a.join(1);
+        b.join(1);
         assert_eq!(a.fingerprint(), b.fingerprint());
         a.bury(70);
         assert_ne!(a.fingerprint(), b.fingerprint());

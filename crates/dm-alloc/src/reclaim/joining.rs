@@ -2,8 +2,8 @@
 //! together.
 
 use dm_sync::atomic::Ordering;
-use dm_sync::roster::MEMBERS_MAX;
-use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
+use dm_sync::roster::{MEMBERS_MAX, Roster};
+use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Exhausted, LocalStep, Verbs, Why};
 
 use super::Reclaim;
 use crate::members::{SlotWord, Standing};
@@ -61,7 +61,18 @@ impl Reclaim {
         v: &V,
         slot: u16,
         mine: SlotWord,
+        (roster, memory_nodes): (&Roster, u16),
     ) -> Result<bool, AllocError> {
+        let before = roster.number_of(v.client().0);
+        //= docs/protocol/recovery.md V1
+        // Nobody fences the group of the client's last membership for it any more.
+        if before != 0 && before != mine.number() && !self.all_landed(v, memory_nodes).await {
+            return Err(AllocError::Contended(Exhausted {
+                at: self.place().into(),
+                why: Why::Changing,
+                attempts: 1,
+            }));
+        }
         //= docs/protocol/reclaim.md R6
         match v
             .call(ControlRequest::Enlist {
@@ -79,6 +90,7 @@ impl Reclaim {
         // or the fence includes this client.
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
+            roster.enlist(v.client().0, mine.number());
             return Ok(true);
         }
         v.local(LocalStep::Section).await;

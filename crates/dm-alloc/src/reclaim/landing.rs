@@ -99,7 +99,7 @@ impl Reclaim {
     }
 
     /// Posts READs, and returns whether they prove that all earlier requests of this client have landed.
-    async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
+    pub(super) async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
         for node in 0..memory_nodes {
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
             //= docs/protocol/reclaim.md R2a

@@ -123,39 +123,46 @@ impl Allocator {
         // These come before the READ is posted, so that the READ sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let questions = self.roster.questions();
-        let others = self.announce(v, reclaim, part).await?;
+        let (next, others) = self.announce(v, reclaim, part).await?;
         let slots = others
             .iter()
             .map(|(_, look)| (look.word.number(), !look.word.is_expelled()));
-        let absent = self.roster.answer(&questions, slots);
-        if !absent.is_empty() && reclaim.options.watches() {
+        let absent = self.roster.answer(&questions, next, slots);
+        let mut done = Ok(());
+        if !absent.is_empty() && reclaim.can_fence() {
             // Boxed, because it is rare and would make the future of every round large.
-            Box::pin(self.fence_absent(v, &absent)).await?;
+            done = Box::pin(self.fence_absent(v, &absent)).await;
         }
         match asked {
-            Some(asked) => self.watch(v, reclaim, asked, others).await,
-            None => Ok(()),
+            Some(asked) => done.and(self.watch(v, reclaim, asked, others).await),
+            None => done,
         }
     }
 
-    /// Fences members that have no slot, but whose locks in nodes are still held.
+    /// Fences members that have no slot, but whose locks are still held.
+    ///
+    /// # Errors
+    /// Returns the first error. All other members are still fenced.
     async fn fence_absent<V: Verbs + Control>(&self, v: &V, absent: &[u16]) -> Result<(), AllocError> {
+        let mut done = Ok(());
         for &member in absent {
             //= docs/protocol/recovery.md V5
-            v.call(ControlRequest::FenceMember { member }).await?;
-            self.roster.bury(member);
+            match v.call(ControlRequest::FenceMember { member }).await {
+                Ok(_) => self.roster.bury(member),
+                Err(e) => done = done.and(Err(e.into())),
+            }
         }
-        Ok(())
+        done
     }
 
     /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
-    /// older than every member's announced epoch. Returns the other members' slots.
+    /// older than every member's announced epoch. Returns the number of the next member, and the other members' slots.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         part: &Part<'_>,
-    ) -> Result<Looks, AllocError> {
+    ) -> Result<(u16, Looks), AllocError> {
         v.local(LocalStep::Section).await;
         let Some(Announcement {
             slot,
@@ -206,13 +213,14 @@ impl Allocator {
         }
         reclaim.announced(slot, own);
         reclaim.learn(image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+        let next = area.next_of(&image);
         looks.retain(|(i, _)| *i != slot);
         let oldest = looks.iter().map(|(_, look)| look.word.epoch()).min();
         self.free_below(
             reclaim,
             oldest.map_or(own.epoch(), |oldest| oldest.min(own.epoch())),
         );
-        Ok(looks)
+        Ok((next, looks))
     }
 
     /// Frees the blocks that were unlinked before every running operation began.
@@ -257,6 +265,11 @@ impl Reclaim {
             whole,
             over: false,
         })
+    }
+
+    /// Returns whether this compute node may fence others.
+    fn can_fence(&self) -> bool {
+        self.options.watches() && self.membership.with(|m| !m.fences_nobody)
     }
 
     /// Records when the last announcement was posted.

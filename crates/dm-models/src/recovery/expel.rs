@@ -17,11 +17,14 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "docs/protocol/recovery.md V1, V2; docs/protocol/reclaim.md R7",
     about: "S, of the first member, adds to a counter under a lock and may die at any step. W, of another member, \
         finds the first slot silent in two looks, expels that member, and adds too. No add is lost or counted \
-        twice, and the lock is free at the end.",
+        twice, and the lock is free at the end. In `joins again`, T is another client of the first \
+        compute node. If it finds itself expelled, it joins again and adds as a client of the new member, while S \
+        may still hold the lock as a client of the old one.",
     cases: || {
         vec![
             Case::holds("2 members", timed(Knobs::declared())),
             Case::holds("2 members", timed(Knobs::weak()).crashes(1)),
+            Case::holds("joins again", timed(Knobs::strong())).nightly(),
         ]
     },
     published: None,
@@ -70,7 +73,7 @@ impl Shared {
     /// Opens the pool for `v`'s compute node, which is a member from then on.
     async fn open(v: Endpoint, flaws: ReclaimFlaws) -> Self {
         let on = v.compute_node();
-        let area = MemberArea { at: AREA, slots: 2 };
+        let area = MemberArea { at: AREA, slots: 3 };
         let options = ReclaimOptions {
             period: Nanos(u64::MAX),
             operations: 1,
@@ -131,6 +134,13 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             c.check(done.is_ok(), || format!("{done:?}"));
         })
         .spared();
+    let model = match s.shape {
+        "joins again" => model.client("T", 0, |c: Client<Shared, Counter>| async move {
+            // An error means that the client was fenced.
+            let _fenced = add_again(&c).await;
+        }),
+        _ => model,
+    };
     Box::new(model)
 }
 
@@ -143,6 +153,20 @@ async fn add_as_member(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
     shared.alloc.prepare(v, &seat).await?;
     let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {
         return Ok(());
+    };
+    let added = add(c).await;
+    drop(running);
+    added
+}
+
+/// Adds as an operation of a member that joins again if it was expelled.
+async fn add_again(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+    let seat = c.shared().seat();
+    let running = loop {
+        match seat.enter() {
+            Some(running) => break running,
+            None => c.shared().alloc.prepare(c.verbs(), &seat).await?,
+        }
     };
     let added = add(c).await;
     drop(running);

@@ -5,7 +5,7 @@ use dm_explore::{Client, Counter, CounterOp};
 use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, LockWord, Locks};
 use dm_sync::roster::Roster;
 use dm_sync::{Arc, Fingerprint};
-use dm_verbs::{Control, ControlRequest, NodeId, Place, RemotePtr, Verbs};
+use dm_verbs::{Control, ControlRequest, Env, NodeId, Place, RemotePtr, Verbs};
 
 use crate::locks::{lock_word, node, one_lock};
 
@@ -100,7 +100,8 @@ pub(crate) async fn add(c: &Client<Shared, Counter>) -> bool {
 }
 
 async fn try_add(c: &Client<Shared, Counter>) -> Result<u64, LockError> {
-    let v = c.verbs();
+    let (v, roster) = (c.verbs(), &c.shared().roster);
+    roster.enlist(v.client().0, roster.own());
     let (guard, bytes) = c.shared().locks.lock_and_read(v, node(), node(), LEN).await?;
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
     let (first, second) = (word(0), word(8));
