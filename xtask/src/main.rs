@@ -111,8 +111,8 @@ enum Command {
     /// Lets a hostile crowd loose on the control plane of a memory node, in a process of its own: 100,000 changed messages,
     /// garbage, replays, floods, wrong proofs, and misuse of the secret.
     ///
-    /// Takes a minute, and half a minute to build. Fails if an honest client is not served meanwhile, a peer gets what it must
-    /// not have, or the node keeps memory, descriptors or threads afterwards.
+    /// Takes a minute on idle cores and several on busy ones, and half a minute to build. Fails if an honest client is not
+    /// served meanwhile, a peer gets what it must not have, or the node keeps memory, descriptors or threads afterwards.
     Hostile,
     /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
     /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
