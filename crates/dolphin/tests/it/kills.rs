@@ -24,6 +24,21 @@ fn tree(run: KillRun) -> Tree<Key8> {
     })
 }
 
+/// The same tree without shared locks: each update waits for the one before. The long runs have no shares until those of
+/// dead clients are given back.
+fn unshared(run: KillRun) -> Tree<Key8> {
+    let mut tree = tree(run);
+    tree.options.shared_updates = false;
+    tree
+}
+
+#[test]
+fn kills_without_shares_in_both_worlds() {
+    for report in short_kills(unshared) {
+        println!("{report}");
+    }
+}
+
 #[test]
 #[ignore = "seed 0: a dead client never gives back its share of a lock, so the lock stays held for ever"]
 fn kills_in_both_worlds() {
@@ -35,11 +50,11 @@ fn kills_in_both_worlds() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress --kills`"]
 fn full_kills_on_simulated_testbeds() {
-    full_kills_simulated(tree, |report| println!("{report}"));
+    full_kills_simulated(unshared, |report| println!("{report}"));
 }
 
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress --kills`"]
 fn full_kills_of_threads() {
-    full_kills_on_loopback(tree, |report| println!("{report}"));
+    full_kills_on_loopback(unshared, |report| println!("{report}"));
 }
