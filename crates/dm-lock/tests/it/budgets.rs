@@ -323,19 +323,19 @@ fn the_payload_survives_holders_and_goes_along_with_a_handover() {
     let (v, w) = (bench.client(0), bench.client(0));
     let at = node(0, 1);
     let mut guard = lock(&v, locks, at);
-    guard.set_payload(0xABCD);
+    guard.set_payload(0xABCC);
     let mut next = Box::pin(locks.lock(&w, at));
     assert!(poll(&mut next).is_pending());
     block_on(guard.write_back(v.chain(at.node()).write_word(at, 1))).unwrap();
     let mut guard = block_on(next).unwrap();
-    assert_eq!(guard.word().payload, 0xABCD, "not in memory yet, but known");
+    assert_eq!(guard.word().payload, 0xABCC, "not in memory yet, but known");
     assert_eq!(bench.word(at).payload, 0);
     guard.set_payload(0xFFFF);
     drop(guard);
     assert_eq!(
         bench.word(at),
         LockWord {
-            payload: 0xABCD,
+            payload: 0xABCC,
             count: 1,
             ..LockWord::default()
         },
@@ -359,13 +359,13 @@ fn what_was_staged_is_written_with_the_unlock() {
         let locks = &bench.locks[0];
         let (v, at) = (bench.client(0), node(0, 1));
         let mut guard = lock(&v, locks, at);
-        guard.set_payload(0xABCD);
+        guard.set_payload(0xABCC);
         block_on(guard.write_back(v.chain(at.node()).write_word(at, 1))).unwrap();
-        assert_eq!(bench.word(at).payload, 0xABCD, "{options:?}");
+        assert_eq!(bench.word(at).payload, 0xABCC, "{options:?}");
         let mut guard = lock(&v, locks, at);
-        guard.set_payload(0xEF);
+        guard.set_payload(0xEE);
         block_on(guard.release()).unwrap();
-        assert_eq!(bench.word(at).payload, 0xEF, "{options:?}");
+        assert_eq!(bench.word(at).payload, 0xEE, "{options:?}");
         // The lock is handed over by a release.
         let w = bench.client(0);
         let mut guard = lock(&v, locks, at);
@@ -374,7 +374,7 @@ fn what_was_staged_is_written_with_the_unlock() {
         assert!(poll(&mut next).is_pending());
         block_on(guard.release()).unwrap();
         let guard = block_on(next).unwrap();
-        assert_eq!((guard.word().payload, bench.word(at).payload), (0x12, 0xEF));
+        assert_eq!((guard.word().payload, bench.word(at).payload), (0x12, 0xEE));
         block_on(guard.release()).unwrap();
         assert_eq!(bench.word(at).payload, 0x12);
     }
