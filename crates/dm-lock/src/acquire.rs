@@ -472,7 +472,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[inline(always)]
     fn ask(&mut self, expect: u64, along: Option<ReadTo>, retry: Option<Retry<'a, V>>) -> Stage<'a, V> {
         let (v, place, masked) = (self.verbs(), self.cell().place, self.plan().masked());
-        let take = self.take_as_member();
+        let take = self.take();
         let chain = v.chain(place.node());
         let stage = match along.filter(|_| self.plan().read_in_order()) {
             //= docs/protocol/lock.md L3

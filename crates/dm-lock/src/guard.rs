@@ -26,7 +26,7 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
-    /// The number of the client's membership when the CAS was posted.
+    /// The number of the client's membership.
     member: u16,
     /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
     /// unlock may not have landed, this is the word that the unlock replaces.
@@ -74,7 +74,8 @@ impl Locks {
             v,
             id,
             cell,
-            member: 0,
+            // Within an operation a client does not enlist again.
+            member: self.roster.number_of(v.client().0),
             raw: 0,
             payload: 0,
             staged: 0,
@@ -127,13 +128,6 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[inline(always)]
     pub(crate) fn take(&self) -> MaskedCas {
         self.cell.take(self.v.client(), self.member)
-    }
-
-    /// Returns the operands of a CAS that is about to be posted.
-    #[inline(always)]
-    pub(crate) fn take_as_member(&mut self) -> MaskedCas {
-        self.member = self.locks.roster.number_of(self.v.client().0);
-        self.take()
     }
 
     /// Records that a CAS was posted which expects `expect`. From here on, dropping the guard undoes the CAS.
