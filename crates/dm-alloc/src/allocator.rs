@@ -276,6 +276,7 @@ impl Allocator {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()
             + pools
+            + self.roster.bytes()
             + self.reclaim.as_ref().map_or(0, Reclaim::heap_bytes)
             + self
                 .pools

@@ -183,7 +183,8 @@ impl Allocator {
             let forgotten = reclaim.has_forgotten(v.client(), seat);
             let generation = reclaim.epochs.generation();
             match reclaim.membership.with(Membership::stand) {
-                Standing::Outside => self.join(v, reclaim).await?,
+                // Boxed, because it is rare and would make the futures of operations large.
+                Standing::Outside => Box::pin(self.join(v, reclaim)).await?,
                 Standing::Joining => retry.again(reclaim.place(), Why::Changing).await?,
                 Standing::Member { slot, word } => {
                     let around = (&*self.roster, self.memory_nodes());

@@ -143,6 +143,11 @@ impl fmt::Debug for Roster {
 }
 
 impl Roster {
+    /// Returns the bytes of this roster.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.enlisted)
+    }
+
     /// Returns the number of this compute node's membership; 0 before it joins.
     #[inline]
     pub fn own(&self) -> u16 {

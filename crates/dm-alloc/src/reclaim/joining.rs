@@ -66,7 +66,11 @@ impl Reclaim {
         let before = roster.number_of(v.client().0);
         //= docs/protocol/recovery.md V1
         // Nobody fences the group of the client's last membership for it any more.
-        if before != 0 && before != mine.number() && !self.all_landed(v, memory_nodes).await {
+        if before != 0
+            && before != mine.number()
+            // Boxed, because it is rare and would make the futures of operations large.
+            && !Box::pin(self.all_landed(v, memory_nodes)).await
+        {
             return Err(AllocError::Contended(Exhausted {
                 at: self.place().into(),
                 why: Why::Changing,
@@ -126,7 +130,9 @@ impl Allocator {
                 let taken: super::round::Looks = reclaim.area.looks(&image).collect();
                 drop(image);
                 if let Some(asked) = asked {
-                    self.watch(v, reclaim, asked, taken).await?;
+                    v.local(LocalStep::Section).await;
+                    let silent = reclaim.silent(v, asked, &taken);
+                    self.remove(v, reclaim, &silent, &[]).await?;
                 }
                 if retry.again(reclaim.place(), Why::Changing).await.is_err() {
                     return Err(AllocError::NoSlot {

@@ -128,23 +128,39 @@ impl Allocator {
             .iter()
             .map(|(_, look)| (look.word.number(), !look.word.is_expelled()));
         let absent = self.roster.answer(&questions, next, slots);
-        let mut done = Ok(());
-        if !absent.is_empty() && reclaim.can_fence() {
-            // Boxed, because it is rare and would make the future of every round large.
-            done = Box::pin(self.fence_absent(v, &absent)).await;
+        let silent = match asked {
+            Some(asked) => {
+                v.local(LocalStep::Section).await;
+                reclaim.silent(v, asked, &others)
+            }
+            None => Vec::new(),
+        };
+        drop(others);
+        if silent.is_empty() && absent.is_empty() {
+            return Ok(());
         }
-        match asked {
-            Some(asked) => done.and(self.watch(v, reclaim, asked, others).await),
-            None => done,
-        }
+        // Boxed, because it is rare and would make the future of every round large.
+        Box::pin(self.remove(v, reclaim, &silent, &absent)).await
     }
 
-    /// Fences members that have no slot, but whose locks are still held.
+    /// Removes members that are silent, and fences members that have no slot although their locks are still held.
     ///
     /// # Errors
-    /// Returns the first error. All other members are still fenced.
-    async fn fence_absent<V: Verbs + Control>(&self, v: &V, absent: &[u16]) -> Result<(), AllocError> {
+    /// Returns the first error. All others are still removed.
+    pub(super) async fn remove<V: Verbs + Control>(
+        &self,
+        v: &V,
+        reclaim: &Reclaim,
+        silent: &[(u16, SlotWord)],
+        absent: &[u16],
+    ) -> Result<(), AllocError> {
         let mut done = Ok(());
+        for &(slot, word) in silent {
+            done = done.and(self.expel(v, reclaim, slot, word).await);
+        }
+        if !reclaim.can_fence() {
+            return done;
+        }
         for &member in absent {
             //= docs/protocol/recovery.md V5
             match v.call(ControlRequest::FenceMember { member }).await {
@@ -272,6 +288,29 @@ impl Reclaim {
         self.options.watches() && self.membership.with(|m| !m.fences_nobody)
     }
 
+    /// Counts a look. Returns the slots of the members that were silent for a lease, with their words. Returns nothing
+    /// if another look has been counted since [`Reclaim::look_counts`] returned `asked`. Call it in a section.
+    pub(super) fn silent<E: Env>(&self, env: &E, asked: u64, looks: &Looks) -> Vec<(u16, SlotWord)> {
+        let parts = self.options.parts();
+        self.membership.with(|m| {
+            let mut silent = Vec::new();
+            //= docs/protocol/reclaim.md R7
+            // Two looks that were posted at the same time do not count twice, because no part of a lease lies
+            // between them.
+            if m.counted != asked {
+                return silent;
+            }
+            m.counted += 1;
+            m.looked = env.now();
+            for &(slot, look) in looks {
+                if m.see(slot, self.options.compared(look), parts) >= parts {
+                    silent.push((slot, look.word));
+                }
+            }
+            silent
+        })
+    }
+
     /// Records when the last announcement was posted.
     fn announced_at(&self, m: &mut Membership, at: Nanos) {
         m.last_round = at;
@@ -327,45 +366,6 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Counts a look, and removes the members that were silent for a lease. It does nothing if another look has
-    /// been counted since [`Reclaim::look_counts`] returned `asked`.
-    ///
-    /// # Errors
-    /// Returns the first error. All other silent members are still processed.
-    pub(super) async fn watch<V: Verbs + Control>(
-        &self,
-        v: &V,
-        reclaim: &Reclaim,
-        asked: u64,
-        looks: Looks,
-    ) -> Result<(), AllocError> {
-        v.local(LocalStep::Section).await;
-        let parts = reclaim.options.parts();
-        let silent = reclaim.membership.with(|m| {
-            let mut silent = Vec::new();
-            //= docs/protocol/reclaim.md R7
-            // Two looks that were posted at the same time do not count twice, because no part of a lease lies
-            // between them.
-            if m.counted != asked {
-                return silent;
-            }
-            m.counted += 1;
-            m.looked = v.now();
-            for (slot, look) in looks {
-                if m.see(slot, reclaim.options.compared(look), parts) >= parts {
-                    silent.push((slot, look.word));
-                }
-            }
-            silent
-        });
-        let mut done = Ok(());
-        for (slot, word) in silent {
-            // Boxed, because it is rare and would make the future of every round large.
-            done = done.and(Box::pin(self.expel(v, reclaim, slot, word)).await);
-        }
-        done
-    }
-
     /// Removes a silent member: marks its slot, fences it, frees its locks, and frees its slot.
     async fn expel<V: Verbs + Control>(
         &self,
