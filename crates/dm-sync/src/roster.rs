@@ -219,8 +219,8 @@ impl Roster {
     }
 
     /// Answers the questions with what a look found: the next number that will be drawn, and the number in each slot that
-    /// is not free with whether this member is active. Otherwise it is marked as expelled, and nothing is known about it yet. Returns the members that the
-    /// caller must fence, and then pass to [`Roster::bury`].
+    /// is not free with whether this member is active. Otherwise it is marked as expelled, and nothing is known about it
+    /// yet. Returns the members that the caller must fence, and then pass to [`Roster::bury`].
     ///
     /// A member that left in peace has no slot either, and some of its requests may not have landed yet. So a member
     /// is fenced only if a client has asked again after a look that did not find it.
