@@ -41,7 +41,7 @@ pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use endpoint::{AnyEndpoint, AnyLease};
 pub use index::{BenchIndex, Footprint};
-pub use job::{INTERRUPTED, Interrupted, LATEST, Output, perform, replot};
+pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
 pub use key::BenchKey;
 pub use measured::{Measured, NicShares, Steady, WriteCosts};
 pub use origin::Origin;

@@ -23,10 +23,9 @@ const CACHE_PANEL: &str = "c by cache";
 /// Operations of each point, and scans of each point of E. A scan returns 50 keys on average.
 const OPS: u64 = 100_000;
 const SCANS: u64 = 20_000;
-/// The time in which all clients have joined the pool, which they do one after another, each in its first operation.
-const fn warm_up_ns(clients: u32) -> u64 {
-    100_000 + 5_000 * clients as u64
-}
+/// The time in which all clients have joined the pool, which they do one after another, each in its first operation. It is
+/// that of the largest number of clients in all points, because the points of a curve differ in nothing else.
+const WARM_UP_NS: u64 = 1_700_000;
 /// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
 const KEYS: u64 = 1_000_000;
 const RANKS: u64 = 60_000_000;
@@ -64,7 +63,7 @@ fn points(registry: &Registry, model: &CostModel) -> Result<Vec<Point>, UnknownI
             coroutines: 2,
             keys: KEYS,
             ops: if mix.share(OpKind::Scan) > 0.0 { SCANS } else { OPS },
-            warm_up_ns: warm_up_ns(clients),
+            warm_up_ns: WARM_UP_NS,
             cache_bytes,
             fill: Fill::Even(0.7),
             ..Setting::new(Fabric::Sim(Box::new(model.clone())))
@@ -98,6 +97,7 @@ mod tests {
         let points = points(&registry, &CostModel::cx6_roce()).expect("all have keys of 8 bytes");
         let columns = registry.entries().len() + 1;
         assert_eq!(points.len(), columns * (4 * CLIENTS.len() + CACHES.len()));
+        dm_bench::check(&points).expect("the points of each curve belong together");
         let empty = super::points(&Registry::new(), &CostModel::cx6_roce());
         assert!(empty.is_ok_and(|points| points.is_empty()));
     }

@@ -55,15 +55,28 @@ pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<boo
     perform_until(title, points, output, &Stop::on_signals())
 }
 
-fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) -> io::Result<bool> {
-    let origin = Origin::here(output.commit.as_deref());
-    let planned: Vec<Row> = points.iter().map(|point| Row::planned(point, &origin)).collect();
+/// Checks the points as [`perform`] does before anything runs.
+///
+/// # Errors
+/// Returns an error that names a point that is refused, or points of one curve in different settings.
+pub fn check(points: &[Point]) -> io::Result<()> {
+    plan(points, &Origin::here(None)).map(drop)
+}
+
+/// Returns the rows of the points, without results.
+fn plan(points: &[Point], origin: &Origin) -> io::Result<Vec<Row>> {
+    let planned: Vec<Row> = points.iter().map(|point| Row::planned(point, origin)).collect();
     for (point, row) in points.iter().zip(&planned) {
         point
             .check()
             .map_err(|e| io::Error::other(format!("{}: {e}", row.name())))?;
     }
     check_curves(&planned).map_err(io::Error::other)?;
+    Ok(planned)
+}
+
+fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) -> io::Result<bool> {
+    let planned = plan(points, &Origin::here(output.commit.as_deref()))?;
     let (run, rows) = begin(output, points, &planned)?;
     let mut records = Records {
         run,
