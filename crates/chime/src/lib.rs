@@ -35,6 +35,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bench")]
+pub mod bench;
 mod options;
 #[cfg(feature = "study")]
 mod study;

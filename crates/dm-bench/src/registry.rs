@@ -269,6 +269,16 @@ impl IndexEntry {
         self
     }
 
+    /// Declares the parameters of every index of remote locks and leaves: [`Setting::LOCK_AND_READ`] and
+    /// [`Setting::RDWC_LOCKS`].
+    #[must_use]
+    pub fn common_knobs(self) -> Self {
+        let one_chain = "1: the lock's CAS and the leaf's READ are in one chain; 0: the CAS is awaited first";
+        let locks = "number of local locks for shared gets, and as many for shared writes";
+        self.knob(Setting::LOCK_AND_READ, one_chain)
+            .knob(Setting::RDWC_LOCKS, locks)
+    }
+
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name

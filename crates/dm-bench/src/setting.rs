@@ -114,6 +114,11 @@ impl Setting {
         }
     }
 
+    /// The knob of [`Setting::lock_and_read_or`].
+    pub const LOCK_AND_READ: &str = "lock-and-read";
+    /// The knob of [`Setting::sharing_or`].
+    pub const RDWC_LOCKS: &str = "rdwc-locks";
+
     /// Returns the CPU time to charge for a client's own work: nothing in worlds in which it is real.
     pub fn cpu(&self) -> CpuCost {
         match self.fabric {
@@ -122,9 +127,26 @@ impl Setting {
         }
     }
 
-    /// Returns the operations that clients of a compute node share, for an index that shares `own` by itself.
+    /// Returns the fixed CPU time of an operation, in nanoseconds.
+    pub fn cpu_ns(&self) -> f64 {
+        let cpu = self.cpu();
+        (cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0) as f64
+    }
+
+    /// Returns the operations that clients of a compute node share, for an index that shares `own` by itself. The knob
+    /// [`RDWC_LOCKS`](Self::RDWC_LOCKS) changes the number of their local locks.
     pub fn sharing_or(&self, own: Rdwc) -> Rdwc {
-        self.sharing.map_or(own, |sharing| sharing.0)
+        let mut sharing = self.sharing.map_or(own, |sharing| sharing.0);
+        if let Some(locks) = self.knobs.get(Self::RDWC_LOCKS) {
+            sharing.locks = u32::try_from(locks).unwrap_or(u32::MAX);
+        }
+        sharing
+    }
+
+    /// Returns whether locks and leaves are asked for in one chain, for an index that does `own` by itself: the knob
+    /// [`LOCK_AND_READ`](Self::LOCK_AND_READ).
+    pub fn lock_and_read_or(&self, own: bool) -> bool {
+        self.knobs.get(Self::LOCK_AND_READ).map_or(own, |on| on != 0)
     }
 
     /// Returns the number of clients with connections of their own: threads times coroutines.

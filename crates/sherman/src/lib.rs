@@ -37,6 +37,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bench")]
+pub mod bench;
 mod leaf_format;
 mod options;
 #[cfg(feature = "study")]

@@ -1,19 +1,14 @@
 //! CHIME, with the steps of its paper.
 
-use chime::{Chime, HopGeometry, Options, Reach, Variant};
+use crate::{Chime, HopGeometry, Options, Reach, Variant};
 use dm_bench::{
-    BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
+    BenchKey, Counters, Demand, Driver, IndexEntry, LeafOps, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
 };
 use dm_index::{Key8, KeyN};
 
-use crate::{
-    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
-};
-
-pub(crate) fn entry() -> IndexEntry {
-    let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)")
-        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
-        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP);
+/// Returns the index with all its variants, for a registry of `dm-bench`.
+pub fn entry() -> IndexEntry {
+    let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)").common_knobs();
     let all = Variant::ALL.iter().fold(entry, |entry, &variant| {
         let listed = listed(variant.name(), variant.about(), variant, None);
         entry.variant(match variant {
@@ -43,8 +38,8 @@ fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
     options.hotspot_bytes = at.cache_bytes / 10 * 3;
     options = variant.apply(options);
     options.cache_bytes = at.cache_bytes - options.hotspot_bytes;
-    options.rdwc = sharing(at, Rdwc::ON);
-    options.lock_and_read = lock_and_read(at, on.unwrap_or(options.lock_and_read));
+    options.rdwc = at.sharing_or(Rdwc::ON);
+    options.lock_and_read = at.lock_and_read_or(on.unwrap_or(options.lock_and_read));
     options.cpu = at.cpu();
     options
 }
@@ -62,7 +57,7 @@ fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
 /// split's parent: `counters` has all of it, over `ops` operations.
 fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
-    let mix = Ops::of(at, counters, ops);
+    let mix = LeafOps::of(at, counters, ops);
     let splits = counted(counters.splits);
     let alone = counted(counters.speculations);
     let alone_right = counted(counters.speculations - counters.wrong_speculations);
@@ -106,6 +101,6 @@ fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counte
     MixDemand {
         verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
         chains: mix.gets + writes * trips + mix.scans * scan_leaves,
-        cpu_ns: cpu_ns(at) * (mix.gets + writes + mix.scans),
+        cpu_ns: at.cpu_ns() * (mix.gets + writes + mix.scans),
     }
 }

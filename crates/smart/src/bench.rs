@@ -1,16 +1,13 @@
 //! SMART.
 
+use crate::{Options, Smart};
 use dm_bench::{
-    BenchKey, Counters, Demand, Driver, IndexEntry, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
+    BenchKey, Counters, Demand, Driver, IndexEntry, LeafOps, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
 };
 use dm_index::{Key8, KeyN};
-use smart::{Options, Smart};
 
-use crate::{
-    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
-};
-
-pub(crate) fn entry() -> IndexEntry {
+/// Returns the index with all its variants, for a registry of `dm-bench`.
+pub fn entry() -> IndexEntry {
     let listed = |name, help, on, shared| {
         VariantEntry::new(name, help)
             .runs(driver::<Key8>(on, shared))
@@ -22,8 +19,7 @@ pub(crate) fn entry() -> IndexEntry {
     let waits = "as in the paper: a leaf's lock is awaited before the READ (Figs. 11 to 15)";
     let alone = "the same without read delegation and write combining (Figs. 13, 14)";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
-        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
-        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP)
+        .common_knobs()
         .variant(listed(IndexEntry::DEFAULT, all, true, Rdwc::ON).series("smart +lock-and-read"))
         .variant(listed("paper-rtt", waits, false, Rdwc::ON).series("smart"))
         .variant(listed("-rdwc", alone, false, Rdwc::OFF))
@@ -32,8 +28,8 @@ pub(crate) fn entry() -> IndexEntry {
 fn options(on: bool, shared: Rdwc, at: &Setting) -> Options {
     let mut options = Options::new(at.value_bytes);
     options.cache_bytes = at.cache_bytes;
-    options.rdwc = sharing(at, shared);
-    options.lock_and_read = lock_and_read(at, on);
+    options.rdwc = at.sharing_or(shared);
+    options.lock_and_read = at.lock_and_read_or(on);
     options.cpu = at.cpu();
     options
 }
@@ -53,7 +49,7 @@ fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
 /// out.
 fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
-    let mix = Ops::of(at, counters, ops);
+    let mix = LeafOps::of(at, counters, ops);
     let (splits, misses) = (counted(counters.splits), counted(counters.cache_misses));
     let (renewals, frozen) = (counted(counters.renewals), counted(counters.renewed_words));
     let each = |all: f64, of: f64| if of > 0.0 { all / of } else { 0.0 };
@@ -99,6 +95,6 @@ fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> Mix
     MixDemand {
         verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
         chains: mix.gets + mix.changes * trips + mix.inserts + mix.scans + splits + misses + renewals * 3.0,
-        cpu_ns: cpu_ns(at) * worked,
+        cpu_ns: at.cpu_ns() * worked,
     }
 }

@@ -1,20 +1,16 @@
 //! Sherman, with the steps of its paper, the baselines FG and FG+, and the forms that other papers ran.
 
-use dm_bench::{Demand, Driver, IndexEntry, MixDemand, Setting, VariantEntry, VerbKind};
+use crate::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
+use dm_bench::{Demand, Driver, IndexEntry, LeafOps, MixDemand, Setting, VariantEntry, VerbKind};
 use dm_index::{Key8, KeyN, NEAR_CHILD_NODES_MAX};
 use dm_layout::{Bookend, Checksummed, Slotted};
-use sherman::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
-
-use crate::{
-    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
-};
 
 const SPAN: &str = "span";
 
-pub(crate) fn entry() -> IndexEntry {
+/// Returns the index with all its variants, for a registry of `dm-bench`.
+pub fn entry() -> IndexEntry {
     let entry = IndexEntry::new("sherman", "a B-link tree (SIGMOD 2022)")
-        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
-        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP)
+        .common_knobs()
         .knob(SPAN, "entries of a node, instead of nodes of 1,024 bytes");
     Variant::ALL
         .iter()
@@ -50,8 +46,8 @@ fn options(variant: Variant, at: &Setting) -> Options {
         options.node = NodeSize::Span(usize::try_from(span).unwrap_or(usize::MAX));
     }
     options.far_children = at.memory_nodes > NEAR_CHILD_NODES_MAX;
-    options.rdwc = sharing(at, options.rdwc);
-    options.lock_and_read = lock_and_read(at, options.lock_and_read);
+    options.rdwc = at.sharing_or(options.rdwc);
+    options.lock_and_read = at.lock_and_read_or(options.lock_and_read);
     options.cpu = at.cpu();
     options
 }
@@ -73,13 +69,20 @@ fn driver<K: dm_bench::BenchKey, F: LeafFormat<K> + Send + Sync + 'static>(
             tree.leaf_capacity(),
             written,
             at,
-            &Ops::of(at, counters, ops),
+            &LeafOps::of(at, counters, ops),
         )
     })
 }
 
 /// Returns the demand of one operation of the mix without contention, by the budgets of round trips.
-fn demand(options: &Options, node: f64, capacity: usize, written: f64, at: &Setting, mix: &Ops) -> MixDemand {
+fn demand(
+    options: &Options,
+    node: f64,
+    capacity: usize,
+    written: f64,
+    at: &Setting,
+    mix: &LeafOps,
+) -> MixDemand {
     let writes = mix.inserts + mix.changes;
     let scan_leaves = mix.scan_keys / (capacity as f64 * at.fill.mean()) + 1.0;
     let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
@@ -98,6 +101,6 @@ fn demand(options: &Options, node: f64, capacity: usize, written: f64, at: &Sett
     MixDemand {
         verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
         chains: mix.gets + writes * trips + mix.scans * scan_leaves,
-        cpu_ns: cpu_ns(at) * (mix.gets + writes + mix.scans),
+        cpu_ns: at.cpu_ns() * (mix.gets + writes + mix.scans),
     }
 }

@@ -1,19 +1,16 @@
 //! Dolphin.
 
+use crate::{DEFAULT_LEAF_BYTES, Dolphin, Options};
 use dm_bench::{
-    BenchKey, Demand, Driver, IndexEntry, MixDemand, OpKind, Rdwc, Setting, VariantEntry, VerbKind,
+    BenchKey, Demand, Driver, IndexEntry, LeafOps, MixDemand, OpKind, Rdwc, Setting, VariantEntry, VerbKind,
 };
 use dm_index::{Key8, KeyN};
-use dolphin::{DEFAULT_LEAF_BYTES, Dolphin, Options};
-
-use crate::{
-    LOCK_AND_READ, LOCK_AND_READ_HELP, Ops, RDWC_LOCKS, RDWC_LOCKS_HELP, cpu_ns, lock_and_read, sharing,
-};
 
 /// Entries of fewer bytes than this share their leaf's lock for updates.
 const SHARED_ENTRY_BYTES: usize = 63;
 
-pub(crate) fn entry() -> IndexEntry {
+/// Returns the index with all its variants, for a registry of `dm-bench`.
+pub fn entry() -> IndexEntry {
     let listed = |name, help, on| {
         VariantEntry::new(name, help)
             .runs(driver::<Key8>(on))
@@ -23,8 +20,7 @@ pub(crate) fn entry() -> IndexEntry {
     };
     let waits = "an insert awaits its lock's CAS before the READ, as in the paper (Figs. 6 to 9)";
     IndexEntry::new("dolphin", "a radix tree over leaves of many keys (MSST 2024)")
-        .knob(LOCK_AND_READ, LOCK_AND_READ_HELP)
-        .knob(RDWC_LOCKS, RDWC_LOCKS_HELP)
+        .common_knobs()
         .variant(listed(IndexEntry::DEFAULT, "every technique", true).series("dolphin +lock-and-read"))
         .variant(listed("paper-rtt", waits, false).series("dolphin"))
 }
@@ -32,8 +28,8 @@ pub(crate) fn entry() -> IndexEntry {
 fn options(on: bool, at: &Setting) -> Options {
     let mut options = Options::new(at.value_bytes);
     options.cache_bytes = at.cache_bytes;
-    options.rdwc = sharing(at, Rdwc::OFF);
-    options.lock_and_read = lock_and_read(at, on);
+    options.rdwc = at.sharing_or(Rdwc::OFF);
+    options.lock_and_read = at.lock_and_read_or(on);
     options.cpu = at.cpu();
     options
 }
@@ -44,14 +40,14 @@ fn driver<K: BenchKey>(on: bool) -> Driver<Dolphin<K>> {
             &options(on, at),
             tree.leaf_capacity(),
             at,
-            &Ops::of(at, counters, ops),
+            &LeafOps::of(at, counters, ops),
         )
     })
 }
 
 /// Returns the demand of one operation of the mix without contention. Updates of small entries share their leaf's
 /// lock: they take and release it by atomics, and take it in one chain with the READ.
-fn demand(options: &Options, capacity: usize, at: &Setting, mix: &Ops) -> MixDemand {
+fn demand(options: &Options, capacity: usize, at: &Setting, mix: &LeafOps) -> MixDemand {
     let entry = at.key_bytes + at.value_bytes;
     let shares = entry < SHARED_ENTRY_BYTES;
     let writes = mix.inserts + mix.changes;
@@ -74,6 +70,6 @@ fn demand(options: &Options, capacity: usize, at: &Setting, mix: &Ops) -> MixDem
     MixDemand {
         verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
         chains: mix.gets + writes * trips - along + mix.scans * scan_leaves,
-        cpu_ns: cpu_ns(at) * (mix.gets + writes + mix.scans),
+        cpu_ns: at.cpu_ns() * (mix.gets + writes + mix.scans),
     }
 }
