@@ -4,6 +4,8 @@ use dm_sim::Bound;
 use dm_verbs::Counters;
 use hdrhistogram::Histogram;
 
+use crate::{Deaths, Slice};
+
 /// The result of a point.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -34,6 +36,10 @@ pub struct Measured {
     pub steady: Steady,
     /// The costs of single write operations.
     pub writes: WriteCosts,
+    /// The consequences of the deaths in the run.
+    pub deaths: Deaths,
+    /// The operations of each slice of the run's time, if they were recorded.
+    pub timeline: Vec<Slice>,
     /// The RNIC's shares of a simulated run.
     pub nic: NicShares,
     /// The device's promises and the assumptions, for real queue pairs.

@@ -5,11 +5,14 @@ use std::fs;
 
 use dm_workload::{OpKind, WorkloadError};
 
-use crate::{Fabric, Point, Setting};
+use crate::{Fabric, Faults, Point, Setting};
 
 /// Operations and loaded keys that a core simulates in a second, roughly.
 const OPS_PER_SECOND: f64 = 3e5;
 const KEYS_PER_SECOND: f64 = 1.5e6;
+/// The most slices of time and deaths of one run.
+const SLICES_MAX: u64 = 100_000;
+const DEATHS_MAX: usize = 1_000;
 
 /// The reason why a setting is not measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +32,11 @@ pub enum Refusal {
     Workload(WorkloadError),
     /// The world has no common clock that could end the run.
     Clock,
+    /// The faults can't happen in this setting.
+    Faults {
+        /// The reason.
+        why: &'static str,
+    },
     /// There is less memory than the point needs.
     Memory {
         /// The estimate.
@@ -78,6 +86,7 @@ impl fmt::Display for Refusal {
                 f,
                 "the machines of a cluster have no common clock: --warmup and --duration are for the simulator and loopback"
             ),
+            Self::Faults { why } => f.write_str(why),
             Self::Memory {
                 needs,
                 fixed,
@@ -147,11 +156,62 @@ impl Setting {
                 bytes: self.value_bytes,
             });
         }
+        self.check_faults().map_err(|why| Refusal::Faults { why })?;
         self.plan(self.mix).map_err(Refusal::Workload)?;
         if self.is_timed() && matches!(self.fabric, Fabric::Ib(_)) {
             return Err(Refusal::Clock);
         }
         Ok(())
+    }
+}
+
+impl Setting {
+    /// Returns the reason why the faults can't happen in this setting.
+    fn check_faults(&self) -> Result<(), &'static str> {
+        let (faults, end) = (&self.faults, self.duration_ns.unwrap_or(0));
+        if *faults == Faults::NONE {
+            return Ok(());
+        }
+        let wrong = [
+            (
+                !self.fabric.is_simulated(),
+                "--kill-at, --kill-every, --lease, --recovery and --timeline are for the simulator",
+            ),
+            (
+                faults.kills() && faults.deaths(end).next().is_none(),
+                "no compute node dies before the end: --kill-at and --kill-every need a longer --duration",
+            ),
+            (
+                faults.kills()
+                    && self
+                        .compute_nodes
+                        .min(u16::try_from(self.clients).unwrap_or(u16::MAX))
+                        < 2,
+                "there must be a second compute node (--cns) that goes on after a death",
+            ),
+            (
+                faults.slice == Some(0) || faults.kill_every == Some(0) || faults.lease == Some(0),
+                "--timeline, --kill-every and --lease must be longer than nothing",
+            ),
+            (
+                faults.slice.is_some() && self.duration_ns.is_none(),
+                "--timeline needs the --duration of which it has the slices",
+            ),
+            (
+                faults
+                    .slice
+                    .is_some_and(|slice| slice > 0 && end / slice > SLICES_MAX),
+                "--timeline has more than 100,000 slices: ask for longer ones, or for a shorter --duration",
+            ),
+            (
+                faults.deaths(end).nth(DEATHS_MAX).is_some(),
+                "more than 1,000 compute nodes would die: ask for a longer --kill-every, or for a shorter --duration",
+            ),
+        ];
+        wrong
+            .into_iter()
+            .find(|(is, _)| *is)
+            .map_or(Ok(()), |(_, why)| Err(why))
     }
 }
 
@@ -283,5 +343,48 @@ mod tests {
     fn this_machine_tells_its_memory() {
         assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
         assert_eq!([0.0, 7.0, 1234.0, 98_765.4].map(two_digits), [0, 7, 1200, 98_000]);
+    }
+
+    #[test]
+    fn faults_that_can_not_happen_are_refused() {
+        let refused = |faults, change: fn(&mut Setting)| {
+            let mut setting = Setting {
+                faults,
+                duration_ns: Some(1_000),
+                compute_nodes: 2,
+                ..toy::setting(4, 1_000)
+            };
+            change(&mut setting);
+            setting.check().err().map(|why| why.to_string())
+        };
+        let none = Faults::NONE;
+        let kill = |at| Faults {
+            kill_at: Some(at),
+            ..none
+        };
+        assert_eq!(refused(kill(999), |_| {}), None);
+        let told = |faults, change, words: &str| {
+            let why = refused(faults, change).expect("a refusal");
+            assert!(why.contains(words), "{why}");
+        };
+        told(kill(1_000), |_| {}, "--duration");
+        told(kill(10), |at| at.duration_ns = None, "--duration");
+        told(kill(10), |at| at.compute_nodes = 1, "--cns");
+        told(kill(10), |at| at.fabric = Fabric::Loopback, "simulator");
+        let every = |every| Faults {
+            kill_every: Some(every),
+            ..none
+        };
+        assert_eq!(refused(every(100), |_| {}), None);
+        told(every(0), |_| {}, "no compute node dies");
+        told(every(1), |at| at.duration_ns = Some(5_000), "1,000 compute nodes");
+        let slices = |slice| Faults {
+            slice: Some(slice),
+            ..none
+        };
+        assert_eq!(refused(slices(10), |_| {}), None);
+        told(slices(0), |_| {}, "--timeline");
+        told(slices(10), |at| at.duration_ns = None, "--duration");
+        told(slices(1), |at| at.duration_ns = Some(1_000_000), "100,000");
     }
 }

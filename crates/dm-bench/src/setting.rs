@@ -11,6 +11,7 @@ use dm_workload::{
     Distribution, KeySpace, Mix, OpKind, OpStream, Plan, ScanLength, Trace, Workload, WorkloadError,
 };
 
+use crate::Faults;
 use crate::cluster::ClusterRun;
 
 /// More operations than any run makes.
@@ -76,6 +77,8 @@ pub struct Setting {
     /// Operations that end in this time after the warm-up are counted, and then the clients stop. In nanoseconds of the
     /// world's time. The operations of the setting are then a limit that the clients must not reach.
     pub duration_ns: Option<u64>,
+    /// Compute nodes that die, and the record of the throughput over time. Simulator only.
+    pub faults: Faults,
 }
 
 impl Setting {
@@ -111,6 +114,7 @@ impl Setting {
             least: 0,
             warm_up_ns: 0,
             duration_ns: None,
+            faults: Faults::NONE,
         }
     }
 
@@ -152,6 +156,22 @@ impl Setting {
     /// Returns the number of clients with connections of their own: threads times coroutines.
     pub fn endpoints(&self) -> u32 {
         self.clients.saturating_mul(self.coroutines)
+    }
+
+    /// Returns the compute nodes that take the place of dead ones.
+    pub(crate) fn spares(&self) -> u16 {
+        let deaths = self.faults.deaths(self.duration_ns.unwrap_or(0)).count();
+        let replaced = deaths - usize::from(self.faults.kill_at.is_some()).min(deaths);
+        u16::try_from(replaced).unwrap_or(u16::MAX)
+    }
+
+    /// Returns the clients that a run may make, with those of compute nodes that take the place of dead ones.
+    fn all_endpoints(&self) -> u32 {
+        let each = self.clients.div_ceil(u32::from(self.compute_nodes.max(1)));
+        let spare = each
+            .saturating_mul(self.coroutines)
+            .saturating_mul(self.spares().into());
+        self.endpoints().saturating_add(spare)
     }
 
     /// Returns the share of an operation in the mix.
@@ -219,13 +239,13 @@ impl Setting {
 
     fn plan_of(&self, mix: Mix, ops: u64) -> Result<Plan, WorkloadError> {
         if let Some(trace) = &self.trace {
-            return Plan::of_trace(trace.clone(), self.endpoints(), ops);
+            return Plan::of_trace(trace.clone(), self.all_endpoints(), ops);
         }
         Workload::new(mix, self.keys, ops)
             .distribution(self.distribution)
             .ranks(self.ranks.max(self.keys).max(1))
             .scan_length(self.scan_length)
-            .clients(self.endpoints())
+            .clients(self.all_endpoints())
             .seed(self.seed)
             .plan()
     }

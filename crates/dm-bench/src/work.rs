@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use dm_index::{Applied, IndexError, RangeIndex, Scan};
-use dm_verbs::{Counters, Env};
+use dm_verbs::{Counters, Env, VerbErrorKind};
 use dm_workload::{KeySpace, Op, OpKind, OpStream, Values};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 
 use crate::measured::{Steady, WriteCosts};
-use crate::{BenchKey, Setting};
+use crate::{BenchKey, Faults, Setting, Slice};
 
 impl WriteCosts {
     fn note(&mut self, cost: Counters) {
@@ -57,6 +57,13 @@ pub(crate) struct Tally {
     pub(crate) cost: Counters,
     /// Whether a client had no work left before the time was over.
     pub(crate) exhausted: bool,
+    /// Whether clients continue after an error.
+    pub(crate) tolerates: bool,
+    /// Operations that ended in an error.
+    pub(crate) failed_ops: u64,
+    /// The length of a slice of time; 0 if none is recorded.
+    pub(crate) slice: u64,
+    pub(crate) slices: Vec<Slice>,
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
 }
@@ -76,6 +83,10 @@ impl Tally {
             counted: 0,
             cost: Counters::default(),
             exhausted: false,
+            tolerates: false,
+            failed_ops: 0,
+            slice: 0,
+            slices: Vec::new(),
             steady: Steady::default(),
             writes: WriteCosts {
                 round_trips: histogram(),
@@ -84,6 +95,40 @@ impl Tally {
                 splits: 0,
             },
         }
+    }
+
+    /// Records what the faults of the setting ask for.
+    pub(crate) fn record(&mut self, faults: Faults) {
+        self.tolerates = faults.kills();
+        self.slice = faults.slice.unwrap_or(0);
+        let all = self
+            .count_until
+            .saturating_sub(self.warm_until)
+            .checked_div(self.slice);
+        // A slice in which nothing ends is there too. Settings allow a bounded number of slices.
+        self.slices = vec![Slice::default(); all.and_then(|all| usize::try_from(all).ok()).unwrap_or(0)];
+    }
+
+    /// Returns the slice of time in which an operation ended, if it is recorded.
+    fn slice_at(&mut self, ended: u64) -> Option<&mut Slice> {
+        let since = ended.checked_sub(self.warm_until)?;
+        let at = usize::try_from(since.checked_div(self.slice)?).ok()?;
+        self.slices.get_mut(at)
+    }
+
+    /// Records an operation that ended in an error at `ended`. Returns whether its client continues.
+    fn fail(&mut self, why: IndexError, ended: u64) -> bool {
+        // A client that was fenced can never continue with these connections.
+        let fenced = matches!(why, IndexError::Verb(e) if e.kind == VerbErrorKind::Fenced);
+        if !self.tolerates {
+            self.failed = self.failed.or(Some(why));
+            return false;
+        }
+        self.failed_ops += 1;
+        if let Some(slice) = self.slice_at(ended) {
+            slice.failed += 1;
+        }
+        !fenced
     }
 
     /// Records an operation that ended at `ended`.
@@ -97,6 +142,9 @@ impl Tally {
         }
         if ended > self.count_until {
             return;
+        }
+        if let Some(slice) = self.slice_at(ended) {
+            slice.ops += 1;
         }
         self.counted += 1;
         self.cost += cost;
@@ -204,7 +252,9 @@ impl<'a, E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'a, E, I> {
             match result {
                 Ok(right) => tally.wrong += u64::from(!right),
                 Err(e) => {
-                    tally.failed = tally.failed.or(Some(e));
+                    if tally.fail(e, ended.0) {
+                        continue;
+                    }
                     return;
                 }
             }

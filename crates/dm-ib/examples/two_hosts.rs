@@ -2,8 +2,8 @@
 //! machine.
 //!
 //! `two_hosts STEP SECRET-FILE ADDRESS…`, where the step is `load` (load a tree), `write` (write to it until
-//! killed, and record acknowledged writes), `verify` (verify the recorded writes), `outage` (survive an
-//! outage of the last node) or `cut` (survive a cut of the link). Each step prints `two: …` when something
+//! killed, and record acknowledged writes), `survive` (write to the same nodes while such writers die), `verify` (verify the
+//! recorded writes), `outage` (survive an outage of the last node) or `cut` (survive a cut of the link). Each step prints `two: …` when something
 //! has to happen on the other side.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
@@ -15,13 +15,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dm_ib::{Endpoint, Ib, IbError, Secret, Thread};
-use dm_verbs::{Capability, Control, Effect, NodeId, RemotePtr, VerbErrorKind, Verbs};
+use dm_verbs::{Capability, Control, Effect, Env, NodeId, RemotePtr, VerbErrorKind, Verbs};
 use sherman::{Applied, Key8, Options, RangeIndex, Sherman};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Keys that are loaded. Keys from here on are written until the writer is killed.
 const LOADED: u64 = 400;
+/// The first of those keys are written by several processes.
+const HOT: u64 = 8;
+/// The file that ends `survive`.
+const ENOUGH: &str = "enough";
 /// The file in which the writer records acknowledged writes.
 const ACKNOWLEDGED: &str = "acknowledged";
 /// The time that a step waits for an event on the other side.
@@ -42,6 +46,7 @@ fn main() -> Result<()> {
     match step.as_str() {
         "load" => run(&thread, load(&v)),
         "write" => run(&thread, write(&v)),
+        "survive" => run(&thread, survive(&v)),
         "verify" => run(&thread, verify(&v)),
         "outage" => outage(&ib, &thread, v),
         "cut" => cut(&thread, &v),
@@ -97,10 +102,45 @@ async fn write(v: &Endpoint) -> Result<()> {
     let client = tree.client(v);
     for key in LOADED.. {
         client.upsert(&Key8(key), &value(key)).await?;
+        // Others write these keys too, so they wait if this client dies now.
+        let hot = LOADED + key % HOT;
+        client.upsert(&Key8(hot), &value(hot)).await?;
         fs::write(ACKNOWLEDGED, key.to_string())?;
         if key == LOADED + 50 {
             println!("two: writing");
         }
+    }
+    Ok(())
+}
+
+/// Writes to the nodes to which a [`write`] begins to write, until the file [`ENOUGH`] is there. So it waits for locks of
+/// writers that are killed.
+async fn survive(v: &Endpoint) -> Result<()> {
+    let tree = Sherman::<Key8>::open(v, &options()).await?;
+    let client = tree.client(v);
+    let (mut longest, mut written) = (Duration::ZERO, 0_u64);
+    for key in (LOADED..LOADED + HOT).cycle() {
+        let began = Instant::now();
+        client.upsert(&Key8(key), &value(key)).await?;
+        longest = longest.max(began.elapsed());
+        written += 1;
+        if written == 50 {
+            println!("two: surviving");
+        }
+        if Path::new(ENOUGH).exists() {
+            break;
+        }
+    }
+    let counters = v.meter().counters();
+    println!(
+        "two: survived: {written} writes, the longest took {} ms; expelled {}, freed {} locks, mended {} nodes",
+        longest.as_millis(),
+        counters.expelled,
+        counters.freed_locks,
+        counters.mended
+    );
+    if longest > PATIENCE {
+        return Err("a dead client held it up".into());
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dm_bench::cluster::{ClusterRun, Machine};
 use dm_bench::{
-    Distribution, Fabric, Fill, IndexEntry, Knobs, Mix, Point, Registry, ScanLength, Setting, Sharing, count,
+    Distribution, Fabric, Faults, Fill, IndexEntry, Knobs, Mix, Point, Registry, ScanLength, Setting,
+    Sharing, count,
 };
 use dm_workload::Trace;
 
@@ -19,6 +20,15 @@ pub(crate) enum Pool {
     New,
     /// An index exists, loaded with the same keys.
     Open,
+}
+
+/// Whether dead members are expelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Recovery {
+    /// A lease after their death.
+    On,
+    /// Never: their locks stay held.
+    Off,
 }
 
 /// The parameters of a measurement.
@@ -87,6 +97,24 @@ pub(crate) struct Bench {
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<u64>,
+    /// Kill the first compute node this time after the warm-up, such as 300ms (sim only; needs --duration). The locks that its
+    /// clients hold stay held until the others have expelled it. Operations may fail then, and clients continue.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) kill_at: Option<u64>,
+    /// Kill a compute node each time this time has passed, the one that has worked for the longest time. A new one takes its
+    /// place (sim only; needs --duration).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) kill_every: Option<u64>,
+    /// How long a member of the pool may be silent before the others expel it, such as 10ms; default: as the model has it
+    /// (sim only).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) lease: Option<u64>,
+    /// Whether dead members are expelled: on, off, or both as two curves (sim only).
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
+    pub(crate) recovery: Vec<Recovery>,
+    /// Record the throughput in slices of this length, such as 1ms, and draw it over time (sim only; needs --duration).
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) timeline: Option<u64>,
     /// Scans ask for this many keys; default: 1 to 100.
     #[arg(long)]
     pub(crate) scan_len: Option<u32>,
@@ -186,9 +214,17 @@ impl Bench {
         let trace = self.recorded()?;
         for &mix in &self.workload {
             for index in &self.index {
-                for (variant, sharing) in self.variants() {
+                for (variant, sharing, recovery) in self.variants() {
                     for (clients, cache_bytes, seed) in self.places() {
+                        let faults = Faults {
+                            kill_at: self.kill_at,
+                            kill_every: self.kill_every,
+                            lease: self.lease,
+                            recovery,
+                            slice: self.timeline,
+                        };
                         let setting = Setting {
+                            faults,
                             sharing,
                             clients,
                             cache_bytes,
@@ -237,13 +273,23 @@ impl Bench {
         })
     }
 
-    /// Pairs each variant with each kind of sharing.
-    fn variants(&self) -> impl Iterator<Item = (&str, Option<Sharing>)> {
+    /// Combines each variant with each kind of sharing, and with recovery on or off.
+    fn variants(&self) -> impl Iterator<Item = (&str, Option<Sharing>, bool)> {
         let sharing = match self.rdwc.as_slice() {
             [] => vec![None],
             asked => asked.iter().copied().map(Some).collect(),
         };
-        let of = move |variant| sharing.clone().into_iter().map(move |sharing| (variant, sharing));
+        let recoveries = self.recovery.iter().map(|recovery| *recovery == Recovery::On);
+        let kinds: Vec<(Option<Sharing>, bool)> = sharing
+            .into_iter()
+            .flat_map(|sharing| recoveries.clone().map(move |on| (sharing, on)))
+            .collect();
+        let of = move |variant| {
+            kinds
+                .clone()
+                .into_iter()
+                .map(move |(sharing, on)| (variant, sharing, on))
+        };
         self.variant.iter().map(String::as_str).flat_map(of)
     }
 

@@ -205,8 +205,8 @@ impl Play {
         self.start_nodes()?;
         self.clients.run(&self.step("load"))?;
         lap("two hosts, a tree loaded");
-        self.a_client_dies()?;
-        lap("a client was killed, another found all that it was told");
+        self.clients_die()?;
+        lap("three clients were killed while another wrote to the same nodes; nothing acknowledged was lost");
         self.the_link_is_cut()?;
         lap("the link was cut and came back");
         self.a_node_dies()?;
@@ -224,13 +224,20 @@ impl Play {
         Ok(())
     }
 
-    fn a_client_dies(&mut self) -> Result<()> {
-        let write = self.step("write");
-        // Runs in the background, so that the shell can kill it.
-        self.clients.run(&format!("{write} & echo $! > writer"))?;
-        self.clients.wait_for("two: writing")?;
-        self.clients.run("kill -9 $(cat writer)")?;
-        self.clients.run(&self.step("verify"))
+    /// Kills three writers in the middle of their writes. Another client that writes to the same nodes goes on, and each
+    /// time a third one finds all that was acknowledged.
+    fn clients_die(&mut self) -> Result<()> {
+        let (survive, write) = (self.step("survive"), self.step("write"));
+        // In the background, so that the shell can go on and kill.
+        self.clients.run(&format!("{survive} & echo $! > survivor"))?;
+        self.clients.wait_for("two: surviving")?;
+        for _ in 0..3 {
+            self.clients.run(&format!("{write} & echo $! > writer"))?;
+            self.clients.wait_for("two: writing")?;
+            self.clients.run("kill -9 $(cat writer)")?;
+            self.clients.run(&self.step("verify"))?;
+        }
+        self.clients.run("touch enough; wait $(cat survivor)")
     }
 
     fn the_link_is_cut(&mut self) -> Result<()> {

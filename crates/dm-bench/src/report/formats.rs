@@ -120,7 +120,7 @@ mod tests {
         let mut file = Vec::new();
         write_csv(&rows, &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();
-        assert!(text.starts_with("index,variant,sharing,knobs,panel,workload,distribution,"));
+        assert!(text.starts_with("index,variant,sharing,knobs,recovery,panel,workload,distribution,"));
         let read: Result<Vec<Row>, _> = csv::Reader::from_reader(text.as_bytes()).deserialize().collect();
         assert!(read.unwrap() == rows, "some figure changed on its way");
     }

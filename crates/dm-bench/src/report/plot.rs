@@ -4,6 +4,7 @@
 //! without fonts or fontconfig draws the same picture. The SVG names the generic family `sans-serif`.
 
 mod caches;
+mod timeline;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,11 @@ impl<'a> Curves<'a> {
             .iter()
             .filter(|row| [row.mops, row.p50_us, row.p99_us].into_iter().all(positive))
         {
-            let title = row.panel_title();
+            // Each index has a panel of its own over time: there its lines can be told apart.
+            let title = match row.timeline.as_str() {
+                "" => row.panel_title(),
+                _ => &row.index,
+            };
             let at = panels.iter().position(|(panel, _)| *panel == title);
             let at = at.unwrap_or_else(|| {
                 panels.push((title, Vec::new()));
@@ -194,7 +199,11 @@ impl<'a> Curves<'a> {
 
     /// Returns one latency axis for all panels, so that they can be compared.
     fn latencies(&self) -> std::ops::Range<f64> {
-        let curves = || self.panels.iter().filter(|(_, points)| !along_caches(points));
+        let curves = || {
+            self.panels
+                .iter()
+                .filter(|(_, points)| !along_caches(points) && !along_time(points))
+        };
         let rows = || curves().flat_map(|(_, points)| points);
         let lowest = rows()
             .map(|row| row.p50_us.min(row.p99_us))
@@ -258,9 +267,10 @@ impl Pen<'_> {
         self.draw_title(&head)?;
         let parts = body.split_evenly((curves.lines(), curves.columns()));
         for (part, (workload, points)) in parts.iter().zip(&curves.panels) {
-            match along_caches(points) {
-                true => self.draw_caches(part, workload, points)?,
-                false => self.draw_panel(part, workload, points)?,
+            match () {
+                () if along_time(points) => self.draw_timeline(part, workload, points)?,
+                () if along_caches(points) => self.draw_caches(part, workload, points)?,
+                () => self.draw_panel(part, workload, points)?,
             }
         }
         self.draw_legend(&legend)?;
@@ -370,6 +380,9 @@ impl Pen<'_> {
             area.draw(&self.marker(self.at(x + LEGEND_KEY / 2, y), place))?;
             self.draw_words(area, name, (x + LEGEND_KEY + 8, y))?;
         }
+        if self.curves.panels.iter().all(|(_, points)| along_time(points)) {
+            return Ok(());
+        }
         // The kinds of lines, in a colour that no series has.
         let kinds = [
             ("median (p50)", LEGEND_KEY, 0),
@@ -429,6 +442,11 @@ impl Pen<'_> {
             _ => Cross::new(at, 4 * self.zoom, self.line(colour)).into_dyn(),
         }
     }
+}
+
+/// Returns whether the curves of a panel go along time.
+fn along_time(points: &[&Row]) -> bool {
+    points.iter().any(|row| !row.timeline.is_empty())
 }
 
 /// Returns whether the curves of a panel go along the size of the caches, and not along the clients.

@@ -5,7 +5,7 @@ use twox_hash::XxHash3_64;
 
 use super::{Latencies, Row};
 use crate::origin::Utc;
-use crate::{Fabric, Fill, Measured, Origin, Point, ScanLength};
+use crate::{Fabric, Fill, Measured, Origin, Point, ScanLength, Slice};
 
 impl Row {
     /// Returns the row that a point will have, without results.
@@ -32,6 +32,7 @@ impl Row {
             variant: point.variant.clone(),
             sharing: at.sharing.map(|s| s.name().to_owned()).unwrap_or_default(),
             knobs,
+            recovery: if at.faults.recovery { "" } else { "off" }.to_owned(),
             panel: point.panel.clone(),
             workload: at.mix.to_string(),
             distribution: match at.trace {
@@ -63,6 +64,9 @@ impl Row {
             ops_limit: at.ops,
             warm_up_us: micros(at.warm_up_ns),
             duration_us: micros(at.duration_ns.unwrap_or(0)),
+            lease_us: micros(at.faults.lease.filter(|_| at.faults.recovery).unwrap_or(0)),
+            kills: at.faults.text(),
+            slice_us: micros(at.faults.slice.unwrap_or(0)),
             mode: mode(at),
             seed: at.seed,
             seeds: 1,
@@ -112,6 +116,12 @@ impl Row {
             remote_bytes_per_key: m.remote_bytes as f64 / m.keys.max(1) as f64,
             trace_passes: m.trace_passes,
             wrong_values: m.wrong_values,
+            failed_ops: m.deaths.failed_ops,
+            killed: m.deaths.killed,
+            expelled: m.deaths.expelled,
+            freed_locks: m.deaths.freed_locks,
+            recovery_us: m.deaths.recoveries.iter().max().map(|nanos| *nanos as f64 / 1e3),
+            timeline: timeline(&m.timeline),
             assumptions: m.promises.clone().unwrap_or(self.assumptions),
             // `dmkit merge` combines rows of several machines.
             latencies: match self.machine.as_str() {
@@ -126,6 +136,15 @@ impl Row {
             None => Ok(row),
         }
     }
+}
+
+/// Writes slices as the column `timeline` has them.
+fn timeline(slices: &[Slice]) -> String {
+    let one = |slice: &Slice| match slice.failed {
+        0 => slice.ops.to_string(),
+        failed => format!("{}+{failed}", slice.ops),
+    };
+    slices.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
 /// Describes recorded operations.

@@ -38,6 +38,8 @@ row! {
     sharing: String, "", Curve;
     /// The parameters that only some indexes know, as `name=value`, separated by spaces.
     knobs: String, "", Curve;
+    /// `off` if dead members are never expelled.
+    recovery: String, "", Curve;
     /// The panel of a figure to which it belongs, if that is not its workload's.
     panel: String, "", Curve;
     /// The mix.
@@ -82,6 +84,12 @@ row! {
     warm_up_us: f64, "µs", Setting;
     /// The time that was asked for; 0 if the operations end the run.
     duration_us: f64, "µs", Setting;
+    /// How long a member may be silent; 0 if that is the world's choice, or if nobody is expelled.
+    lease_us: f64, "µs", Setting;
+    /// When compute nodes die after the warm-up: `at TIME`, `every TIME`; empty if they do not.
+    kills: String, "", Setting;
+    /// The length of the slices of `timeline`; 0 if there are none.
+    slice_us: f64, "µs", Setting;
     /// Settings that only a program can make: addresses, by-thread, steady, least=NANOSECONDS.
     mode: String, "", Setting;
     /// The seed of the run; of several, the first one.
@@ -143,6 +151,19 @@ row! {
     trace_passes: f64, "", Figure(Mean);
     /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
+    /// Operations that ended in an error. Without deaths, the first error ends the run.
+    failed_ops: u64, "operations", Figure(Sum);
+    /// Compute nodes that died.
+    killed: u64, "compute nodes", Figure(Sum);
+    /// Members that were silent for a lease and were expelled.
+    expelled: u64, "members", Figure(Sum);
+    /// Locks of dead members that were freed.
+    freed_locks: u64, "locks", Figure(Sum);
+    /// The longest time from a death until the dead member was expelled and its locks were free.
+    recovery_us: Option<f64>, "µs", Figure(Mean);
+    /// The operations that ended in each slice of the time after the warm-up, as `operations` or `operations+failed`,
+    /// separated by spaces.
+    timeline: String, "", Figure(First);
     /// The world's promises and assumptions, separated by `; `.
     assumptions: String, "", Setting;
     /// The number of the client machine that measured it, and their total; empty if there is one row for all.
@@ -166,7 +187,11 @@ impl Row {
             "" => String::new(),
             sharing => format!("+rdwc:{sharing}"),
         };
-        let parts = [&self.variant, &sharing, &self.knobs];
+        let recovery = match self.recovery.as_str() {
+            "" => String::new(),
+            off => format!("recovery:{off}"),
+        };
+        let parts = [&self.variant, &sharing, &self.knobs, &recovery];
         let parts: Vec<&str> = parts
             .into_iter()
             .map(String::as_str)

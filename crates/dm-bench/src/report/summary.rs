@@ -5,12 +5,38 @@ use super::Row;
 /// Beyond this share of the bound, the resource that sets it is said to bind.
 const BINDS: f64 = 0.7;
 
-/// Returns one sentence for each panel, in the order of the rows.
+/// Returns one sentence for each panel, in the order of the rows, and one for each row in which compute nodes died.
 pub fn sentences(rows: &[Row]) -> Vec<String> {
-    panels(rows)
-        .into_iter()
+    let panels = panels(rows).into_iter();
+    let mut all: Vec<String> = panels
         .filter_map(|(title, rows)| sentence(title, &rows))
-        .collect()
+        .collect();
+    all.extend(rows.iter().filter(|row| row.killed > 0).map(deaths));
+    all
+}
+
+/// Says what the deaths in a row led to.
+fn deaths(row: &Row) -> String {
+    let number = |count: u64, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    let mut text = format!(
+        "{}, {}: {} died",
+        row.series(),
+        row.workload,
+        number(row.killed, "compute node")
+    );
+    text += &match row.recovery_us {
+        Some(longest) => format!(
+            "; the others expelled {} and freed {}, at most {:.2} ms after a death",
+            row.expelled,
+            number(row.freed_locks, "lock"),
+            longest / 1e3
+        ),
+        None => "; nobody was expelled".to_owned(),
+    };
+    text + &format!("; {} ended in an error.", number(row.failed_ops, "operation"))
 }
 
 /// Returns the rows of each panel, in the order in which panels first appear. A row without a panel of its own belongs to
@@ -108,6 +134,23 @@ mod tests {
             );
             assert_eq!(*text, expected);
         }
+    }
+
+    #[test]
+    fn deaths_are_told() {
+        let mut row = samples().remove(0);
+        (row.killed, row.failed_ops) = (1, 2);
+        assert_eq!(
+            deaths(&row),
+            "sherman, c: 1 compute node died; nobody was expelled; 2 operations ended in an error."
+        );
+        (row.killed, row.expelled, row.freed_locks, row.recovery_us) = (3, 2, 1, Some(11_900.0));
+        row.recovery = "off".to_owned();
+        assert_eq!(
+            sentences(&[row])[1],
+            "sherman (recovery:off), c: 3 compute nodes died; the others expelled 2 and freed 1 lock, at most 11.90 ms after a \
+             death; 2 operations ended in an error."
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use crate::driver::Driver;
 use crate::measured::{Measured, NicShares};
 use crate::work::Tally;
-use crate::{BenchIndex, BenchKey, Fabric, Footprint, Point, Refusal, Setting};
+use crate::{BenchIndex, BenchKey, Deaths, Fabric, Footprint, Point, Refusal, Setting};
 
 #[cfg(feature = "ib")]
 pub(crate) mod ib;
@@ -220,6 +220,11 @@ fn measured<I: BenchIndex>(
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,
+        deaths: Deaths {
+            failed_ops: tally.failed_ops,
+            ..Deaths::default()
+        },
+        timeline: tally.slices,
         nic: NicShares::default(),
         promises: None,
     })

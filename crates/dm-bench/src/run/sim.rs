@@ -1,16 +1,20 @@
 //! A point on the simulated testbed.
 
+mod deaths;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dm_index::{IndexError, RangeIndex};
-use dm_sim::{CostModel, NicCounters, RunEnd, Sim};
+use dm_sim::{CostModel, NicCounters, RunEnd, Sim, TaskId};
 use dm_verbs::NodeId;
 use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
+use self::deaths::Working;
 use super::{Plans, RunError, bad, load, measured};
 use crate::driver::Driver;
+use crate::faults::Deaths;
 use crate::measured::{Measured, NicShares};
 use crate::work::{Tally, Worker};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Setting};
@@ -23,44 +27,50 @@ pub(super) fn run<I: BenchIndex>(
     progress: &ProgressBar,
 ) -> Result<Measured, RunError> {
     let sim = Sim::builder(model.clone())
-        .compute_nodes(setting.compute_nodes)
+        .compute_nodes(setting.compute_nodes.saturating_add(setting.spares()))
         .memory_nodes(setting.memory_nodes)
         .colocated(setting.colocated)
         .memory_bytes(driver.memory_bytes(setting))
-        .seed(setting.seed)
-        .build()
-        .map_err(bad)?;
+        .seed(setting.seed);
+    let sim = match setting.faults.lease() {
+        Some(lease) => sim.lease(lease),
+        None => sim,
+    };
+    let sim = sim.build().map_err(bad)?;
     let handles = opened(driver, setting, &sim)?;
     warm(setting, plans, &sim, &handles)?;
 
     let (before, began) = (sim.meter(), sim.now());
     let nics_before = nics(&sim, setting.memory_nodes);
-    let tally = Rc::new(RefCell::new(Tally::new(setting.warm_up())));
-    tally.borrow_mut().warm_until = began.0 + setting.least / 4;
-    let stop = tally.borrow_mut().count_in(began.0, setting);
-    let until = began.0 + setting.least;
-    let left = Rc::new(Cell::new(setting.ops));
+    let mut tally = Tally::new(setting.warm_up());
+    tally.warm_until = began.0 + setting.least / 4;
+    let stop = tally.count_in(began.0, setting);
+    tally.record(setting.faults);
+    let crew = Crew {
+        setting,
+        plans,
+        handles: &handles,
+        progress,
+        tally: Rc::new(RefCell::new(tally)),
+        left: Rc::new(Cell::new(setting.ops)),
+        until: began.0 + setting.least,
+        stop,
+    };
+    let mut working = Working::new(setting.compute_nodes);
     for client in 0..setting.endpoints() {
         let thread = client / setting.coroutines;
         let cn = (thread % u32::from(setting.compute_nodes)) as u16;
         let local = u16::try_from(thread / u32::from(setting.compute_nodes)).map_err(bad)?;
-        let (handles, tally, left) = (handles.clone(), tally.clone(), left.clone());
-        let stream = plans.client(client, local);
-        let (progress, setting) = (progress.clone(), setting.clone());
-        sim.spawn(cn, local, async move |v| {
-            let v = AnyEndpoint::Sim(v);
-            let index = handles[usize::from(cn)].client(&v);
-            let mut worker = Worker::new(&v, index, client, &setting, &progress);
-            worker
-                .run(
-                    stream,
-                    |now| now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until),
-                    &tally,
-                )
-                .await;
-        });
+        working.add(cn, local, crew.start(&sim, client, cn, local));
     }
-    finish(&sim)?;
+    let deaths = match setting.faults.kills() {
+        true => working.suffer(&sim, &crew)?,
+        false => {
+            finish(&sim)?;
+            Deaths::default()
+        }
+    };
+    let Crew { tally, left, .. } = crew;
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
     let took = (sim.now() - began).0.max(1) as f64;
@@ -75,13 +85,54 @@ pub(super) fn run<I: BenchIndex>(
     let counters = sim.meter() - before;
     let mut measured = measured(driver, setting, tally, began.0, counters, &handles)?;
     measured.nic = busiest.unwrap_or_default();
+    measured.deaths.killed = deaths.killed;
+    measured.deaths.recoveries = deaths.recoveries;
+    measured.deaths.expelled = counters.expelled;
+    measured.deaths.freed_locks = counters.freed_locks;
     Ok(measured)
+}
+
+/// What the clients of a run have in common.
+struct Crew<'a, I> {
+    setting: &'a Setting,
+    plans: &'a Plans,
+    handles: &'a Rc<[I]>,
+    progress: &'a ProgressBar,
+    tally: Rc<RefCell<Tally>>,
+    /// The operations that are left.
+    left: Rc<Cell<u64>>,
+    /// The clients go on until this time even if no operation is left.
+    until: u64,
+    /// They end at this time.
+    stop: u64,
+}
+
+impl<I: BenchIndex> Crew<'_, I> {
+    /// Starts client `client` on thread `local` of compute node `cn`.
+    fn start(&self, sim: &Sim, client: u32, cn: u16, local: u16) -> TaskId {
+        let (handles, tally, left) = (self.handles.clone(), self.tally.clone(), self.left.clone());
+        let stream = self.plans.client(client, local);
+        let (progress, setting) = (self.progress.clone(), self.setting.clone());
+        let (until, stop) = (self.until, self.stop);
+        sim.spawn(cn, local, async move |v| {
+            let v = AnyEndpoint::Sim(v);
+            let index = handles[usize::from(cn)].client(&v);
+            let mut worker = Worker::new(&v, index, client, &setting, &progress);
+            worker
+                .run(
+                    stream,
+                    |now| now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until),
+                    &tally,
+                )
+                .await;
+        })
+    }
 }
 
 /// Opens the index on each compute node; the first one creates and loads it.
 fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Result<Rc<[I]>, RunError> {
     let opened: Rc<RefCell<Vec<Result<I, RunError>>>> = Rc::default();
-    for cn in 0..setting.compute_nodes {
+    for cn in 0..setting.compute_nodes + setting.spares() {
         let (opened, setting, options) = (opened.clone(), setting.clone(), driver.options(setting)?);
         sim.spawn(cn, 0, async move |v| {
             let v = AnyEndpoint::Sim(v);
@@ -117,7 +168,7 @@ fn warm<I: BenchIndex>(
         true => to_learn,
         false => to_learn.min(usize::try_from(setting.ops).unwrap_or(usize::MAX)),
     };
-    for cn in 0..setting.compute_nodes {
+    for cn in 0..setting.compute_nodes + setting.spares() {
         let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
         let (told, space, cache_bytes) = (failed.clone(), setting.key_space(), setting.cache_bytes);
         // A key leads to at least one node, so more keys than the cache has room for nodes leave no trace in it.

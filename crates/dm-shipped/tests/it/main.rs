@@ -1,4 +1,5 @@
 //! The shipped indexes in the harness.
 
+mod deaths;
 mod keys;
 mod steady;

@@ -1,0 +1,104 @@
+//! Compute nodes that die in a measurement.
+
+use dm_bench::report::Row;
+use dm_bench::{Fabric, Faults, Origin, Setting};
+
+/// The lease, and the length of a run.
+const LEASE: u64 = 2_000_000;
+const END: u64 = 12_000_000;
+
+fn row(index: &str, faults: Faults) -> Row {
+    let setting = Setting {
+        compute_nodes: 4,
+        memory_nodes: 1,
+        clients: 16,
+        keys: 20_000,
+        ranks: 20_000,
+        ops: 100_000_000,
+        warm_up_ns: 1_000_000,
+        duration_ns: Some(END),
+        faults: Faults {
+            lease: Some(LEASE),
+            slice: Some(END / 24),
+            ..faults
+        },
+        mix: "upsert:100".parse().expect("a mix"),
+        ..Setting::new("sim:cx6-roce".parse::<Fabric>().expect("a preset"))
+    };
+    let point = dm_shipped::shipped().point(index, "default", setting);
+    let point = point.expect("a variant");
+    let measured = point.run().expect("no fault ends the run");
+    let row = Row::planned(&point, &Origin::here(None)).finished(&measured);
+    row.expect("figures")
+}
+
+fn slices(row: &Row) -> Vec<u64> {
+    let ops = row.timeline.split(' ');
+    ops.map(|slice| slice.parse().expect("no operation fails"))
+        .collect()
+}
+
+#[test]
+fn a_dead_compute_node_costs_the_others_a_lease() {
+    for index in ["sherman", "smart", "chime"] {
+        let kill = Faults {
+            kill_at: Some(END / 4),
+            ..Faults::NONE
+        };
+        let with = row(index, kill);
+        assert_eq!(
+            (with.killed, with.expelled, with.wrong_values),
+            (1, 1, 0),
+            "{index}"
+        );
+        // SMART's locks lie in leaves: they are freed by the clients that wait for them.
+        assert!(
+            with.freed_locks > 0 || index == "smart",
+            "{index}: nobody held a lock"
+        );
+        let recovery = with.recovery_us.expect("it was expelled") * 1e3;
+        assert!(
+            (1.0..1.6).contains(&(recovery / LEASE as f64)),
+            "{index}: {recovery} ns"
+        );
+        let all = slices(&with);
+        assert_eq!(all.len(), 24, "{index}");
+        let mean = |of: &[u64]| of.iter().sum::<u64>() as f64 / of.len() as f64;
+        let (before, after) = (mean(&all[..6]), mean(&all[16..]));
+        assert!(after > 0.6 * before, "{index}: {all:?}");
+
+        let without = row(
+            index,
+            Faults {
+                recovery: false,
+                ..kill
+            },
+        );
+        assert_eq!((without.killed, without.expelled), (1, 0), "{index}");
+        assert_eq!((without.freed_locks, without.recovery_us), (0, None), "{index}");
+        // Sooner or later every client waits for a lock that nobody frees.
+        let stuck = mean(&slices(&without)[16..]);
+        assert!(
+            with.freed_locks == 0 || stuck < 0.9 * after,
+            "{index}: {stuck} and {after}"
+        );
+    }
+}
+
+#[test]
+fn new_compute_nodes_take_the_places_of_dead_ones() {
+    for index in ["sherman", "smart", "chime"] {
+        let row = row(
+            index,
+            Faults {
+                kill_every: Some(END / 3),
+                ..Faults::NONE
+            },
+        );
+        assert_eq!((row.killed, row.expelled, row.wrong_values), (2, 2, 0), "{index}");
+        let all = slices(&row);
+        let mean = |of: &[u64]| of.iter().sum::<u64>() / of.len() as u64;
+        let (before, after) = (mean(&all[..8]), mean(&all[22..]));
+        assert!(after > before / 2, "{index}: {all:?}");
+    }
+}
