@@ -14,7 +14,8 @@ fn row(index: &str, faults: Faults) -> Row {
         clients: 16,
         keys: 20_000,
         ranks: 20_000,
-        ops: 100_000_000,
+        ops: 300_000,
+        cache_bytes: 10_000_000,
         warm_up_ns: 1_000_000,
         duration_ns: Some(END),
         faults: Faults {
