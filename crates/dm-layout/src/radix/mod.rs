@@ -12,11 +12,11 @@
 //!          └──────────────┴───────┴──────┴───────────────────┴───────────┴──────────────────────┘
 //! ```
 //!
-//! Differences to the paper: positions are absolute, and a node's *branch* (the key byte by which its slots
-//! differ) never changes, so a header split needs no second CAS on the child's header. The incarnation
-//! replaces the reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)).
-//! An empty slot is not zero: it contains the incarnation and the frozen bit, so a CAS for it fails if the
-//! memory is reused or the node is frozen. A node of 256 slots has one slot for each key byte.
+//! Differences from the paper: positions are absolute, and a node's *branch* (the index of the key byte that selects a
+//! slot) never changes, so a header split needs no second CAS on the child's header. The incarnation replaces the
+//! reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)). An empty slot is not
+//! zero: it contains the incarnation and the frozen bit, so a CAS on it fails if the memory is reused or the node is
+//! frozen. A node of 256 slots has one slot for each key byte.
 
 mod header;
 mod node;
