@@ -238,12 +238,12 @@ pub enum Request {
         /// The group's number.
         group: u16,
     },
-    /// Reports that this connection has arrived at `place`, where `of` connections meet. The client repeats
-    /// this request until all have arrived.
+    /// Reports that this connection has arrived at `place`, where `of` connections wait for each other. The client
+    /// repeats this request until all have arrived.
     Meet {
         /// An identifier on which all of them have agreed.
         place: u64,
-        /// The number of connections that meet.
+        /// The number of connections that wait for each other.
         of: u16,
     },
 }

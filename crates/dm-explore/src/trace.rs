@@ -113,7 +113,7 @@ impl FromStr for Trace {
     }
 }
 
-/// How a step accessed memory. Charts draw it.
+/// The kind of a step's access to memory. Charts draw it as an arrow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A read: data goes from memory to the client.

@@ -149,7 +149,7 @@ impl Failure {
     }
 }
 
-/// How completely the states were searched.
+/// The completeness of a search.
 ///
 /// ```
 /// use dm_explore::{Client, Coverage, Cut, Model, NoSpec, Search, Verdict};
@@ -190,7 +190,7 @@ pub enum Coverage {
 pub struct Report {
     /// The model's name.
     pub model: String,
-    /// How completely the states were searched.
+    /// The completeness of the search.
     pub coverage: Coverage,
     /// Distinct states; 0 if the search keeps no cache.
     pub states: u64,

@@ -89,7 +89,7 @@ pub enum Place {
 /// The result for a writer that has locked and read a node to write a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
-    /// The node covers the key, which has this place.
+    /// The node covers the key, and this is the slot for it.
     Here(Place),
     /// The key is not less than the high fence key. Continue at the sibling (a packed remote pointer).
     GoRight {

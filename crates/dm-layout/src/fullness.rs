@@ -1,4 +1,4 @@
-//! How full nodes are.
+//! The share of a node that is in use.
 
 /// The used share of a node. The format chooses the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

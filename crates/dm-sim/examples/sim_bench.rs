@@ -17,7 +17,7 @@ fn cpu_seconds() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `t` is a valid timespec that lives for the call; the clock id is one that Linux has.
+    // SAFETY: `t` is a valid timespec that is valid during the call; the clock id is one that Linux has.
     let ok = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
     assert_eq!(ok, 0, "this thread has a CPU clock");
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9

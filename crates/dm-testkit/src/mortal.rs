@@ -367,6 +367,7 @@ impl<V: Transport> Env for Mortal<'_, V> {
     fn now(&self) -> Nanos {
         self.inner.now()
     }
+    // The clock also advances while the client is suspended, so that its lease may end.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         self.inner.elapsed(since, limit)
     }
@@ -376,6 +377,7 @@ impl<V: Transport> Env for Mortal<'_, V> {
     fn meter(&self) -> &Meter {
         self.inner.meter()
     }
+    // A client that stands still registers no waker here, because `unless_dead` polls it again.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match self.stands_still() {
             true => Poll::Pending,

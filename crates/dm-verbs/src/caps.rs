@@ -8,7 +8,7 @@ use core::fmt;
 /// ```
 /// use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
 ///
-/// // What a world promises of a card whose lines are atomic and whose WRITEs land in order.
+/// // The capabilities of a card whose lines are atomic and whose WRITEs are served in order.
 /// let caps = Caps {
 ///     atomic_unit: AtomicUnit::Line,
 ///     write_lines: LineOrder::Increasing,

@@ -21,7 +21,7 @@ pub enum Gated {}
 /// ```compile_fail
 /// # use dm_verbs::*;
 /// # fn f<V: Verbs>(v: &V, lock: RemotePtr, data: RemotePtr) {
-/// // The WRITE would land although the lock was not taken.
+/// // The WRITE would take effect although the lock was not taken.
 /// v.chain(lock.node()).cas(lock, 0, 1).write(data, b"x").post().detach();
 /// # }
 /// ```

@@ -80,7 +80,7 @@ pub trait Attempts {
 /// ```
 /// use dm_verbs::{Env, LocalStep, Nanos};
 ///
-/// /// Waits until `ready` says so of something that the threads of a compute node share, a millisecond at most.
+/// /// Waits until `ready` returns true for shared state of the compute node, a millisecond at most.
 /// async fn wait<E: Env>(env: &E, ready: impl Fn() -> bool) -> bool {
 ///     let since = env.now();
 ///     loop {

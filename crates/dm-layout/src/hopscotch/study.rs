@@ -31,13 +31,13 @@ pub struct NearFlaws {
 
 #[cfg(feature = "study")]
 impl<K: KeyBytes> Hopscotch<K> {
-    /// As [`Hopscotch::alone`], but with these `flaws`.
+    /// Checks one entry as [`Hopscotch::alone`] does, but with these `flaws`.
     #[must_use]
     pub fn alone_flawed<'a>(&self, entry: &'a [u8], key: &K, flaws: EntryFlaws) -> Option<ValueRef<'a>> {
         self.judge_alone(entry, key, flaws)
     }
 
-    /// As [`Hopscotch::near`], but with these `flaws`.
+    /// Looks up a key in a neighbourhood as [`Hopscotch::near`] does, but with these `flaws`.
     #[must_use]
     pub fn near_flawed<'a>(
         &self,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  byte 0  │ depth │ type, length │ partial 0 … partial 5 │     header: one word, changed by CAS
-//!  byte 8  │ incarnation 4 │ magic 2 │ 0 0 │                  identity: never changes in a life
+//!  byte 8  │ incarnation 4 │ magic 2 │ 0 0 │                  identity: never changes in a node
 //!  byte 16 │ slot 0 │ slot 1 │ …                              each one word, changed by CAS alone
 //!
 //!  slot     63  partial  56   55     54    53 type / lines 48 47  node  40 39   offset / 64    0

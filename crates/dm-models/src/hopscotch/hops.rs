@@ -11,7 +11,7 @@ pub(super) const NEXT: Script = Script {
     preload: &[4, 7, 55, 53, 50],
     ..Script::EMPTY
 };
-/// As `NEXT`, but key 10, which has the same home as 7, is in the slot to which 7 would move.
+/// The script `NEXT`, but key 10, which has the same home as 7, is in the slot to which 7 would move.
 pub(super) const TAKEN: Script = Script {
     preload: &[4, 7, 55, 53, 50, 10],
     ..Script::EMPTY

@@ -14,7 +14,7 @@ pub(super) const FULL: Script = Script {
     preload: &[1, 2],
     ..Script::EMPTY
 };
-/// As `FULL`, but the node has four slots, and three of them are in use.
+/// The script `FULL`, but the node has four slots, and three of them are in use.
 pub(super) const ROOM: Script = Script {
     preload: &[1, 2, 4],
     ..Script::EMPTY

@@ -118,12 +118,12 @@ pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u
     contents_of(end, &F::of(options().node, 8).expect("entries fit"))
 }
 
-/// As `contents`, for leaves of any format.
+/// Returns all entries, as `contents` does, for leaves of any format.
 pub(crate) fn contents_of<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<Vec<(u64, u64)>, String> {
     contents_from(end, format, first_leaf(end)?.unwrap_or(RemotePtr::NULL))
 }
 
-/// As `contents_of`, but begins at this leftmost leaf, if there is one.
+/// Returns all entries, as `contents_of` does, from this leftmost leaf on, if there is one.
 pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     end: &End<'_>,
     format: &F,

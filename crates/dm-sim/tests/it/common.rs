@@ -158,7 +158,7 @@ pub(crate) enum LockKind {
     Chip,
     /// A local FIFO lock per compute node, and then the on-chip lock.
     Hierarchical,
-    /// As `Hierarchical`, but the remote lock is handed over to the next local waiter up to four times in a row.
+    /// The hierarchical lock with handover: the next local waiter gets the remote lock, up to four times in a row.
     Handover,
 }
 

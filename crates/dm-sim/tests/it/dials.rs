@@ -1,5 +1,5 @@
-//! One test for each dial of the simulated cards. It shows the behaviour that each setting allows, and that a setting
-//! allows no more.
+//! One test for each dial of the simulated cards. It shows the behaviour that each setting allows, and that other
+//! behaviour does not occur.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;

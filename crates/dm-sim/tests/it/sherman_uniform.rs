@@ -13,7 +13,7 @@ use dm_verbs::{ChipPtr, Env, Nanos, NodeId, RemotePtr, Verbs};
 enum Kind {
     /// Four round trips. The lock is released by fetch-and-add, and the whole leaf is written back.
     Fg,
-    /// As `Fg`, but the lock is released by WRITE.
+    /// Four round trips. The lock is released by WRITE, and the whole leaf is written back.
     FgPlus,
     /// The lock is on chip. The entry and the unlock are written in one chain.
     Sherman,
