@@ -1,4 +1,4 @@
-//! One connection of a node: bytes in, a dialogue, bytes out, without waiting.
+//! One connection of a node. It passes received bytes to a dialogue and sends the answers, and never blocks.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};

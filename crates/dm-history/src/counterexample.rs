@@ -173,7 +173,8 @@ impl<'a, S: Spec> Piece<'a, S> {
                 busy_until = busy_until.max(item.returned);
             }
         }
-        let (mut low, mut high) = (0, quiet.len()); // failing cuts come first, because a piece that fails also fails from an earlier beginning
+        // Failing cuts come first, because a piece that fails also fails from an earlier beginning.
+        let (mut low, mut high) = (0, quiet.len());
         let mut best = None;
         while low < high {
             let middle = low.midpoint(high);

@@ -6,7 +6,7 @@ use crate::status::Status;
 
 /// The owner of a chain for which no task waits.
 pub(crate) const NOBODY: u32 = u32::MAX;
-/// The owner of a chain whose waiting client gave a waker other than a task's own.
+/// The owner of a chain that was polled with a waker other than the task's own.
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
 /// Requests to one memory node behind one doorbell.

@@ -124,8 +124,8 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 }
 
 impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
-    /// Appends a WRITE of a copy of `bytes`. A WRITE has no result, so a conditional WRITE does not change the type of
-    /// the chain.
+    /// Appends a WRITE of a copy of `bytes`. A WRITE has no result, so it does not change the type of the chain, and may
+    /// be appended conditionally.
     #[inline(always)]
     pub fn write(mut self, at: impl Into<Place>, bytes: &[u8]) -> Self {
         self.push(Op::Write { at: at.into(), bytes });

@@ -40,9 +40,8 @@ fn an_faa_that_is_tried_again_after_an_error_counts_twice() {
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
 }
 
-/// Returns a model in which three clients add one each under a lock on memory node `lock_on`. The counter is on memory
-/// node
-/// 0. A client that gets an error releases the lock if `releases` is set, and otherwise keeps it.
+/// Returns a model in which three clients add one each under a lock on memory node `lock_on`; the counter is on memory
+/// node 0. A client that gets an error releases the lock if `releases` is set, and otherwise keeps it.
 fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
     let lock = RemotePtr::new(NodeId(lock_on), 128).unwrap();
     let count = at(64);

@@ -12,7 +12,7 @@ use dm_sync::Arc;
 use super::Device;
 use super::memory::{Access, Registered};
 
-/// Sizes of pieces in bytes: 64, 128, … 1 Mi.
+/// Sizes of pieces: 64 B, 128 B, … 1 MiB.
 const SMALLEST: usize = 64;
 const CLASSES: usize = 15;
 /// The size of the largest piece in bytes.

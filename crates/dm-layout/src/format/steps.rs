@@ -10,7 +10,8 @@ use crate::split::SplitPlan;
 
 /// The steps of splits and merges that do not depend on the format. Every [`NodeStructure`] implements this trait.
 pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
-    /// Links the right node: version + 1, Splitting, new high fence key and sibling.
+    /// Links the right node: the left node becomes Splitting and gets the next version, the new high fence key, and the
+    /// right node as its sibling.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
