@@ -33,7 +33,7 @@ const GIVERS_MAX: usize = 8;
 /// The number of a connection.
 pub(crate) type Connection = u64;
 
-/// The operations on the queue pairs of connections that the control plane needs.
+/// The operations on queue pairs that the control plane needs.
 pub trait Ports {
     /// One queue pair.
     type Port: Send;

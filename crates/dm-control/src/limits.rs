@@ -1,4 +1,4 @@
-//! Limits on what a peer may use of a node, and on how long the node waits for it.
+//! Limits on the resources of a node that a peer may use, and on the time for which the node waits for a peer.
 
 use core::time::Duration;
 

@@ -265,7 +265,7 @@ pub enum Answer {
         /// The epoch of the latest holder.
         epoch: u32,
     },
-    /// The answer to an entrance if no id is free, or if this connection has too many.
+    /// The answer to an entrance if no id is free, or if this connection or its host has too many clients.
     NoIdLeft,
     /// The answer to `Chunk`.
     Chunk {

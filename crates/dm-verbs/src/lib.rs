@@ -24,6 +24,7 @@
 //! * **I4** The error of a dropped ticket is not lost: the client's next [`Verbs::operation`] returns it.
 //! * **I5** If a chain failed with [`Effect::Unknown`], its requests may take effect at any later time, or never.
 //!   After a later request of the same client to the same memory node has taken effect, none of them does.
+//!
 //! # Example
 //! Index code, generic over the world:
 //! ```

@@ -95,11 +95,11 @@ pub(crate) struct Chain {
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,
-    /// The error in which the chain will end after all earlier requests.
+    /// The error with which the chain ends after its earlier requests have taken effect.
     pub(crate) error: Option<VerbError>,
     /// A hash of all requests.
     pub(crate) content: Fp,
-    /// The number of the client's operations that had begun when the chain was rung.
+    /// The number of the client's operations that had begun when the doorbell was rung.
     pub(crate) operations: u32,
     pub(crate) seen: Vec<Seen>,
 }

@@ -11,7 +11,7 @@ use super::{Machine, Then};
 use crate::knobs::Late;
 
 impl Machine {
-    /// Returns the chains of client `c` to `node` that have not completed, in the order in which they were rung.
+    /// Returns the chains of client `c` to `node` that have not completed, in the order of their doorbells.
     fn in_flight(&self, c: u8, node: u16) -> Vec<u16> {
         let client = &self.clients[usize::from(c)];
         let live = client.live.iter().copied();

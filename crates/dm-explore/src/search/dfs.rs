@@ -412,8 +412,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arena.truncate(frame.first);
     }
 
-    /// Examines the targets of the omitted steps of `frame`, a state that was just removed from the path. Does nothing
-    /// if steps that were taken have already shown that the state reaches an end.
+    /// Examines the targets of the omitted steps of `frame`, the state that follows the last state of the path. Does
+    /// nothing if steps that were taken have already shown that the state reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {
@@ -430,7 +430,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Returns whether a step of progress from this state has not been taken yet.
+    /// Returns whether a step of progress from the state of `frame` has not been taken yet.
     fn awake(&self, frame: &Frame) -> bool {
         let steps = self.arena[frame.first..].iter().enumerate();
         let mut awake = steps.filter(|(i, _)| frame.todo >> i & 1 == 1);
@@ -459,7 +459,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Records that a step of progress leads from state `from`, which was just removed from the path, to state `to`.
+    /// Records that a step of progress leads from state `from`, which follows the last state of the path, to state `to`.
     /// Returns whether this shows that `from` reaches an end.
     fn leads(&mut self, from: u32, to: Fp) -> bool {
         match self.table.get(to) {

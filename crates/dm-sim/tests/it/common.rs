@@ -41,7 +41,7 @@ pub(crate) fn row(what: &str, paper: f64, model: f64, grade: Grade) {
     }
 }
 
-/// Draws ranks 0.. with probability proportional to 1 / (rank + 1)^theta, and scatters them.
+/// Draws ranks with a probability proportional to 1 / (rank + 1)^theta, and maps them to keys by a fixed shuffle.
 pub(crate) struct Zipf {
     cumulated: Vec<f64>,
     scatter: Vec<u32>,
