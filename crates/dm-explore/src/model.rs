@@ -154,7 +154,6 @@ struct ClientSpec<S, P: Spec> {
 
 /// A model: memory nodes, clients, shared state `S` for each compute node, and the specification `P` of the
 /// operations.
-/// operations.
 ///
 /// Call [`Model::shared`] and [`Model::spec`] before you add clients.
 pub struct Model<S = (), P: Spec = NoSpec> {

@@ -44,7 +44,6 @@ impl Permutation {
             ] {
                 // Three operations are bijections modulo a power of two: an addition, a multiplication by an odd
                 // number, and an exclusive or of higher bits into lower bits.
-                // bijections modulo a power of two.
                 place = place.wrapping_add(self.salt).wrapping_mul(odd) & self.mask;
                 place ^= place >> self.shift;
             }

@@ -144,7 +144,6 @@ impl Machine {
         }
         // A racy atomic that has taken only its first step blocks its word, until its second step is carried out late
         // or a fence ends the atomic.
-        // until a fence ends it.
     }
 
     /// Serves a unit of late chain number `place` of the client. The client does not notice this.

@@ -46,7 +46,6 @@ struct Pct {
 
 /// One of this many pauses of a run gives its client the lowest priority. If every pause did, the other clients would
 /// run to their ends before any second attempt.
-/// clients would run to their ends before any second attempt.
 const PAUSES: u32 = 16;
 
 impl Pct {

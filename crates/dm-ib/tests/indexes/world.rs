@@ -90,7 +90,6 @@ const STRESS: u64 = 12_000;
 
 /// Runs clients of three compute nodes over two memory nodes, and checks every answer. `splits` is the required
 /// minimum number of splits.
-/// required minimum.
 pub(crate) fn stressed<I: IndexUnderTest>(index: I, assumed: &'static [Capability], seed: u64, splits: u64) {
     let world = Clusters(assumed).build(3, 2, seed);
     println!("{}", world.ib.promises());

@@ -32,7 +32,6 @@ const VERSION_BITS: u8 = 6;
 /// pieces, and successive groups contain successive pieces. An entry is a byte with node version and flags, the key,
 /// and the value. If an entry and a mark do not fit into one line, each entry has its own group, and each line begins
 /// with two bytes of versions.
-/// group, and two bytes of versions in each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,

@@ -54,7 +54,6 @@ impl<K: KeyBytes> Slotted<K> {
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
-    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn marked_with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::marked_with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
