@@ -1,4 +1,4 @@
-//! Compiles C wrappers of the verbs that `ibverbs-sys` does not bind, because its header defines them as inline
+//! Compiles C wrappers of those verbs that `ibverbs-sys` does not bind, because the C header defines them as inline
 //! functions.
 
 fn main() {
@@ -8,6 +8,6 @@ fn main() {
         .warnings_into_errors(true)
         .extra_warnings(true)
         .compile("dm_ib_extended");
-    // The linker needs libibverbs after the archive that uses it.
+    // The linker must see libibverbs after the archive that uses it.
     println!("cargo:rustc-link-lib=ibverbs");
 }

@@ -1,19 +1,19 @@
-//! Delays for hosts that send wrong proofs: each further proof waits longer until it is read.
+//! Delays for hosts that send wrong proofs. Each further wrong proof makes the host's next proof wait longer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::doorman::Host;
 
-/// Wrong proofs of a host that cost no time.
+/// Number of wrong proofs of a host that cause no delay.
 const FREE: u32 = 3;
-/// The delay after those; each further wrong proof doubles it.
+/// The delay after [`FREE`] wrong proofs; each further one doubles it.
 const DELAY: Duration = Duration::from_millis(8);
-/// The longest delay. Honest clients of the same host have it too.
+/// The longest delay. It also delays honest clients of the same host.
 const DELAY_MAX: Duration = Duration::from_millis(256);
-/// A host without a wrong proof for this time begins anew.
+/// After this time without a wrong proof, a host has no delay.
 const FORGIVEN: Duration = Duration::from_secs(60);
-/// The number of hosts that are remembered.
+/// Maximum number of hosts that are remembered.
 const HOSTS_MAX: usize = 4096;
 
 /// Counts wrong proofs.
@@ -21,7 +21,7 @@ const HOSTS_MAX: usize = 4096;
 pub(crate) struct Backoff(BTreeMap<Host, (u32, Instant)>);
 
 impl Backoff {
-    /// Returns the time that a proof of `host` waits.
+    /// Returns the time for which a proof of `host` must wait.
     pub(crate) fn delay(&self, host: Host, now: Instant) -> Duration {
         match self.wrong(host, now).checked_sub(FREE + 1) {
             None => Duration::ZERO,
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(backoff.delay(Host::V4(1), later), Duration::ZERO);
         backoff.note_wrong(Host::V4(1), later);
         assert_eq!(backoff.delay(Host::V4(1), later), Duration::ZERO);
-        // Very many hosts do not fill the memory.
+        // Even very many hosts do not fill the memory.
         for host in 0..2 * HOSTS_MAX as u32 {
             backoff.note_wrong(Host::V4(host), later);
         }

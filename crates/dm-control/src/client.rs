@@ -27,7 +27,7 @@ pub struct Client {
 /// A node's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcomed {
-    /// A random number that the node draws at each start; its memory is empty then.
+    /// The boot number: a random number that the node draws at each start. The node's memory is empty then.
     pub boot: u64,
     /// The node's queue pair, and the memory that it gives access to.
     pub port: Port,
@@ -49,7 +49,7 @@ pub enum ClientError {
     SecretNeeded,
     /// The node does not know the secret, so it belongs to another cluster.
     Impostor,
-    /// An earlier request failed, and its reply may still arrive.
+    /// An earlier request failed, so the connection is unusable: the late answer could still arrive.
     Broken,
 }
 
@@ -89,11 +89,12 @@ impl From<io::Error> for ClientError {
 }
 
 impl Client {
-    /// Greets the node at `address` with the queue pair `port`, within `patience`. While the node has too
-    /// many connections, this tries again.
+    /// Connects to the node at `address` and greets it with the queue pair `port`. Tries again while the node has too
+    /// many connections.
     ///
     /// # Errors
-    /// Returns [`ClientError`].
+    /// Returns [`ClientError`] if this does not succeed within `patience`, or the node refuses the client or cannot
+    /// prove that it knows the secret.
     pub fn connect(
         address: SocketAddr,
         secret: Option<&Secret>,
@@ -105,7 +106,7 @@ impl Client {
             let result = Self::greet(address, secret, port, deadline, patience);
             let displaced = match &result {
                 Err(ClientError::Refused(Refusal::Busy)) => true,
-                // A node that has sent a newcomer in our place may not have been able to say so.
+                // A node that ends this connection in favour of a newcomer may have been unable to send the reason.
                 Err(ClientError::Io(e)) => matches!(
                     e.kind(),
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
@@ -169,17 +170,17 @@ impl Client {
                 };
                 Ok((client, Welcomed { boot, port }))
             }
-            // A node without a secret accepts only the proof of a client that has no secret either.
+            // A node without a secret accepts only proofs of clients without a secret.
             Message::Refuse(Refusal::Secret) if !wanted => Err(ClientError::Impostor),
             Message::Refuse(refusal) => Err(ClientError::Refused(refusal)),
             _ => Err(ClientError::OutOfTurn),
         }
     }
 
-    /// Brings a client to this connection, and waits for the answer.
+    /// Claims an id for this connection or attaches a client to it, and waits for the answer.
     ///
     /// # Errors
-    /// Returns the same errors as [`Client::call`].
+    /// Returns [`ClientError`] under the same conditions as [`Client::call`].
     pub fn enter(&mut self, entry: Entrance) -> Result<Answer, ClientError> {
         self.once(&Message::Enter(entry))
     }
@@ -187,8 +188,8 @@ impl Client {
     /// Sends a request on behalf of client `caller`, and waits for the answer.
     ///
     /// # Errors
-    /// Returns [`ClientError`]. The request may have been carried out, and this connection cannot be used any
-    /// more.
+    /// Returns [`ClientError`] if no valid answer arrives in time, or an earlier request failed. The node may have
+    /// carried out the request nevertheless, and this connection cannot be used any more.
     pub fn call(&mut self, caller: u16, request: Request) -> Result<Answer, ClientError> {
         self.once(&Message::Call { caller, request })
     }
@@ -217,11 +218,11 @@ impl Client {
         }
     }
 
-    /// Waits, for at most `most`, until `of` connections to this node have called this with the same `place`.
-    /// `caller` is any client of this connection. Returns whether all arrived.
+    /// Waits until `of` connections to this node have called this with the same `place`, but no longer than `most`.
+    /// `caller` is any client of this connection. Returns whether all connections have arrived.
     ///
     /// # Errors
-    /// Returns the same errors as [`Client::call`].
+    /// Returns [`ClientError`] under the same conditions as [`Client::call`].
     pub fn meet(&mut self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let deadline = Instant::now() + most;
         loop {

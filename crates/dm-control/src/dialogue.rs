@@ -1,5 +1,5 @@
-//! A node's side of one connection, without the network: it is given the bodies of messages, and returns
-//! messages.
+//! A node's side of one connection, without the network. The caller passes in the bodies of messages, and gets
+//! messages back.
 
 use core::fmt;
 use std::io;
@@ -18,11 +18,11 @@ use crate::wire::{Address, Answer, Message, Nonce, Port, Refusal, Request, VERSI
 
 /// The node's device, as the control plane uses it.
 pub trait Fabric: Ports + Send + Sync + 'static {
-    /// Opens a queue pair and connects it to the client's, which `theirs` describes. Returns it with its
-    /// description.
+    /// Opens a queue pair and connects it to the client's queue pair, which `theirs` describes. Returns the new queue
+    /// pair and its description.
     ///
     /// # Errors
-    /// Fails if the device has no queue pair left, or does not understand the description.
+    /// Returns an error if the device has no queue pair left, or does not understand the description.
     fn open(&self, theirs: &Port) -> io::Result<(Self::Port, Port)>;
 }
 
@@ -62,7 +62,7 @@ pub struct Desk<F: Fabric> {
     pub(crate) ledger: Mutex<Ledger<F>>,
     pub(crate) fabric: Arc<F>,
     pub(crate) secret: Option<Secret>,
-    /// Addresses of this node besides the one of a connection's own end.
+    /// Addresses of this node, other than the one at which a connection has arrived.
     pub(crate) known_as: Vec<Address>,
     pub(crate) metrics: Metrics,
     pub(crate) strangers_lines: Lines,
@@ -78,7 +78,7 @@ impl<F: Fabric> Desk<F> {
         self.metrics.text(&census, self.bytes, self.born)
     }
 
-    /// Returns the limit on lines about a peer.
+    /// Returns the counter that limits log lines about such a peer.
     pub(crate) fn lines(&self, has_greeted: bool) -> &Lines {
         match has_greeted {
             true => &self.clients_lines,
@@ -133,13 +133,13 @@ impl fmt::Display for End {
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     host: Host,
-    /// The address at which the peer has reached this node.
+    /// The address of this node to which the peer has connected.
     here: Address,
     state: State,
 }
 
 impl<F: Fabric> Dialogue<F> {
-    /// Starts the dialogue of a new peer, whose connection has these ends.
+    /// Starts the dialogue of a new connection between the addresses `peer` and `here`.
     pub fn new(desk: &Arc<Desk<F>>, peer: SocketAddr, here: SocketAddr) -> Self {
         Self {
             desk: Arc::clone(desk),
@@ -159,7 +159,7 @@ impl<F: Fabric> Dialogue<F> {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Handles a body. Returns the body of the answer, and the reason if the dialogue ends.
+    /// Handles the body of a message. Returns the body of the answer, and the reason if the dialogue ends.
     pub fn hear(&mut self, body: &[u8]) -> (Option<Vec<u8>>, Option<End>) {
         match self.take_turn(body) {
             Ok(body) => (Some(body), None),
@@ -221,7 +221,7 @@ impl<F: Fabric> Dialogue<F> {
             to,
             client: &port,
         };
-        // Before these checks, the node opens, allocates and discloses nothing.
+        // Until these checks have passed, the node opens no queue pair, allocates nothing and discloses nothing.
         if !greeting.proves(&tag) {
             return Err(End::Refused(Refusal::Secret));
         }

@@ -1,13 +1,13 @@
-//! Admission of connections. There is a limit for all connections, a limit per host, and lower limits for peers
-//! that have not greeted (strangers). A newcomer never waits for a stranger: it takes the place of the one that
-//! has been here longest of the host with most of them.
+//! Admission of connections. There is a limit for all connections, a limit per host, and lower limits for peers that
+//! have not greeted (strangers). A newcomer never waits for a stranger to leave: it displaces the oldest stranger of
+//! the host that has the most strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::limits::Limits;
 
-/// A host, as far as addresses tell: an IPv4 address, or the first 64 bits of an IPv6 address, because one
+/// A host, as far as an address identifies it: an IPv4 address, or the first 64 bits of an IPv6 address, because one
 /// host may use all addresses of such a network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Host {
@@ -26,7 +26,7 @@ impl From<IpAddr> for Host {
 
 #[derive(Default)]
 struct Guests {
-    /// Numbers grow with the arrival.
+    /// Numbers of connections; a later connection has a greater number.
     strangers: BTreeSet<usize>,
     greeted: BTreeSet<usize>,
 }
@@ -45,7 +45,7 @@ impl Doorman {
         }
     }
 
-    /// Admits connection `number`. Returns the stranger that has to go, if there are too many.
+    /// Admits connection `number`. Returns the stranger that must leave, if there are too many.
     pub(crate) fn admit(&mut self, number: usize, host: Host) -> Option<usize> {
         let all: usize = self.hosts.values().map(|guests| guests.strangers.len()).sum();
         let own = self.hosts.get(&host);
@@ -58,8 +58,8 @@ impl Doorman {
         goes
     }
 
-    /// Returns the first stranger of the host with most of them. Among equals, a host without greeted
-    /// connections comes first.
+    /// Returns the oldest stranger of the host that has the most strangers. Among hosts with equally many, one without
+    /// greeted connections is preferred.
     pub(crate) fn longest_waiting(&self) -> Option<usize> {
         let worst = self.hosts.values().max_by_key(|guests| {
             let first = guests.strangers.first().copied();
@@ -101,7 +101,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last]).into()
     }
 
-    /// Admits connections of hosts, and sees those off that have to go.
+    /// Admits connections, and removes the strangers that must leave.
     fn admit(
         doorman: &mut Doorman,
         hosts: &mut BTreeMap<usize, u8>,
@@ -133,18 +133,18 @@ mod tests {
             (14, 2, None),
             (15, 2, None),
             (16, 3, Some(11)), // too many in all
-            (17, 3, Some(12)), // the longest of two equal hosts
+            (17, 3, Some(12)), // the older stranger of two hosts with equally many
             (18, 4, Some(14)),
         ] {
             assert_eq!(admit(&mut doorman, number, host), goes, "{number}");
         }
-        // Left are 13 of host 1, 15 of 2, 16 and 17 of 3, 18 of 4.
+        // The strangers are now 13 of host 1, 15 of host 2, 16 and 17 of host 3, and 18 of host 4.
         assert_eq!(
             admit(&mut doorman, 19, 1),
             Some(16),
             "13 is older, but not of the worst host"
         );
-        // A host that has proven itself goes last among equals.
+        // Among hosts with equally many strangers, one with a greeted connection is chosen last.
         let two = Limits {
             strangers: 2,
             ..limits

@@ -19,11 +19,11 @@ pub(crate) struct Inbox(Vec<u8>);
 /// The result of a read.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Got {
-    /// Some bytes, but not all of the frame.
+    /// Some bytes have arrived, but not the whole frame.
     Part,
-    /// The last byte of this body.
+    /// The frame is complete; this is its body.
     Body(Vec<u8>),
-    /// The other side has closed the stream between two frames.
+    /// The other side has closed the stream, and no frame was incomplete.
     End,
 }
 
@@ -33,7 +33,7 @@ impl Inbox {
         !self.0.is_empty()
     }
 
-    /// Reads once, and never beyond the frame.
+    /// Reads once, and never beyond the end of the frame.
     pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<Got> {
         let wanted = match self.0.first_chunk() {
             None => 4,
@@ -92,7 +92,7 @@ pub(crate) fn receive(stream: &mut TcpStream, deadline: Instant) -> io::Result<O
             Ok(Got::Part) => {}
             Ok(Got::Body(body)) => return Ok(Some(body)),
             Ok(Got::End) => return Ok(None),
-            // A read reports its timeout in this way.
+            // This is how the system reports a read timeout.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
             Err(e) => return Err(e),
         }
@@ -109,7 +109,7 @@ pub(crate) fn send(stream: &mut TcpStream, body: &[u8], most: Duration) -> io::R
 mod tests {
     use super::*;
 
-    /// Gives at most so many bytes at a time.
+    /// A reader that returns at most this number of bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -1,7 +1,7 @@
 //! Proofs of the secret, and the keys of the messages after a greeting.
 //!
-//! Everything here is an HMAC-SHA-256 by the secret, over a label and all that the two sides have said. A side
-//! without a secret uses an empty key, which only another side without a secret accepts.
+//! Every proof and key is an HMAC-SHA-256 with the secret as its key, over a label and all data that both sides have
+//! exchanged. A side without a secret uses an empty key, which only another side without a secret accepts.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -13,25 +13,25 @@ use crate::wire::{Address, Nonce, Port, Tag, WireError};
 /// Bytes of a message authentication code.
 const MAC_BYTES: usize = 32;
 
-/// A greeting, as one side has heard it. The sides come to the same proofs and keys only if they have heard the
-/// same.
+/// The data of a greeting that one side has sent and received. Both sides compute the same proofs and keys only if
+/// their data agree.
 #[derive(Debug)]
 pub struct Greeting<'a> {
     /// The secret, if there is one.
     pub secret: Option<&'a Secret>,
     /// The client's nonce and the node's.
     pub nonces: [Nonce; 2],
-    /// The address that the client has connected to. A peer in between, which passes the client on to
-    /// another node, cannot change it.
+    /// The address to which the client has connected. A peer in between, which relays the messages to another node,
+    /// cannot change the address.
     pub to: Address,
     /// The client's queue pair.
     pub client: &'a Port,
 }
 
-/// What a node says of itself in its welcome.
+/// The data of a node that its welcome contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Welcoming<'a> {
-    /// A random number that the node draws at each start.
+    /// The boot number: a random number that the node draws at each start.
     pub boot: u64,
     /// The node's queue pair.
     pub node: &'a Port,
@@ -114,7 +114,7 @@ pub enum Side {
     Node,
 }
 
-/// The keys of one connection, one for each direction, and the numbers of messages.
+/// The keys and message counters of one connection, one of each for each direction.
 ///
 /// ```
 /// use dm_control::{Address, Greeting, Port, Side, Welcoming, WireError};
@@ -150,7 +150,7 @@ impl core::fmt::Debug for Direction {
 }
 
 impl Direction {
-    /// Returns the code of the next message of this direction.
+    /// Returns the authentication code of the next message of this direction.
     fn mac(&self, body: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key[..]).expect("HMAC takes keys of any length");
         mac.update(&self.messages.to_le_bytes());
@@ -160,7 +160,7 @@ impl Direction {
 }
 
 impl Session {
-    /// Returns `body` with its code.
+    /// Returns `body` followed by its authentication code.
     pub fn seal(&mut self, body: &[u8]) -> Vec<u8> {
         let code = self.out.mac(body).finalize().into_bytes();
         self.out.messages += 1;
@@ -170,7 +170,8 @@ impl Session {
     /// Returns the body of the next message of the other side.
     ///
     /// # Errors
-    /// Returns [`WireError::Forged`] if this is not it. The connection must end then.
+    /// Returns [`WireError::Forged`] if `sealed` is not exactly the other side's next message. The connection must end
+    /// then.
     pub fn open<'a>(&mut self, sealed: &'a [u8]) -> Result<&'a [u8], WireError> {
         let split = sealed.len().checked_sub(MAC_BYTES);
         let (body, code) = split
@@ -266,7 +267,7 @@ mod tests {
             assert_eq!(node.open(&second[..cut]), Err(WireError::Forged), "{cut}");
         }
         assert_eq!(node.open(&second), Ok(b"other".as_slice()));
-        // A message does not come back to its sender, and does not enter another session.
+        // A message is not accepted by its own sender, or in another session.
         let (mut client, _) = both();
         let sent = client.seal(b"first");
         assert_eq!(client.open(&sent), Err(WireError::Forged));

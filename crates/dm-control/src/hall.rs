@@ -1,5 +1,5 @@
-//! The thread that serves all connections of a node. It never waits for one of them, so that no peer costs
-//! another one more than the time of its messages.
+//! The thread that serves all connections of a node. It never blocks on a connection, so a peer delays the others only
+//! by the time that its messages take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -16,35 +16,38 @@ use crate::doorman::{Doorman, Host};
 use crate::http;
 use crate::limits::Limits;
 use crate::metrics::count;
-use crate::peer::{Left, Outbox, Peer, Shared, Turn, notice_dead_hosts};
+use crate::peer::{Left, Outbox, Peer, Progress, Shared, notice_dead_hosts};
 use crate::wire::Refusal;
 
+// Event tokens. Every connection has its own number, which is greater than these.
 const CLIENTS: usize = 0;
 const PAGE: usize = 1;
 const WAKE: usize = 2;
-/// Connections that are accepted before it is the others' turn.
+/// Maximum number of connections that a listener accepts in a row, before the thread serves other events.
 const ACCEPTS: usize = 64;
-/// Metrics scrapers at a time, in all and per host. They make room for newcomers as strangers do.
+/// Maximum number of connections of metrics scrapers, in all and per host. If there are more, a newcomer displaces
+/// one, as with strangers.
 const SCRAPERS_MAX: usize = 64;
 const SCRAPERS_PER_HOST: usize = 8;
-/// The time until connections are accepted again, if the system has no descriptors for them.
+/// The pause before the thread tries again, if the system has no descriptor for a connection.
 const SHORTAGE: Duration = Duration::from_millis(100);
 
-/// The state of the thread.
+/// The state of the thread: its listeners, and the connections that it serves.
 pub(crate) struct Hall<F: Fabric> {
     poll: Poll,
     clients: TcpListener,
     page: Option<TcpListener>,
     desk: Arc<Desk<F>>,
     shared: Shared,
-    /// By their numbers, which grow with the arrival and are also those of their events.
+    /// Connections by number. A later connection has a greater number; the number is also its event token.
     peers: BTreeMap<usize, Peer<F>>,
     scrapers: BTreeMap<usize, Scraper>,
     page_doorman: Doorman,
+    /// The number of the next connection.
     next: usize,
-    /// Those who can go on without an event.
+    /// Connections and listeners that have more work, although no further event will report it.
     again: BTreeSet<usize>,
-    /// The time at which to accept again after a shortage.
+    /// The time of the next attempt to accept, after the system had no descriptor.
     accepts_at: Option<Instant>,
 }
 
@@ -58,7 +61,7 @@ struct Scraper {
 }
 
 impl<F: Fabric> Hall<F> {
-    /// Prepares to serve these listeners. Also returns a waker that gives [`Hall::run`] a turn.
+    /// Registers the listeners. Also returns a waker, with which another thread makes [`Hall::run`] check `stopping`.
     pub(crate) fn new(
         clients: std::net::TcpListener,
         page: Option<std::net::TcpListener>,
@@ -100,7 +103,7 @@ impl<F: Fabric> Hall<F> {
         Ok((hall, waker))
     }
 
-    /// Serves until `stopping` returns true. Whatever a peer does, only its own connection is affected.
+    /// Serves until `stopping` returns true. An error of a peer ends only the connection of this peer.
     pub(crate) fn run(mut self, stopping: impl Fn() -> bool) {
         let mut events = Events::with_capacity(256);
         loop {
@@ -115,9 +118,10 @@ impl<F: Fabric> Hall<F> {
                 return;
             }
             let now = Instant::now();
+            // `again` is emptied here, and `peer_turn` and `accept` may fill it again.
             let mut due = core::mem::take(&mut self.again);
             if self.accepts_at.is_some_and(|at| at <= now) {
-                // Connections that arrived before cause no further event, at either listener.
+                // No further event reports connections that arrived during the shortage, so try both listeners.
                 self.accepts_at = None;
                 due.extend([CLIENTS, PAGE]);
             }
@@ -127,7 +131,8 @@ impl<F: Fabric> Hall<F> {
                     .filter(|(_, until)| *until <= now)
                     .map(|(n, _)| n),
             );
-            // Newcomers come last: the one whose place they take may have sent what makes it a client.
+            // The listeners have the smallest numbers and are served last. Before a newcomer displaces a stranger, the
+            // stranger's message, which may make it a client, has been read.
             for number in due.into_iter().rev() {
                 match number {
                     CLIENTS | PAGE => self.accept(number, now),
@@ -138,6 +143,7 @@ impl<F: Fabric> Hall<F> {
         }
     }
 
+    /// Returns how long the thread may wait for events.
     fn timeout(&self, now: Instant) -> Option<Duration> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
@@ -147,7 +153,7 @@ impl<F: Fabric> Hall<F> {
         Some(first.saturating_duration_since(now))
     }
 
-    /// Returns who has a turn when, even if nothing happens.
+    /// Returns the connections that must be served at a certain time, even without an event.
     fn deadlines(&self) -> impl Iterator<Item = (usize, Instant)> {
         let peers = self
             .peers
@@ -160,6 +166,7 @@ impl<F: Fabric> Hall<F> {
         peers.chain(scrapers)
     }
 
+    /// Accepts connections of `listener` until none is left, at most [`ACCEPTS`].
     fn accept(&mut self, listener: usize, now: Instant) {
         for _ in 0..ACCEPTS {
             let accepted = match (listener, &self.page) {
@@ -179,7 +186,8 @@ impl<F: Fabric> Hall<F> {
                     if self.desk.strangers_lines.may(now) {
                         tracing::warn!(%error, "a connection could not be taken");
                     }
-                    // The system has no descriptor left. A stranger or a scraper gives its own, if there is one.
+                    // The system has no descriptor left. Close a stranger or a scraper, if there is one, to free its
+                    // descriptor.
                     if let Some(goes) = self.shared.doorman.longest_waiting() {
                         self.end(goes, Left::Displaced, now);
                     } else if let Some(goes) = self.page_doorman.longest_waiting() {
@@ -194,6 +202,8 @@ impl<F: Fabric> Hall<F> {
         self.again.insert(listener);
     }
 
+    /// Adds an accepted connection and serves it at once. Then ends the connection that it displaces, if there are too
+    /// many.
     fn admit(&mut self, listener: usize, mut stream: TcpStream, address: SocketAddr, now: Instant) {
         let number = self.next;
         self.next += 1;
@@ -207,10 +217,10 @@ impl<F: Fabric> Hall<F> {
             })
             .and_then(|()| stream.local_addr());
         let Ok(here) = ready else {
-            // The peer has gone already, or the system has no memory for another one.
+            // The peer has already disconnected, or the system has no memory for another connection.
             return;
         };
-        // Bytes may have arrived already, and there is no event for them.
+        // Bytes that have arrived before the registration cause no event, so serve the connection now.
         let goes = if listener == PAGE {
             let host = address.ip().into();
             let scraper = Scraper {
@@ -242,20 +252,21 @@ impl<F: Fabric> Hall<F> {
         }
     }
 
+    /// Serves a connection, and ends it or schedules it again.
     fn peer_turn(&mut self, number: usize, now: Instant) {
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
         match peer.turn(now, &mut self.shared) {
-            Turn::Waits => {}
-            Turn::Again => {
+            Progress::Waits => {}
+            Progress::Again => {
                 self.again.insert(number);
             }
-            Turn::Over(left) => self.end(number, left, now),
+            Progress::Over(left) => self.end(number, left, now),
         }
     }
 
-    /// Ends a connection, with its descriptor and its queue pair.
+    /// Ends a connection. Closes its descriptor and its queue pair.
     fn end(&mut self, number: usize, left: Left, now: Instant) {
         let Some(peer) = self.peers.remove(&number) else {
             return;
@@ -289,6 +300,7 @@ impl<F: Fabric> Hall<F> {
         }
     }
 
+    /// Serves a scraper, and ends its connection after the response or its deadline.
     fn scraper_turn(&mut self, number: usize, now: Instant) {
         let Some(scraper) = self.scrapers.get_mut(&number) else {
             return;
@@ -307,7 +319,7 @@ impl<F: Fabric> Hall<F> {
 }
 
 impl Scraper {
-    /// Reads and answers as far as that is possible now. Returns whether the connection is over.
+    /// Reads and writes as much as is possible without waiting. Returns whether the connection is finished.
     fn turn(&mut self, text: impl FnOnce() -> String) -> io::Result<bool> {
         while self.response.is_none() {
             let mut bytes = [0; 512];

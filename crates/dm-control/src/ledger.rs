@@ -2,13 +2,15 @@
 //!
 //! # Invariants
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
-//! * **L2** An id belongs to at most one connection. It is free when its connection ends, and is given out
-//!   again only after all others were; its epoch has grown then. An id whose epoch cannot grow rests for ever.
-//! * **L3** A fence is kept for each giver and id, until this node ends or the giver's clients are forgotten
-//!   because none of them is here or fenced. A fenced client cannot attach again.
-//! * **L4** A connection's port is shut before any peer learns that the connection's clients have no effect
-//!   any more.
-//! * **L5** A connection whose port is shut can ask for nothing, whichever of its clients was fenced.
+//! * **L2** An id belongs to at most one connection. When this connection ends, the id is free. It is given out again
+//!   only after all other free ids, and with a greater epoch. An id whose epoch cannot grow is never given out again.
+//! * **L3** A fence is kept for each giver and id. It is dropped only when this node ends, or when the node forgets
+//!   the giver, because no client of the giver is connected or fenced. A fenced client cannot attach again. A *giver*
+//!   is the memory node that gave a client its id.
+//! * **L4** A connection's port is shut before any peer learns that the requests of the connection's clients no longer
+//!   have an effect.
+//! * **L5** After the port of a connection is shut, the node refuses all requests of this connection, even those of
+//!   clients that were not fenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,23 +23,24 @@ use crate::meetings::Meetings;
 use crate::secret::fresh;
 use crate::wire::{Answer, Entrance, Identity, Request, Token};
 
-/// Client ids are from 1 to one less than this, because stamped values store their writer in 12 bits
-/// (`dm-history`). A lock word has 15 bits for an id.
+/// One more than the greatest client id; the smallest id is 1. Stamped values (`dm-history`) and lock words
+/// (`dm-lock`) store an id in 12 bits.
 pub const CLIENTS_END: u16 = 1 << 12;
-/// Other nodes whose clients a node remembers. Each remembers 4095 ids, so this limits the memory for fences.
+/// Maximum number of other givers whose clients a node remembers. Each giver has up to 4095 ids, so this limits the
+/// memory for fences.
 const GIVERS_MAX: usize = 8;
 
 /// The number of a connection.
 pub(crate) type Connection = u64;
 
-/// The operations on the queue pairs of connections that the control plane needs.
+/// The operations on queue pairs that the control plane needs.
 pub trait Ports {
     /// One queue pair.
     type Port: Send;
-    /// Shuts `port`: after the return, nothing that arrives there has an effect.
+    /// Shuts `port`: after this returns, no request that arrives at the port has an effect.
     ///
     /// # Errors
-    /// Fails if the device refused. The port may then still be in use.
+    /// Returns an error if the device refuses. The port may then still be in use.
     fn shut(&self, port: &Self::Port) -> io::Result<()>;
 }
 
@@ -46,7 +49,7 @@ pub trait Ports {
 pub(crate) struct Facts {
     /// Bytes of host memory.
     pub(crate) bytes: u64,
-    /// A random number that the node draws at each start.
+    /// The boot number: a random number that the node draws at each start.
     pub(crate) boot: u64,
     pub(crate) lease: Duration,
     pub(crate) clients_per_connection: usize,
@@ -60,35 +63,36 @@ pub(crate) struct Ledger<P: Ports> {
     used: u64,
     next_client: u16,
     next_connection: Connection,
-    /// By id and giver.
+    /// The key is an id and its giver.
     clients: BTreeMap<(u16, u64), Client>,
-    /// The other nodes that have clients here.
+    /// Other givers whose clients this node remembers, the oldest first.
     givers: Vec<u64>,
-    connections: BTreeMap<Connection, Line<P::Port>>,
+    connections: BTreeMap<Connection, Link<P::Port>>,
     meetings: Meetings,
-    /// Bytes of chunks by host. There are at most as many hosts as chunks.
+    /// Bytes of the chunks that each host has taken. There are at most as many hosts here as chunks.
     taken: BTreeMap<Host, u64>,
 }
 
-struct Line<Port> {
+/// A connection, as the ledger needs it.
+struct Link<Port> {
     port: Port,
     host: Host,
-    /// Whether nothing that arrives at the port has an effect any more.
+    /// Whether the port is shut (L4, L5).
     shut: bool,
 }
 
-/// The latest holder of an id that one giver has given.
+/// The latest holder of an id of one giver.
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// 0 if this node knows only a fence.
+    /// 0 if no holder has come to this node, and only a fence is known.
     epoch: u32,
     token: Token,
-    /// The holders up to this epoch are fenced.
+    /// All holders whose epoch is at most this are fenced.
     fenced: u32,
-    /// `None` if the holder has left, or its connection was cut.
+    /// `None` if the holder has released the id, or its connection has ended.
     connection: Option<Connection>,
     group: Option<u16>,
-    /// `None` if there is no lease, or it ends later than this machine's clock can say.
+    /// `None` if the holder has no lease, or the lease ends later than this machine's clock can represent.
     lease_ends: Option<Instant>,
 }
 
@@ -99,12 +103,12 @@ pub(crate) struct Census {
     pub(crate) connections: usize,
     pub(crate) clients: usize,
     pub(crate) fenced: usize,
-    /// Clients whose lease ended without renewal.
+    /// Clients whose lease has expired.
     pub(crate) lapsed: usize,
 }
 
 impl<P: Ports> Ledger<P> {
-    /// Makes a ledger. The first [`crate::CHUNK_UNIT`] bytes are never handed out.
+    /// Makes an empty ledger. The first [`crate::CHUNK_UNIT`] bytes of the memory are never handed out.
     pub(crate) fn new(ports: Arc<P>, facts: Facts) -> Self {
         Self {
             ports,
@@ -124,22 +128,22 @@ impl<P: Ports> Ledger<P> {
         self.facts.boot
     }
 
-    /// Begins a connection.
+    /// Registers a new connection and returns its number.
     pub(crate) fn connect(&mut self, port: P::Port, host: Host) -> Connection {
         let connection = self.next_connection;
         self.next_connection += 1;
-        let line = Line {
+        let link = Link {
             port,
             host,
             shut: false,
         };
-        self.connections.insert(connection, line);
+        self.connections.insert(connection, link);
         connection
     }
 
-    /// Ends a connection with its queue pair and its clients.
+    /// Removes a connection. This closes its queue pair and detaches its clients.
     pub(crate) fn disconnect(&mut self, connection: Connection) {
-        // This comes before any peer can learn that these clients have left (L4).
+        // The port is closed before any peer can learn that these clients have left (L4).
         drop(self.connections.remove(&connection));
         for client in self.clients.values_mut() {
             if client.connection == Some(connection) {
@@ -150,7 +154,7 @@ impl<P: Ports> Ledger<P> {
         self.meetings.leave(connection);
     }
 
-    /// Returns the node's reply to a client that comes to `connection`.
+    /// Handles a client that wants to use `connection`, and returns the node's answer.
     pub(crate) fn enter(&mut self, connection: Connection, entrance: Entrance) -> Answer {
         if self.is_shut(connection) {
             return Answer::Fenced;
@@ -161,7 +165,7 @@ impl<P: Ports> Ledger<P> {
         }
     }
 
-    /// Returns the node's reply to a request of `caller` on `connection`.
+    /// Handles a request of client `caller` on `connection`, and returns the node's answer.
     pub(crate) fn answer(&mut self, connection: Connection, caller: u16, request: Request) -> Answer {
         if self.is_shut(connection) {
             return Answer::Fenced;
@@ -209,15 +213,15 @@ impl<P: Ports> Ledger<P> {
     }
 
     fn is_shut(&self, connection: Connection) -> bool {
-        self.connections.get(&connection).is_some_and(|line| line.shut)
+        self.connections.get(&connection).is_some_and(|link| link.shut)
     }
 
     fn host(&self, connection: Connection) -> Option<Host> {
-        self.connections.get(&connection).map(|line| line.host)
+        self.connections.get(&connection).map(|link| link.host)
     }
 
-    /// Returns whether the connection and its host may have another client, which comes from `left` if it is
-    /// here already.
+    /// Returns whether the connection and its host may have one more client. If the client moves, `left` is its old
+    /// connection, and the client does not count twice for its host.
     fn has_room(&self, connection: Connection, left: Option<Connection>) -> bool {
         let host = self.host(connection);
         let (mut own, mut of_host) = (0, 0);
@@ -229,7 +233,7 @@ impl<P: Ports> Ledger<P> {
         own < self.facts.clients_per_connection && of_host < self.facts.clients_per_host
     }
 
-    /// Returns whether a client with this id is here, other than `giver`'s.
+    /// Returns whether a connected client of a giver other than `giver` has this id.
     fn is_taken(&self, id: u16, giver: u64) -> bool {
         let mut holders = self.clients.range((id, 0)..=(id, u64::MAX));
         holders.any(|((_, other), client)| *other != giver && client.connection.is_some())
@@ -250,7 +254,7 @@ impl<P: Ports> Ledger<P> {
             if self.is_taken(id, boot) {
                 continue;
             }
-            // The epochs of other givers do not count: this node repeats none of its own.
+            // Only this node's own epochs count here, because other givers count theirs separately.
             let client = self.clients.entry((id, boot)).or_insert(Client::ABSENT);
             let next = client.epoch.checked_add(1);
             if let (None, Some(epoch)) = (client.connection, next) {
@@ -265,8 +269,7 @@ impl<P: Ports> Ledger<P> {
         Answer::NoIdLeft
     }
 
-    /// Attaches a client that another node has given, or that this node has given before its connection was
-    /// lost.
+    /// Attaches a client whose id another node has given, or whose id this node gave on a connection that is lost now.
     fn attach(&mut self, connection: Connection, who: Identity, token: Token) -> Answer {
         let known = match self.known(who) {
             Ok(known) => known,
@@ -282,7 +285,7 @@ impl<P: Ports> Ledger<P> {
         if same && known.connection == Some(connection) {
             return Answer::Done;
         }
-        // Another client has the id by now, or the node that gave it out was restarted while the id is in use
+        // Either the id has another holder now. Or its giver was restarted and has given an id that is still in use
         // here.
         if !same && known.connection.is_some() || self.is_taken(who.client, who.giver) {
             return Answer::NotYours;
@@ -290,8 +293,8 @@ impl<P: Ports> Ledger<P> {
         if !self.has_room(connection, known.connection) || !self.remembers(who.giver) {
             return Answer::NoIdLeft;
         }
-        // The client has reconnected before this node noticed that the old connection was lost. None of its
-        // old requests may land any more.
+        // The client has reconnected before this node noticed that the old connection was lost. The client's old
+        // requests must not take effect any more.
         if known.connection.is_some_and(|left| !self.shut(left)) {
             return Answer::Failed;
         }
@@ -303,11 +306,11 @@ impl<P: Ports> Ledger<P> {
         Answer::Done
     }
 
-    /// Returns the latest holder of the id that `who` has, if `who` can exist.
+    /// Returns the latest known holder of the id of `who`, or an error if no client can have this identity.
     fn known(&self, who: Identity) -> Result<Client, Answer> {
         let known = self.clients.get(&(who.client, who.giver));
         let known = known.copied().unwrap_or(Client::ABSENT);
-        // This node knows every client that it has given an id.
+        // A node knows every client to which it gave an id itself.
         let given = who.giver != self.facts.boot || who.epoch <= known.epoch;
         if (1..CLIENTS_END).contains(&who.client) && who.epoch > 0 && given {
             Ok(known)
@@ -316,7 +319,8 @@ impl<P: Ports> Ledger<P> {
         }
     }
 
-    /// Makes room for the clients of `giver`. Returns false if there is none.
+    /// Remembers `giver`, and forgets another giver that is no longer needed if there are too many. Returns false if
+    /// all of them are needed.
     fn remembers(&mut self, giver: u64) -> bool {
         if giver == self.facts.boot || self.givers.contains(&giver) {
             return true;
@@ -359,14 +363,14 @@ impl<P: Ports> Ledger<P> {
         }
     }
 
-    /// Shuts a connection's port: nothing that arrives there has an effect from then on, whichever client of
-    /// the connection has sent it. Returns false if the device refused.
+    /// Shuts the port of a connection, so that later requests of all its clients have no effect. Returns false if the
+    /// device refused.
     fn shut(&mut self, connection: Connection) -> bool {
-        let Some(line) = self.connections.get_mut(&connection) else {
+        let Some(link) = self.connections.get_mut(&connection) else {
             return true;
         };
-        line.shut = line.shut || self.ports.shut(&line.port).is_ok();
-        line.shut
+        link.shut = link.shut || self.ports.shut(&link.port).is_ok();
+        link.shut
     }
 
     fn fence(&mut self, who: Identity) -> Answer {
@@ -375,7 +379,7 @@ impl<P: Ports> Ledger<P> {
             Err(answer) => return answer,
         };
         let here = known.connection.filter(|_| known.epoch <= who.epoch);
-        // If the port is still in use, or the fence cannot be kept, it must not be reported as done.
+        // Do not answer `Done` if the port is still in use or the fence cannot be kept.
         if here.is_some_and(|here| !self.shut(here)) || !self.remembers(who.giver) {
             return Answer::Failed;
         }
@@ -420,7 +424,7 @@ impl Client {
         lease_ends: None,
     };
 
-    /// Gives the id to its next holder.
+    /// Replaces the holder of the id. The fences of earlier holders stay.
     fn hold(&mut self, epoch: u32, token: Token, connection: Connection) {
         *self = Self {
             epoch,

@@ -1,17 +1,17 @@
 //! The control plane of a memory node. It runs on the node's single weak core, over TCP and without RDMA.
 //!
-//! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences clients. It
-//! needs a device that implements [`Fabric`]: the device opens a queue pair for a client, whose own queue
-//! pair is described by some bytes, and shuts it. A [`Client`] is the other side.
+//! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences clients. It needs a
+//! device that implements [`Fabric`]. The device opens and shuts queue pairs for clients. Each side describes its queue
+//! pair by bytes that only the devices understand ([`Port`]). A [`Client`] is the other side.
 //!
 //! ```text
 //!  client                                    node
 //!    │  Hello     version, nonce               │
-//!    │ ──────────────────────────────────────▶ │   nothing is opened, given or told
+//!    │ ──────────────────────────────────────▶ │   nothing is opened or disclosed yet
 //!    │ ◀────────────────────────────────────── │
 //!    │  Challenge nonce, is there a secret     │
 //!    │  Proof     HMAC over both nonces, port  │
-//!    │ ──────────────────────────────────────▶ │   wrong: Refuse, a line in the log, and good-bye
+//!    │ ──────────────────────────────────────▶ │   if it is wrong: Refuse, a log line, disconnect
 //!    │ ◀────────────────────────────────────── │
 //!    │  Welcome   HMAC, boot, port             │
 //!    │  Enter     new, or client and token     │

@@ -1,4 +1,4 @@
-//! Limits on what a peer may use of a node, and on how long the node waits for it.
+//! Limits on the resources of a node that a peer may use, and on the time for which the node waits for a peer.
 
 use core::time::Duration;
 
@@ -14,17 +14,16 @@ pub struct Limits {
     /// Maximum number of connections per host that have greeted. A host is an IPv4 address, or the first 64 bits
     /// of an IPv6 address.
     pub connections_per_host: usize,
-    /// Maximum number of connections that have not greeted yet. A newcomer beyond it takes the place of one that
-    /// has been here long.
+    /// Maximum number of connections that have not greeted yet. A newcomer beyond this limit displaces an older one.
     pub strangers: usize,
     /// Maximum number of connections per host that have not greeted yet.
     pub strangers_per_host: usize,
     /// Maximum number of clients of one connection.
     pub clients_per_connection: usize,
-    /// Maximum number of clients per host. The others are for other hosts.
+    /// Maximum number of clients per host. The rest of the ids is kept for other hosts.
     pub clients_per_host: usize,
-    /// Maximum number of bytes that the clients of a host take as chunks, until the node ends. `None` stands for
-    /// 15 sixteenths of the node's memory.
+    /// Maximum number of bytes that the clients of a host may take as chunks, until the node ends. `None` means 15/16
+    /// of the node's memory.
     pub bytes_per_host: Option<u64>,
     /// Time for a whole greeting.
     pub greeting: Duration,

@@ -8,8 +8,8 @@ use dm_sync::Mutex;
 const LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Counts lines. There is one for peers that have greeted and one for the others, so that those do not hide what
-/// these do.
+/// Counts log lines. Peers that have greeted and strangers have separate counters, so that lines about strangers
+/// cannot suppress lines about clients.
 #[derive(Default)]
 pub(crate) struct Lines(Mutex<Count>);
 
@@ -21,7 +21,7 @@ struct Count {
 }
 
 impl Lines {
-    /// Returns whether another line may be written. Once in each window this logs how many were left out.
+    /// Returns whether another line may be written. After each window, logs how many lines were left out.
     pub(crate) fn may(&self, now: Instant) -> bool {
         let (may, left_out) = self.0.with(|count| count.may(now));
         if left_out > 0 {

@@ -1,4 +1,4 @@
-//! Meetings of client machines, so that a measurement begins on all of them at once.
+//! Meetings of client machines: barriers, so that a measurement begins on all machines at once.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use crate::ledger::Connection;
 /// Maximum number of meetings at a time. If there are more, the oldest is dropped.
 const MEETINGS_MAX: usize = 64;
 
-/// Meetings that have begun and not ended.
+/// Meetings in progress.
 #[derive(Default)]
 pub(crate) struct Meetings {
-    /// The open meetings, the latest last.
+    /// The meetings, the newest last.
     open: Vec<Meeting>,
 }
 
@@ -18,7 +18,7 @@ struct Meeting {
     place: u64,
     of: u16,
     here: BTreeSet<Connection>,
-    /// The connections that have been notified that all have arrived.
+    /// The connections that know that all have arrived.
     told: BTreeSet<Connection>,
 }
 
@@ -29,11 +29,11 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// Records that `who` has arrived at `place`, and returns how many connections have arrived. When all
-    /// have arrived and each has been notified, the place is free again.
+    /// Records that `who` has arrived at `place`, and returns how many connections have arrived. After all have
+    /// arrived and each of them has learned it, the place is free again.
     pub(crate) fn meet(&mut self, place: u64, of: u16, who: Connection) -> u16 {
-        // If another connection arrives at a full meeting, a member has left it without being notified. The
-        // new connection begins the next meeting.
+        // Drop a full meeting in which `who` does not take part: one of its connections has left without learning that
+        // all had arrived. `who` then begins the next meeting.
         self.open
             .retain(|m| m.place != place || m.of == of && (!m.is_full() || m.here.contains(&who)));
         let at = match self.open.iter().position(|m| m.place == place) {

@@ -8,14 +8,14 @@ use dm_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::ledger::Census;
 use crate::wire::{Answer, Request};
 
-/// Counters, which are updated independently of each other.
+/// Counters. Each is updated independently of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
     /// Connections that were refused because there were too many.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
-    /// Connections that ended by garbage, a stall, or a message out of turn.
+    /// Connections that ended because of garbage, a stall, or a message out of turn.
     pub(crate) broken: AtomicU64,
     requests: AtomicU64,
     chunks: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Metrics {
     refused: AtomicU64,
 }
 
-/// Counts one more.
+/// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     // Relaxed: the value of one counter implies nothing about another.
     counter.fetch_add(1, Relaxed);
@@ -51,7 +51,7 @@ impl Metrics {
 
     /// Returns the text of all counters, together with the current state.
     pub(crate) fn text(&self, census: &Census, bytes: u64, born: Instant) -> String {
-        // Relaxed: as above.
+        // Relaxed: as in `count`.
         let load = |counter: &AtomicU64| counter.load(Relaxed);
         let all = [
             (

@@ -1,4 +1,4 @@
-//! One connection of a node: bytes in, a dialogue, bytes out, without waiting.
+//! One connection of a node. It passes received bytes to a dialogue and sends the answers, and never blocks.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -13,9 +13,9 @@ use crate::frame::{Got, Inbox, frame};
 use crate::limits::Limits;
 use crate::wire::{Message, Refusal, WireError};
 
-/// Messages of one connection that are answered before it is the others' turn.
+/// Maximum number of messages that a connection handles in a row, before the thread serves other connections.
 const MESSAGES: usize = 16;
-/// The time after which a host that does not answer the system's probes, or does not acknowledge bytes, is gone.
+/// Time after which a host counts as failed, if it does not answer probes or does not acknowledge bytes.
 pub(crate) const VANISHED: Duration = Duration::from_secs(25);
 
 /// The reason why a connection ended.
@@ -29,12 +29,12 @@ pub(crate) enum Left {
     Broken(io::Error),
 }
 
-/// What a connection waits for.
+/// The state of a connection after its turn.
 #[derive(Debug)]
-pub(crate) enum Turn {
-    /// An event of its stream, or [`Peer::deadline`].
+pub(crate) enum Progress {
+    /// It waits for an event of its stream, or until [`Peer::deadline`].
     Waits,
-    /// Nothing; it was stopped so that others have their turn.
+    /// It has more work; it was interrupted so that other connections are served.
     Again,
     Over(Left),
 }
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
 }
 
-/// Bytes that the other side has not taken yet.
+/// Bytes that the stream has not accepted yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl Outbox {
         *self = Self { bytes, taken: 0 };
     }
 
-    /// Writes as much as the stream takes. Returns whether it has taken everything.
+    /// Writes as many bytes as the stream accepts. Returns whether it has accepted all of them.
     pub(crate) fn flush(&mut self, to: &mut impl Write) -> io::Result<bool> {
         while let Some(rest) = self.bytes.get(self.taken..).filter(|rest| !rest.is_empty()) {
             match to.write(rest) {
@@ -82,11 +82,11 @@ pub(crate) struct Peer<F: Fabric> {
     dialogue: Dialogue<F>,
     inbox: Inbox,
     outbox: Outbox,
-    /// The end of the greeting, of the message that arrives, or of the answer that is sent.
+    /// The deadline of the greeting, of an incomplete message, or of an answer that the peer has not accepted yet.
     until: Option<Instant>,
-    /// A proof that waits, because the host has sent wrong ones.
+    /// A proof, and the time until which it waits because its host has sent wrong proofs.
     held: Option<(Instant, Vec<u8>)>,
-    /// The reason why this ends as soon as the last message was taken.
+    /// The reason why this connection ends after its last message is sent.
     end: Option<End>,
 }
 
@@ -116,44 +116,47 @@ impl<F: Fabric> Peer<F> {
         self.dialogue.has_greeted()
     }
 
-    /// Returns the moment at which this has a turn even if nothing happens.
+    /// Returns the time at which this connection must be served, even without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let held = self.held.as_ref().map(|(until, _)| *until);
         [held, self.until].into_iter().flatten().min()
     }
 
-    /// Reads and answers as far as that is possible now.
-    pub(crate) fn turn(&mut self, now: Instant, shared: &mut Shared) -> Turn {
+    /// Reads and answers as much as is possible without waiting.
+    pub(crate) fn turn(&mut self, now: Instant, shared: &mut Shared) -> Progress {
         let turn = self.messages(now, shared);
-        // This comes after reading: bytes that are there are not late, even if this thread is.
+        // Check the deadline after reading: bytes that have already arrived are in time, even if this thread is late.
         let late = self.until.is_some_and(|until| until <= now);
         match turn {
-            Ok(Turn::Waits) if late => Turn::Over(Left::Broken(io::ErrorKind::TimedOut.into())),
+            Ok(Progress::Waits) if late => Progress::Over(Left::Broken(io::ErrorKind::TimedOut.into())),
             Ok(turn) => turn,
-            Err(error) => Turn::Over(match error.downcast::<WireError>() {
+            Err(error) => Progress::Over(match error.downcast::<WireError>() {
                 Ok(wire) => Left::Ended(End::Wire(wire)),
                 Err(error) => Left::Broken(error),
             }),
         }
     }
 
-    fn messages(&mut self, now: Instant, shared: &mut Shared) -> io::Result<Turn> {
+    /// Handles messages in the order of the protocol: it sends an answer completely before it reads the next message,
+    /// and a connection ends only after its last answer is sent.
+    fn messages(&mut self, now: Instant, shared: &mut Shared) -> io::Result<Progress> {
         for _ in 0..MESSAGES {
             if !self.outbox.flush(&mut self.stream)? {
                 self.until = self.until.or(now.checked_add(shared.limits.message));
-                return Ok(Turn::Waits);
+                return Ok(Progress::Waits);
             }
+            // Between two messages a client may be silent for any time.
             if self.has_greeted() && !self.inbox.has_begun() {
                 self.until = None;
             }
             if let Some(end) = self.end.take() {
-                return Ok(Turn::Over(Left::Ended(end)));
+                return Ok(Progress::Over(Left::Ended(end)));
             }
             match self.held.take() {
                 Some((until, body)) if until <= now => self.hear(&body, now, shared),
                 Some(held) => {
                     self.held = Some(held);
-                    return Ok(Turn::Waits);
+                    return Ok(Progress::Waits);
                 }
                 None => match self.inbox.read(&mut self.stream) {
                     Ok(Got::Part) if self.has_greeted() => {
@@ -161,15 +164,16 @@ impl<F: Fabric> Peer<F> {
                     }
                     Ok(Got::Part) => {}
                     Ok(Got::Body(body)) => self.hear_or_hold(body, now, shared),
-                    Ok(Got::End) => return Ok(Turn::Over(Left::Closed)),
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Waits),
+                    Ok(Got::End) => return Ok(Progress::Over(Left::Closed)),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Waits),
                     Err(e) => return Err(e),
                 },
             }
         }
-        Ok(Turn::Again)
+        Ok(Progress::Again)
     }
 
+    /// Handles a message. A proof of a host that has sent wrong proofs waits first.
     fn hear_or_hold(&mut self, body: Vec<u8>, now: Instant, shared: &mut Shared) {
         let delay = shared.backoff.delay(self.host, now);
         if self.dialogue.awaits_proof() && !delay.is_zero() {
@@ -179,6 +183,8 @@ impl<F: Fabric> Peer<F> {
         }
     }
 
+    /// Passes a message to the dialogue and takes its answer. A peer that has greeted, but is one too many, is refused
+    /// instead.
     fn hear(&mut self, body: &[u8], now: Instant, shared: &mut Shared) {
         let was_stranger = !self.has_greeted();
         let (mut message, mut end) = self.dialogue.hear(body);
@@ -195,10 +201,11 @@ impl<F: Fabric> Peer<F> {
         self.end = end;
     }
 
-    /// Closes the connection. Sends `last` before if the stream takes it at once.
+    /// Closes the connection. Before that, sends `last` if the stream accepts it at once.
     pub(crate) fn close(mut self, last: Option<Refusal>) {
         if let Some(refusal) = last {
-            // A system discards what was sent if bytes are unread when the connection is closed.
+            // If a connection is closed while received bytes are unread, the system discards the bytes that it has not
+            // sent.
             let _ = self.stream.read(&mut [0; 512]);
             let _ = self.stream.write(&frame(&Message::Refuse(refusal).encode()));
         }
@@ -208,13 +215,14 @@ impl<F: Fabric> Peer<F> {
 
 /// Makes the system end a connection whose host has failed: such a host neither sends nor acknowledges anything.
 pub(crate) fn notice_dead_hosts(stream: socket2::SockRef<'_>) -> io::Result<()> {
-    // Without an answer under way, the system probes the host.
+    // While no bytes wait for an acknowledgement, the system sends probes.
     let alive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
         .with_interval(Duration::from_secs(5))
         .with_retries(3);
     stream.set_tcp_keepalive(&alive)?;
-    // With an answer under way it does not probe, but sends the answer again for many minutes, except for this.
+    // While bytes wait for an acknowledgement, the system does not probe, but would send the bytes again for many
+    // minutes. This option limits that time.
     #[cfg(target_os = "linux")]
     stream.set_tcp_user_timeout(Some(VANISHED))?;
     Ok(())

@@ -11,9 +11,9 @@ use zeroize::Zeroizing;
 pub const SECRET_MIN: usize = 16;
 /// Maximum length of a secret in bytes.
 pub const SECRET_MAX: usize = 4096;
-/// A secret that is worth less than this many bits is weak.
+/// A secret with less than this number of bits of entropy is weak.
 const WEAK_BITS: f64 = 80.0;
-/// The bits that a word of a passphrase is worth, if it was drawn from a list of 4096 words.
+/// Bits of entropy of one word of a passphrase, if the words were drawn from a list of 4096 words.
 const WORD_BITS: f64 = 12.0;
 
 /// The secret that only the memory nodes and clients of a cluster know. Its bytes are overwritten when it is
@@ -34,8 +34,8 @@ pub enum SecretError {
     Length(usize),
     /// The file is longer than any secret.
     TooLong,
-    /// Others than the file's owner and group may read it, or others than its owner may write it. These are its
-    /// permissions.
+    /// The file has these permissions: users other than its owner and group may read it, or users other than its owner
+    /// may write it.
     Open(u32),
     /// The file could not be read.
     File(io::Error),
@@ -64,7 +64,7 @@ impl Secret {
     /// Makes a secret of these bytes.
     ///
     /// # Errors
-    /// Returns [`SecretError::Length`].
+    /// Returns [`SecretError::Length`] if there are fewer than [`SECRET_MIN`] or more than [`SECRET_MAX`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
         if !(SECRET_MIN..=SECRET_MAX).contains(&bytes.len()) {
             return Err(SecretError::Length(bytes.len()));
@@ -72,11 +72,12 @@ impl Secret {
         Ok(Self(Zeroizing::new(bytes.to_vec())))
     }
 
-    /// Reads a secret from a file, and removes white space at its ends. The file must not be accessible to
-    /// users other than its owner, except that its group may read it.
+    /// Reads a secret from a file, and removes white space at both ends. Only the file's owner may write the file, and
+    /// only its owner and group may read it.
     ///
     /// # Errors
-    /// Returns [`SecretError`].
+    /// Returns [`SecretError`] if the file cannot be read, has other permissions, or does not contain a secret of an
+    /// allowed length.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let file = File::open(path).map_err(SecretError::File)?;
         #[cfg(unix)]
@@ -87,7 +88,7 @@ impl Secret {
                 return Err(SecretError::Open(mode & 0o7777));
             }
         }
-        // A vector that grows leaves its old memory as it was, so this one has all its memory at first.
+        // A vector that grows leaves copies of the secret in freed memory, so this one is allocated in full at first.
         let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 2));
         let limit = SECRET_MAX as u64 + 1;
         file.take(limit)
@@ -99,8 +100,8 @@ impl Secret {
         Self::new(bytes.trim_ascii())
     }
 
-    /// Returns whether somebody could guess the secret who has seen a greeting and tries for long. This is an
-    /// estimate. `openssl rand -hex 32` prints a strong secret.
+    /// Estimates whether an attacker who has recorded a greeting could guess the secret by trying many. The command
+    /// `openssl rand -hex 32` prints a strong secret.
     ///
     /// ```
     /// use dm_control::Secret;
@@ -116,14 +117,16 @@ impl Secret {
             .iter()
             .all(|byte| byte.is_ascii_alphabetic() || separates(byte))
         {
-            // Letters alone are words. A longer run of letters is several words without a space.
+            // A run of letters counts as one word for every 8 letters, because it may be several words without a
+            // space.
             let words = bytes.split(separates).map(|word| word.len().div_ceil(8));
             words.sum::<usize>() as f64 * WORD_BITS
         } else {
             let distinct = bytes.iter().collect::<std::collections::BTreeSet<_>>().len();
             let per_byte = match bytes.is_ascii() {
                 true => (distinct as f64).log2(),
-                // A short secret of random bytes has fewer different bytes than there are.
+                // A short secret of random bytes repeats some values, so the true alphabet is larger than the number
+                // of different bytes.
                 false => (distinct as f64).log2() + 2.0,
             };
             bytes.len() as f64 * per_byte
@@ -143,10 +146,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns fresh random bytes from the system.
+/// Returns random bytes from the system.
 ///
 /// # Errors
-/// Fails if the system cannot provide random bytes.
+/// Returns an error if the system cannot provide random bytes.
 pub(crate) fn fresh<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;
@@ -180,7 +183,7 @@ mod tests {
         ] {
             assert!(weak(passphrase), "{}", String::from_utf8_lossy(passphrase));
         }
-        // Eight drawn words are as good as 96 bits.
+        // Eight drawn words have 96 bits of entropy.
         assert!(!weak(b"pond attic gravel moth siren cobalt dune harp"));
         for _ in 0..1000 {
             let bytes = fresh::<32>().unwrap();

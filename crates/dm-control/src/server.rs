@@ -1,4 +1,4 @@
-//! The node's side on the network: its description, and its thread.
+//! The node's side on the network: its builder, and its thread.
 
 use core::fmt;
 use std::io;
@@ -45,7 +45,7 @@ impl Builder {
             lease: DEFAULT_LEASE,
         }
     }
-    /// Accepts connections at this address. An address other than loopback's requires a secret.
+    /// Accepts connections at this address. Every address except a loopback address requires a secret.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
@@ -60,7 +60,7 @@ impl Builder {
         self.secret = Some(secret);
         self
     }
-    /// Also serves clients that have connected to this address, and not to one of this machine: a proxy's.
+    /// Accepts clients that have connected to `address`, which belongs to a proxy and not to this machine.
     pub fn known_as(mut self, address: SocketAddr) -> Self {
         self.known_as.push(address.into());
         self
@@ -79,7 +79,7 @@ impl Builder {
     /// Makes the control plane without a network: the caller passes messages to its dialogues.
     ///
     /// # Errors
-    /// Returns [`StartError::Random`].
+    /// Returns [`StartError::Random`] if the system cannot provide random bytes.
     pub fn desk<F: Fabric>(self, fabric: F) -> Result<Arc<Desk<F>>, StartError> {
         let boot = fresh().map_err(StartError::Random)?;
         let fabric = Arc::new(fabric);
@@ -104,10 +104,11 @@ impl Builder {
         }))
     }
 
-    /// Begins to listen, on its own thread.
+    /// Starts to listen, on a new thread.
     ///
     /// # Errors
-    /// Returns [`StartError`].
+    /// Returns [`StartError`] if the address needs a secret or cannot be used, or if the system lacks random bytes,
+    /// threads or descriptors.
     pub fn start<F: Fabric>(self, fabric: F) -> Result<Server<F>, StartError> {
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(StartError::SecretNeeded { address: self.listen });
@@ -122,7 +123,7 @@ impl Builder {
         let (hall, waker) = made.map_err(StartError::System)?;
         let stopping = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopping);
-        // Only std's builder returns an error where no thread can be had.
+        // Of std's functions, only the builder returns an error if the system has no thread left.
         let thread = std::thread::Builder::new()
             .name("dm-control".to_owned())
             // Acquire: pairs with Release in `drop`.
@@ -148,15 +149,15 @@ impl Builder {
     }
 }
 
-/// Connections that the system keeps until they are accepted. While there are as many, it drops newcomers' first
-/// packets, and they try again only a second later.
+/// Connections that the system queues until they are accepted. When the queue is full, the system drops the first
+/// packets of further connections, and their clients retry only after a second.
 const BACKLOG: i32 = 4096;
 
 fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
     let bound = || {
         let domain = socket2::Domain::for_address(address);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        // As std does: a node that was restarted gets its port back at once.
+        // As std does: a restarted node can use its port again at once.
         #[cfg(unix)]
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
@@ -257,17 +258,17 @@ pub struct Server<F: Fabric> {
     address: SocketAddr,
     metrics: Option<SocketAddr>,
     stopping: Arc<AtomicBool>,
-    /// Gives the thread a turn, so that it sees the flag.
+    /// Wakes the thread, so that it checks the flag.
     waker: mio::Waker,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<F: Fabric> Server<F> {
-    /// Returns the address at which it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// Returns the address of its metrics.
+    /// Returns the address at which the server serves its metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -286,7 +287,8 @@ impl<F: Fabric> Drop for Server<F> {
         // Release: pairs with Acquire in `start`.
         self.stopping.store(true, Ordering::Release);
         let woken = self.waker.wake();
-        // Without the wake, the thread sees the flag at its next event, and nobody may wait for that.
+        // If the wake fails, the thread sees the flag only at its next event. That may take for ever, so do not join
+        // the thread.
         if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
         }

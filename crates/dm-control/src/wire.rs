@@ -15,7 +15,7 @@ pub const BODY_MAX: usize = 256;
 pub const PORT_MAX: usize = 128;
 /// The version of this protocol. Both sides must use the same version.
 pub const VERSION: u16 = 3;
-/// First word of a greeting.
+/// First word of a `Hello` message.
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
 /// Fresh random bytes of one side.
@@ -23,19 +23,19 @@ pub type Nonce = [u8; 32];
 /// A proof that one side knows the secret.
 pub type Tag = [u8; 32];
 
-/// A client: an id, and which of the id's holders it is.
+/// A client's identity: an id, and the number of clients that have had it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The id.
     pub client: u16,
-    /// Counts the holders of the id.
+    /// The number of the id's holders so far, including this one.
     pub epoch: u32,
-    /// The boot number of the node that gave the id.
+    /// The boot number of the memory node that gave the id.
     pub giver: u64,
 }
 
-/// A random number that only the holder of an id and its nodes know. Without it, nobody moves the id to
-/// another connection.
+/// A random number that only the holder of an id and the memory nodes know. Without the token, nobody can move the id
+/// to another connection.
 #[derive(Clone, Copy)]
 pub struct Token(pub [u8; 16]);
 
@@ -75,13 +75,13 @@ impl Port {
 }
 
 impl fmt::Debug for Port {
-    /// Shows the length alone: the bytes contain keys of memory.
+    /// Shows only the length, because the bytes contain memory keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Port({} bytes)", self.0.len())
     }
 }
 
-/// The address of a node's control plane. An IPv4 address has one form, however it was written.
+/// The address of a node's control plane. An IPv4 address has one form, whether it was written as IPv4 or IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     ip: Ipv6Addr,
@@ -176,16 +176,16 @@ pub enum Message {
     Answer(Answer),
 }
 
-/// The ways in which a client comes to a connection. Everything else is a request of such a client.
+/// The two ways to bring a client to a connection. All other messages are requests of such a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entrance {
     /// Asks for a new client.
     Claim,
-    /// Brings a client that another node has given, or that this node has given on an earlier connection.
+    /// Attaches a client whose id another node has given, or this node on an earlier connection.
     Attach {
         /// The client.
         identity: Identity,
-        /// The token that its giver has drawn.
+        /// The token that the client received together with its id.
         token: Token,
     },
 }
@@ -208,7 +208,7 @@ pub enum Refusal {
 /// A request to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Gives the caller's id back.
+    /// Gives back the caller's id.
     Release,
     /// Asks for new memory.
     Chunk {
@@ -221,14 +221,14 @@ pub enum Request {
     Join,
     /// Ends the caller's lease.
     Leave,
-    /// Asks this node which holder of `client`, an id that it gives, is the latest.
+    /// Asks for the latest holder of `client`, an id that this node has given.
     Holder {
         /// The id.
         client: u16,
     },
-    /// Fences a client and the earlier holders of its id: none of their requests has an effect any more.
+    /// Fences a client and the earlier holders of its id: after the answer, none of their requests has an effect.
     Fence(Identity),
-    /// Puts the caller into `group`, and into no other.
+    /// Puts the caller into `group`, and removes it from its earlier group.
     Enlist {
         /// The group's number.
         group: u16,
@@ -238,12 +238,12 @@ pub enum Request {
         /// The group's number.
         group: u16,
     },
-    /// Reports that this connection has arrived at `place`, where `of` connections meet. The client repeats
-    /// this request until all have arrived.
+    /// Reports that this connection has arrived at `place`, where `of` connections wait for each other. The client
+    /// repeats this request until all have arrived.
     Meet {
         /// An identifier on which all of them have agreed.
         place: u64,
-        /// The number of connections that meet.
+        /// The number of connections that wait for each other.
         of: u16,
     },
 }
@@ -265,14 +265,14 @@ pub enum Answer {
         /// The epoch of the latest holder.
         epoch: u32,
     },
-    /// The answer to an entrance if no id is free, or if this connection has too many.
+    /// The answer to an entrance if no id is free, or if this connection or its host has too many clients.
     NoIdLeft,
     /// The answer to `Chunk`.
     Chunk {
         /// The offset at which the chunk begins.
         offset: u64,
     },
-    /// The answer to `Chunk` if there is not enough memory, or the caller's host has taken its part of it.
+    /// The answer to `Chunk` if not enough memory is left, or the caller's host has reached its limit.
     OutOfMemory {
         /// Bytes left for this host.
         left: u64,
@@ -321,7 +321,7 @@ pub enum WireError {
     Field(u8),
     /// The greeting does not begin with the magic word.
     Magic(u64),
-    /// The message after a greeting is not the next one of the other side.
+    /// The message after a greeting is not exactly the next message of the other side.
     Forged,
 }
 
@@ -474,7 +474,7 @@ impl Message {
     /// Decodes a body.
     ///
     /// # Errors
-    /// Returns [`WireError`] for all bytes that are not a message.
+    /// Returns [`WireError`] if the bytes are not a message.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader(body);
         let tag = r.u8()?;

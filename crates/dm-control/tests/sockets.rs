@@ -1,4 +1,4 @@
-//! A node on real sockets: its services, the peers that it survives, and its log.
+//! Tests of a node on real sockets: its services, hostile peers, and its log.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -120,7 +120,7 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
-        // The peer's bytes were unread at the node.
+        // The node had unread bytes of this peer.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
         Err(e) => panic!("the connection was not ended: {e}"),
     }
@@ -162,8 +162,8 @@ fn serve_through_proxy(limits: Limits) -> (Server<Device>, std::net::TcpListener
     (serve(builder.known_as(proxy.local_addr().unwrap())), proxy)
 }
 
-/// Connects a client through a proxy. `pass` moves the client's bytes to the node. Also returns the address that
-/// the node sees.
+/// Connects a client through a proxy; `pass` copies the client's bytes to the node. Also returns the address that the
+/// node sees.
 fn through(
     node: &Server<Device>,
     proxy: &std::net::TcpListener,
@@ -190,13 +190,13 @@ fn through(
     (own, made.unwrap().0)
 }
 
-/// Passes so many bytes on.
+/// Copies this number of bytes from `near` to `far`.
 fn pass(near: &mut TcpStream, far: &mut TcpStream, bytes: usize) {
     let passed = io::copy(&mut near.take(bytes as u64), far).unwrap();
     assert_eq!(passed, bytes as u64);
 }
 
-/// Passes on only 3 bytes after the greeting.
+/// Copies only 3 bytes after the greeting.
 fn gap(goes_away: bool) -> impl FnOnce(TcpStream, TcpStream) {
     move |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes() + 3);
@@ -235,7 +235,7 @@ fn whoever_lacks_the_secret_gets_nothing_and_is_logged() {
         ask(Some(&other)),
         Err(ClientError::Refused(Refusal::Secret))
     ));
-    // The connection is made by hand, so that the peer's address is known.
+    // The test connects the socket itself, so that it knows the peer's address.
     let (mut stream, own) = stranger(&node);
     stream.write_all(&hello()).unwrap();
     let proof = Message::Proof {
@@ -305,7 +305,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
         (stream, own)
     };
     let hello = hello();
-    // Nothing, a part of a length, a part of a greeting, a greeting without a proof.
+    // Peers that send nothing, a part of a length, a part of a greeting, or a greeting without a proof.
     let stalled = [stall(b""), stall(&hello[..2]), stall(&hello[..20]), stall(&hello)];
     let garbage = [
         stall(b"GET / HTTP/1.1\r\n\r\n"),
@@ -326,7 +326,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
         assert!(is_logged(own, "connection ended"), "{own}");
     }
     assert!(began.elapsed() < Duration::from_secs(8), "each ends after 0.3 s");
-    // After the greeting, in the middle of a request: one stalls, one goes away.
+    // After the greeting, in the middle of a request: one peer stalls, another one disconnects.
     for (goes_away, words) in [(false, "stalled"), (true, "connection ended")] {
         let (own, mut victim) = through(&node, &proxy, gap(goes_away));
         assert!(victim.enter(Entrance::Claim).is_err());
@@ -343,7 +343,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
 #[test]
 fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
     let (node, proxy) = serve_through_proxy(Limits::default());
-    // Whoever is in between says the client's first message twice.
+    // The proxy sends the client's first message twice.
     let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes());
         let mut bytes = [0; 256];
@@ -355,7 +355,7 @@ fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
     wait_for(&node, "dmkit_node_connections 0\n");
     let metrics = node.metrics();
     assert!(metrics.contains("dmkit_node_requests_total 1\n"), "{metrics}");
-    // A changed bit in the first message.
+    // The proxy changes one bit in the first message.
     let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes() + 4);
         let mut tag = [0];
@@ -365,7 +365,7 @@ fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
     });
     assert!(client.enter(Entrance::Claim).is_err());
     assert!(is_logged(own, "changed, repeated or made up"));
-    // A client is passed on to another node of the same secret.
+    // The proxy passes a client to another node with the same secret.
     let other = serve(Builder::new(1 << 20).secret(secret()));
     let relay = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (between, to) = (relay.local_addr().unwrap(), other.address());
@@ -397,7 +397,7 @@ fn a_client_believes_no_answer_that_the_node_has_not_given() {
         let (near, _) = listener.accept().unwrap();
         let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
         std::thread::spawn(move || io::copy(&mut from, &mut to));
-        // The challenge, the welcome, and an answer that is changed.
+        // The node's challenge, its welcome, or an answer is changed.
         for changed in [false, false, true] {
             let mut length = [0; 4];
             (&far).read_exact(&mut length).unwrap();
@@ -438,7 +438,7 @@ fn wrong_proofs_are_answered_later_and_later_and_only_to_their_host() {
         began.elapsed()
     };
     let times: Vec<_> = (0..9).map(|_| guess()).collect();
-    // 8, 16, 32, 64 and 128 ms, at least.
+    // The delays are at least 8, 16, 32, 64 and 128 ms.
     for (time, least) in times[4..].iter().zip([8, 16, 32, 64, 128]) {
         assert!(*time >= Duration::from_millis(least), "{times:?}");
     }
@@ -465,7 +465,7 @@ fn a_crowd_of_strangers_leaves_room_for_others() {
         refused
     });
     assert!(busy.count() >= 10);
-    // A client that comes meanwhile tries again until there is room.
+    // A client that connects meanwhile retries until there is room.
     let (mut client, _) = Client::connect(node.address(), None, &Port::default(), DEFAULT_PATIENCE).unwrap();
     claim(&mut client);
 }
@@ -485,7 +485,7 @@ fn stranger_from(host: [u8; 4], node: &Server<Device>) -> TcpStream {
 )]
 fn slow_strangers_of_two_hosts_keep_nobody_out() {
     let mut limits = Limits::default();
-    // Nobody is sent away because it is slow.
+    // With these limits, no connection ends because it is slow.
     limits.greeting = Duration::from_secs(600);
     let node = serve(Builder::new(1 << 20).secret(secret()).limits(limits));
     let hello = hello();
@@ -497,7 +497,7 @@ fn slow_strangers_of_two_hosts_keep_nobody_out() {
         })
         .collect();
     let honest: Vec<_> = (0..9).map(|_| connect(&node)).collect();
-    // One of the same address as the slow ones has room too.
+    // An honest peer with the address of the slow peers also gets a connection.
     let mut own = stranger_from([127, 0, 0, 2], &node);
     own.write_all(&hello).unwrap();
     let mut challenge = [0; 4];
@@ -521,7 +521,7 @@ fn bad_connections_can_not_fill_the_log() {
     let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
     let about = |own: &SocketAddr| text.contains(&format!("peer={own} "));
     let lines = addresses.iter().filter(|own| about(own)).count();
-    // Two windows, on a machine that is slow enough.
+    // If the machine is slow, this takes two windows.
     assert!((1..=200).contains(&lines), "{lines}");
 }
 
@@ -609,7 +609,7 @@ fn a_silent_node_is_given_up_and_never_asked_again() {
     let silent = Client::connect(address, None, &Port::default(), patience).unwrap_err();
     assert_eq!(silent.to_string(), "no answer in time");
     assert!(began.elapsed() < Duration::from_secs(5));
-    // A node that dies between two requests.
+    // The node dies between two requests.
     let node = serve(Builder::new(1 << 20).secret(secret()));
     let mut client = connect(&node);
     drop(node);
@@ -634,7 +634,7 @@ fn metrics_are_told_over_http_whatever_else_comes_there() {
     assert!(page.contains("# TYPE dmkit_node_memory_bytes gauge\ndmkit_node_memory_bytes 1048576\n"));
     assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert_eq!(ask(&[b'x'; 5000]), "");
-    // Scrapers that ask for nothing delay nobody, however many they are.
+    // Scrapers that send no request delay nobody, however many there are.
     let began = Instant::now();
     let idle: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").contains("200 OK"));

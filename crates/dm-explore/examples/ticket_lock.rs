@@ -20,14 +20,15 @@ const COUNT: RemotePtr = word(3);
 /// The order in which a client releases the lock and writes the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
-    /// The release follows the data in one chain. WRITEs of one queue pair take effect in order.
+    /// The WRITE of the data and the WRITE of the lock are in one chain. WRITEs of one queue pair take effect in
+    /// order.
     Chained,
-    /// Broken: the release comes first, and the data follows.
+    /// Broken: the client releases the lock before it writes the data.
     First,
 }
 
-/// Adds one under the lock and returns the old value. It is generic over the world, so the explorer checks exactly the
-/// code that a program runs.
+/// Adds one under the lock and returns the old value. The function is generic over the world, so the explorer runs
+/// exactly the code that a program runs.
 async fn add_one<V: Verbs>(v: &V, release: Release) -> Result<u64, VerbError> {
     let ticket = v.faa(NEXT, 1).await?;
     let mut retry = v.retry(1000);

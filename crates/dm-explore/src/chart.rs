@@ -9,16 +9,16 @@ use crate::verdict::{Counterexample, Lasso};
 
 /// Columns of one lifeline in a terminal chart.
 const LANE: usize = 14;
-/// Sizes of the SVG, in pixels.
+/// Sizes in the SVG, in pixels.
 const SVG_LANE: usize = 130;
 const SVG_ROW: usize = 24;
 const SVG_TOP: usize = 76;
 const SVG_LEFT: usize = 50;
 
-/// The state of a client's lifeline beside a row.
+/// The state of a client's lifeline in one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Life {
-    /// The client has started and not ended.
+    /// Whether the client has started and has not ended.
     lives: bool,
     /// The number of chains in flight.
     flying: u32,
@@ -146,7 +146,7 @@ impl Life {
     }
 }
 
-/// Returns whether a step is one part of a request, so that other steps may happen between the parts.
+/// Returns whether a step serves only one part of a request, so that other steps may happen between the parts.
 fn is_part(touch: &Touch) -> bool {
     touch.part.is_some()
 }
@@ -251,7 +251,7 @@ impl Counterexample {
             );
         }
         if let Some((from, to)) = layout.cycle {
-            // A line leads from the last step of the cycle back to its first.
+            // Draw a line from the last step of the cycle back to its first.
             let (top, bottom) = (y(from), y(to));
             let _ = writeln!(
                 out,
@@ -268,8 +268,8 @@ impl Counterexample {
     }
 }
 
-/// Draws a lifeline with its head. It is thick while chains are in flight, and has a grey band behind it while its
-/// client is in a section.
+/// Draws a lifeline with its head. The line is thick while chains are in flight. A grey band behind the line shows
+/// that the client is in a section.
 fn svg_lifeline(
     out: &mut String,
     layout: &Layout<'_>,

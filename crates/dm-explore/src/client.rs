@@ -16,7 +16,7 @@ use crate::fp::{Fp, FpMap};
 use crate::machine::DETECTOR;
 use crate::verdict::Failure;
 
-/// Operations and results by their fingerprints; the machine keeps the fingerprints.
+/// Operations and results with their fingerprints. The machine stores only the fingerprints.
 pub(crate) struct Recorded<P: Spec> {
     pub(crate) ops: FpMap<P::Op>,
     pub(crate) rets: FpMap<P::Ret>,
@@ -75,9 +75,9 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().monitor_leave(self.verbs.number(), section);
     }
 
-    /// Sets the ghost variable `name`. It belongs to the model and not to this client. No protocol reads it; invariants
-    /// read it by [`End::ghost`](crate::End::ghost). It changes in the step in which the client makes this call,
-    /// together with everything that the client does and posts until its next await.
+    /// Sets the ghost variable `name`. A ghost variable belongs to the model and not to this client. No protocol reads
+    /// it; invariants read it with [`End::ghost`](crate::End::ghost). It changes in the same step in which the client
+    /// makes this call, together with everything that the client does and posts until its next await.
     ///
     /// A variable that no client has set is 0. Its value is part of the state, so it must not grow without bound: a
     /// variable that counts the iterations of a waiting loop makes the search endless. If a failed attempt of a retry
@@ -103,14 +103,14 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().write_ghost(self.verbs.number(), name, value);
     }
 
-    /// Declares that the client waits for `section` from here on, until it enters the section. [`crate::Model::bypass`]
-    /// counts how often other clients overtake it. Call this at the point from which the protocol guarantees the
-    /// client's place in the order: for example after it has taken a ticket.
+    /// Declares that the client waits for `section` from now on, until it enters the section. [`crate::Model::bypass`]
+    /// counts how often other clients enter the section in the meantime. Call this when the protocol has fixed the
+    /// client's place in the order, for example after the client has taken a ticket.
     pub fn waits(&self, section: &'static str) {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }
 
-    /// Fails the model unless `holds`; use it for the integrity of a value, for example.
+    /// Fails the model unless `holds` is true. For example, checks a value that was read.
     pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
         if !holds {
             let client = self.verbs.number();
@@ -119,7 +119,7 @@ impl<S, P: Spec> Client<S, P> {
         }
     }
 
-    /// Lets `time` pass for all clients, if the model uses [`crate::Elapsed::Clock`].
+    /// Advances the clock by `time` for all clients, if the model uses [`crate::Elapsed::Clock`].
     pub fn pass_time(&self, time: dm_verbs::Nanos) {
         self.verbs.machine().pass_time(self.verbs.number(), time.0);
     }
@@ -128,7 +128,7 @@ impl<S, P: Spec> Client<S, P> {
     /// crashed. Like every request to the control plane, this is one step. Use it in a
     /// [`survivor`](crate::Model::survivor).
     pub async fn has_crashed(&self, client: usize) -> bool {
-        // A node above all memory nodes stands for the client, so that the step is one of the control plane's.
+        // A node number above all memory nodes stands for the client, so that this is a step of the control plane.
         let node = NodeId(DETECTOR + client as u16);
         self.verbs.call(ControlRequest::Describe { node }).await.is_ok()
     }
@@ -138,9 +138,9 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().output(self.verbs.number(), value);
     }
 
-    /// Promises that the further behaviour of this client depends only on the number of calls of `forget`, and on
-    /// nothing that it has observed before. This is true, for example, between the operations of a client without local
-    /// state. It reduces the number of states. **A false promise makes a pass worthless.**
+    /// Promises that the client has forgotten all its earlier observations: its further behaviour depends only on how
+    /// often it has called `forget`. This is true, for example, between the operations of a client without local
+    /// state. The promise reduces the number of states. **A false promise makes a pass worthless.**
     pub fn forget(&self) {
         self.verbs.machine().forget(self.verbs.number());
     }

@@ -14,7 +14,7 @@ use crate::knobs::{Elapsed, Retries};
 use crate::lease::Lease;
 use crate::machine::Machine;
 
-/// The slot of a chain that was opened while futures were being dropped.
+/// The slot index of a chain that was opened while futures were being dropped. Such a chain is ignored.
 const NOWHERE: u32 = u32::MAX;
 
 /// A client of the modelled cluster. It implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1.
@@ -178,7 +178,7 @@ impl Transport for Endpoint {
     fn take_deferred(&self) -> Option<VerbError> {
         self.machine().take_deferred(self.client)
     }
-    /// Works only during [`Model::setup`](crate::Model::setup).
+    /// Stores the bytes at once. This works only during [`Model::setup`](crate::Model::setup).
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         let mut m = self.machine();
         if !m.immediate {

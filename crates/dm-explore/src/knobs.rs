@@ -47,7 +47,7 @@ pub enum Retries {
     Bounded(u32),
 }
 
-/// How long the pending requests of a failed queue pair may still take effect.
+/// The time until which pending requests of a failed queue pair may still take effect.
 ///
 /// ```
 /// use dm_explore::{Client, Knobs, Late, Model, NoSpec, Search};
@@ -87,7 +87,7 @@ pub struct Knobs {
     /// The order in which the units of one READ are served. With `Any`, separate READs of one queue pair are
     /// unordered too.
     pub read_lines: LineOrder,
-    /// The order in which the units of one WRITE land.
+    /// The order in which the units of one WRITE take effect.
     pub write_lines: LineOrder,
     /// The unit that is never torn.
     pub unit: AtomicUnit,
@@ -107,8 +107,8 @@ pub struct Knobs {
     pub elapsed: Elapsed,
     /// The treatment of retry loops.
     pub retries: Retries,
-    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests may land later, in
-    /// part, or never.
+    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests may take
+    /// effect later, in part, or never.
     pub crashes: u8,
     /// The maximum number of clients that are cancelled. A client's future may be dropped at any step.
     pub cancels: u8,
@@ -118,7 +118,7 @@ pub struct Knobs {
     /// or never. Requests that the client posts afterwards use a new queue pair. The client may also stay cut off, so
     /// that they are refused without effect; this counts as another failure.
     pub failures: u8,
-    /// How long the pending requests of a failed queue pair may take effect.
+    /// The time until which pending requests of a failed queue pair may take effect.
     pub late: Late,
     /// Capabilities that are declared to the protocol although the knobs do not provide them. They show what happens if
     /// a protocol relies on a capability that the RNIC lacks.

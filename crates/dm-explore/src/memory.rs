@@ -22,10 +22,10 @@ pub(crate) struct Memory {
     /// The changed words since the reset: one entry per change, with the value before it.
     dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
-    /// The parts of `hash` by line. Different contents of a line have different parts as long as the image
-    /// stays the same.
+    /// The part of each line in `hash`. As long as the image stays the same, different contents of a line have
+    /// different parts.
     lines: Vec<Fp>,
-    /// A hash of the difference to the image: an exclusive or over all words, updated with every change.
+    /// A hash of the difference between memory and image: an exclusive or over all words, updated with every change.
     pub(crate) hash: Fp,
 }
 
@@ -57,7 +57,7 @@ impl Memory {
         }
     }
 
-    /// Makes the current content the one that a reset restores.
+    /// Makes the current content the image, which a reset restores.
     pub(crate) fn keep(&mut self) {
         self.image.copy_from_slice(&self.bytes);
         self.dirty.clear();
@@ -116,7 +116,7 @@ impl Memory {
         }
     }
 
-    /// Updates the hashes for a change of word number `word` between these two values, in either direction.
+    /// Updates the hashes for a change of word number `word` from one of these values to the other.
     #[inline]
     fn differ(&mut self, word: u32, one: u64, other: u64) {
         let mut difference = Fp::at(u64::from(word), one);

@@ -27,7 +27,7 @@ use crate::verdict::{Counterexample, Failure, Verdict};
 pub const DEFAULT_HOST_BYTES: u64 = 16 << 10;
 /// Default bytes of on-chip memory per memory node.
 pub const DEFAULT_CHIP_BYTES: u64 = 256;
-/// The most clients that a model may have.
+/// The maximum number of clients of a model.
 pub const CLIENTS_MAX: usize = 32;
 
 // These are `Send + Sync`, because each thread of a search makes its own futures and shared state from the
@@ -43,7 +43,7 @@ enum Shared<S> {
     Opened(Open<S>),
 }
 
-/// The properties of a model, and its names for memory.
+/// The properties of a model, and the names of its memory.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) at_end: Vec<(&'static str, Check)>,
@@ -145,14 +145,14 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
-    /// Whether the client begins only after another client has crashed.
+    /// Whether the client starts only after another client has crashed.
     survivor: bool,
-    /// Whether the client has no faults.
+    /// Whether the client is exempt from faults.
     spared: bool,
     begin: Begin<S, P>,
 }
 
-/// A model: memory nodes, clients that share an `S` on each compute node, and the specification `P` of their
+/// A model: memory nodes, clients, shared state `S` for each compute node, and the specification `P` of the
 /// operations.
 ///
 /// Call [`Model::shared`] and [`Model::spec`] before you add clients.
@@ -232,8 +232,8 @@ where
         self
     }
 
-    /// Prepares memory: `f` runs alone before everything else, once per search, and each execution begins with the
-    /// memory that it leaves. Its verbs complete at once.
+    /// Prepares memory. `f` runs alone, before everything else and once per search. Each execution begins with the
+    /// memory that `f` leaves. Its verbs complete at once.
     #[must_use]
     pub fn setup<F: Future<Output = ()> + 'static>(
         mut self,
@@ -250,7 +250,7 @@ where
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
-    /// Sets shared state that has to be opened over verbs. `open` runs before any client starts, on the memory that
+    /// Sets shared state that verbs are needed to open. `open` runs before any client starts, on the memory that
     /// [`Model::setup`] left. Its verbs complete at once.
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
@@ -279,8 +279,8 @@ where
     }
 
     /// Sets a hash of the shared state of a compute node. The hash must be complete, as `dm_sync::Fingerprint`
-    /// requires. Without it, a state contains the order of all sections, which is always sound. With it, states of
-    /// equal hashes merge, and soundness depends on the hash.
+    /// requires. Without a hash, the order of all sections is part of a state, which is always sound. With a hash,
+    /// states with equal hashes are merged, and soundness depends on the hash.
     #[must_use]
     pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + Send + Sync + 'static) -> Self {
         self.rules
@@ -338,7 +338,7 @@ where
         self
     }
 
-    /// Adds a client that begins only after another client has crashed.
+    /// Adds a client that starts only after another client has crashed.
     #[must_use]
     pub fn survivor<F: Future<Output = ()> + 'static>(
         mut self,
@@ -413,8 +413,8 @@ where
         self
     }
 
-    /// Allows clients to wait for ever once a client has crashed or a queue pair has failed, whatever they wait for.
-    /// The search does not report them then.
+    /// Allows clients to wait for ever after a client has crashed or a queue pair has failed. The search then reports
+    /// no hang.
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
@@ -425,10 +425,9 @@ where
         self
     }
 
-    /// Requires that a client that waits for `section` ([`Client::waits`]) is overtaken at most `k` times: others enter
-    /// the section ([`Client::enter`]) at most `k` times before it does. One more entry is [`Failure::Bypass`]. The
-    /// model must let its clients enter often enough. If the others enter only `k` times in all, the model passes
-    /// whatever the lock does.
+    /// Requires that other clients enter `section` ([`Client::enter`]) at most `k` times while a client waits for it
+    /// ([`Client::waits`]). One more entry is [`Failure::Bypass`]. The other clients of the model must enter more than
+    /// `k` times in all. Otherwise the model passes, whatever the lock does.
     ///
     /// ```
     /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
@@ -460,16 +459,16 @@ where
         self
     }
 
-    /// Requires lock freedom: in every endless run without further faults, operations complete for ever. So if a client
-    /// stops at any step, it does not prevent other clients from making progress.
+    /// Requires lock freedom: in every endless run without further faults, operations complete again and again. So a
+    /// client that stops at any step does not prevent the progress of the other clients.
     ///
     /// A model has finitely many operations, so none of its runs may be endless. Two kinds of runs are endless, and
-    /// each is [`Failure::NotLockFree`]:
-    /// * A cycle of steps (with its [`crate::Lasso`]). No operation can complete in it, because completed operations
-    ///   are part of the state.
-    /// * A client that waits. It pauses although nothing that its attempt read has changed, so that its next attempt
-    ///   would be the same as the last one; or it waits for a waker of its compute node. Waiting for time to pass
-    ///   counts as waiting.
+    /// each of them is [`Failure::NotLockFree`]:
+    /// * A cycle of steps (with its [`crate::Lasso`]). No operation completes in the cycle, because completed
+    ///   operations are part of the state.
+    /// * A client that waits. Either it pauses although nothing that its attempt read has changed, so that its next
+    ///   attempt would be the same as the last one; or it waits for a waker of its compute node. Waiting for time to
+    ///   pass counts as waiting.
     ///
     /// Use this with searches that have a cache.
     ///
@@ -534,7 +533,7 @@ where
     /// Explores the model with other knobs, for example with each combination of a matrix.
     ///
     /// # Panics
-    /// Panics in the same cases as [`Model::run`].
+    /// Panics under the same conditions as [`Model::run`].
     pub fn run_with(&self, knobs: &Knobs, search: Search) -> Verdict {
         search::run(&Ready { model: self, knobs }, &self.rules, &search)
     }
@@ -545,7 +544,7 @@ where
     /// Returns [`BadReplay`] if the trace belongs to another model or other knobs, or if its run does not fail.
     ///
     /// # Panics
-    /// Panics in the same cases as [`Model::run`].
+    /// Panics under the same conditions as [`Model::run`].
     pub fn replay(&self, trace: &Trace) -> Result<Counterexample, BadReplay> {
         self.replay_with(&self.knobs, trace)
     }
@@ -553,10 +552,10 @@ where
     /// Runs a `trace` of [`Model::run_with`] again.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::replay`].
+    /// Returns [`BadReplay`] under the same conditions as [`Model::replay`].
     ///
     /// # Panics
-    /// Panics in the same cases as [`Model::run`].
+    /// Panics under the same conditions as [`Model::run`].
     pub fn replay_with(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, BadReplay> {
         search::replay(&Ready { model: self, knobs }, &self.rules, trace)
     }
@@ -592,7 +591,7 @@ where
     }
 }
 
-/// A model and the freedoms that it is explored with.
+/// A model, and the knobs with which it is explored.
 struct Ready<'m, S, P: Spec> {
     model: &'m Model<S, P>,
     knobs: &'m Knobs,
@@ -640,7 +639,7 @@ fn at_once<T, F: Future<Output = T>>(
     panic!("the setup of the model waits for ever");
 }
 
-/// The program of a model during an execution.
+/// The clients, shared state and properties of a model during one execution.
 struct Typed<'m, S, P: Spec> {
     model: &'m Model<S, P>,
     shared: RefCell<Vec<Option<Rc<S>>>>,

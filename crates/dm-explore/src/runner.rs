@@ -7,9 +7,9 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-// This is std's `Arc` even if dm-sync uses other primitives, because a waker can only be made of std's `Arc`.
+// This is std's `Arc`, even if dm-sync uses another one, because std's `Waker` requires it.
 use std::sync::Arc as StdArc;
-// This is std's too: the panic hook belongs to the process.
+// This is also std's, because the panic hook belongs to the process.
 use std::sync::Once;
 use std::task::{Wake, Waker};
 
@@ -27,9 +27,9 @@ use crate::verdict::Failure;
 
 pub(crate) type ClientFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A model without its types.
+/// A model behind a trait without type parameters.
 pub(crate) trait Program {
-    /// Forgets the execution.
+    /// Drops the state of the current execution.
     fn reset(&self);
     /// Opens the shared state of compute nodes that must exist before any client starts.
     fn open_shared(&self, machine: &Rc<RefCell<Machine>>);
@@ -81,14 +81,14 @@ pub(crate) struct Runner<'p> {
     /// Hashes of histories that were checked and are linearizable.
     checked: FpSet,
     fingerprints: bool,
-    /// The tapes of clients by the points that they have reached, so that they need not be polled there again. Only
-    /// searches that distinguish states by fingerprints use this. `None` means that the client accessed shared state; a
-    /// second look-up then includes that state.
+    /// Tapes by the points of clients at which they were recorded. At these points, the clients need not be polled
+    /// again. Only searches that distinguish states by fingerprints use them. `None` means that the client accessed
+    /// shared state, so a second look-up must include that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
-    /// The outcomes of steps, under the same condition.
+    /// The recorded outcomes of steps. Only the same searches use them.
     moves: Moves,
-    /// The number of outcomes that were stored before, here or in other threads.
+    /// The number of outcomes that this and other threads stored earlier and dropped since.
     pub(crate) forgotten: u64,
     /// The steps of the execution so far.
     path: Vec<(Step, Answers)>,
@@ -140,7 +140,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Sets whether clients are replaced by tapes at points that they have reached before.
+    /// Sets whether tapes replace the polls of clients at points that they have reached before.
     pub(crate) fn spare_clients(&mut self, yes: bool) {
         self.forgotten = self.outcomes();
         self.known = yes.then(FpMap::default);
@@ -162,7 +162,7 @@ impl<'p> Runner<'p> {
         self.machine.borrow().save(saved);
     }
 
-    /// Returns to a saved state of this execution that `depth` steps led to.
+    /// Returns to `saved`, a state of this execution that was reached after `depth` steps.
     pub(crate) fn restore(&mut self, saved: &Saved, depth: usize) {
         self.executions += 1;
         self.spared += depth as u64;
@@ -211,8 +211,8 @@ impl<'p> Runner<'p> {
     /// Takes `step`.
     pub(crate) fn take(&mut self, step: Step, answers: Answers) -> Taken {
         self.steps += 1;
-        // Repeating a known move does not advance the futures. So as long as the futures are at the machine's
-        // state, they are polled instead.
+        // Repeating a known move does not advance the client's future. So as long as the future has followed the
+        // current execution, poll it instead.
         let input = if self.is_present(step.client) {
             None
         } else {
@@ -240,7 +240,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns whether the future of client `c` is at the machine's state.
+    /// Returns whether the future of client `c` has followed the current execution.
     fn is_present(&self, c: u8) -> bool {
         self.machine.borrow().is_present(c)
     }
@@ -302,8 +302,8 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the tape of a client at the point `alone`, or at the point `looking` if the client accesses the shared
-    /// state of its compute node.
+    /// Returns the tape of a client, which is stored under the point `alone`, or under the point `looking` if the
+    /// client accesses the shared state of its compute node.
     fn tape(&self, alone: Fp, looking: Fp) -> Option<Did> {
         let known = self.known.as_ref()?;
         match known.get(&alone)? {
@@ -312,7 +312,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// In debug builds, checks from time to time that a polled client acts as recorded.
+    /// In debug builds, checks now and then that a polled client acts as recorded.
     #[cfg(debug_assertions)]
     fn compare(&mut self, step: Step, answers: Answers) {
         const ONE_IN: u64 = 53;
@@ -331,9 +331,9 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the future of the client of `step` to the machine's state, up to the poll of `step`, and returns what the
-    /// runner must do then. The futures of other compute nodes share no local state with it, so they are not polled if
-    /// the outcomes of all their steps are known.
+    /// Brings the future of the client of `step` to the machine's state, until only the poll of `step` remains.
+    /// Returns the work that the runner must do then. Futures of other compute nodes share no local state with it, so
+    /// they are not polled if the outcomes of all their steps are known.
     fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
         let neighbours = self.machine.borrow().neighbours(step.client);
         if !self.walk_again(neighbours) {
@@ -445,8 +445,8 @@ impl<'p> Runner<'p> {
             .then(|| self.program.fingerprint(node))
             .flatten();
         if let Some(tape) = &mut m.tape {
-            // A client that was in no section did not change shared state. Shared state may be different the next time,
-            // so its fingerprint is not stored.
+            // A client that entered no section did not change shared state. At the next replay the shared state may be
+            // different, so its fingerprint is not stored.
             (tape.end, tape.woken, tape.told) = (end, woken, told.filter(|_| tape.looked));
             tape.panic.clone_from(&panic);
         }
@@ -458,7 +458,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the failure of the present state, which a step with this footprint reached, if there is one.
+    /// Returns the failure of the current state, which a step with `footprint` has reached, if there is one.
     pub(crate) fn failure(&mut self, footprint: &Footprint) -> Option<Failure> {
         let m = self.machine.borrow();
         if let Some(failure) = &m.failure {
@@ -512,8 +512,7 @@ impl<'p> Runner<'p> {
         (0..m.setup_client()).filter(waits).collect()
     }
 
-    /// Returns whether the model allows clients to wait for ever in the current state, and therefore in all
-    /// later ones.
+    /// Returns whether the model allows clients to wait for ever, in the current state and in all later ones.
     pub(crate) fn may_hang(&self) -> bool {
         let m = self.machine.borrow();
         let crashed = || m.clients.iter().any(|c| c.status == Status::Crashed);

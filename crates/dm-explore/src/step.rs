@@ -15,10 +15,10 @@ pub(crate) enum StepKind {
     Unit { chain: u8, request: u8, unit: u8 },
     /// The client's future is dropped.
     Cancel,
-    /// The client crashes. Its posted requests may still land.
+    /// The client crashes. Its posted requests may still take effect.
     Crash,
-    /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may still
-    /// land. According to the error of the first chain, `told` of its requests were carried out.
+    /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may
+    /// still take effect. The error of the first chain reports that `told` of its requests were carried out.
     Fail { node: u8, told: u8 },
     /// The client is cut off from a memory node. The requests that it posted there are refused.
     Refuse { node: u8 },
@@ -32,8 +32,8 @@ pub(crate) enum StepKind {
     },
 }
 
-/// One step of one client. Equal states offer equal steps in equal order, whatever path led to them, because chains are
-/// numbered by their position among the live ones.
+/// One step of one client. Equal states offer equal steps in equal order, whichever path led to them, because a chain
+/// is identified by its position among the live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) client: u8,
@@ -60,15 +60,14 @@ pub(crate) struct Footprint {
     pub(crate) client: u8,
     /// Whether the step commutes with no other step.
     pub(crate) global: bool,
-    /// Set for a unit if at least two more units of its request follow. It contains whether the chain is late, the
-    /// chain, and the request.
+    /// Identifies the request of a unit: whether its chain is late, the chain, and the request. `None` unless at least
+    /// two more units of the request follow.
     pub(crate) inner: Option<(bool, u8, u8)>,
     /// The range of flat memory that the step touched.
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) writes: bool,
-    /// Whether the step compared remote memory with the values that the client had read, because a pause
-    /// began.
+    /// Whether a pause began, so that the step compared remote memory with the values that the client had read.
     pub(crate) compares: bool,
     /// The clients that were polled or woken, as bits.
     pub(crate) clients: u64,
@@ -76,9 +75,9 @@ pub(crate) struct Footprint {
     pub(crate) nodes: u64,
     pub(crate) invokes: bool,
     pub(crate) responds: bool,
-    /// The step wrote a ghost variable.
+    /// Whether the step wrote a ghost variable.
     pub(crate) ghosts: bool,
-    /// The step used up one of the faults that the knobs allow.
+    /// Whether the step used up one of the faults that the knobs allow.
     pub(crate) fault: bool,
 }
 
@@ -97,8 +96,8 @@ impl Footprint {
         self.fault |= o.fault;
     }
 
-    /// Returns whether two steps that are possible in one state commute: they lead to the same state in either order,
-    /// and neither enables nor disables the other.
+    /// Returns whether two steps that are possible in one state commute: both orders lead to the same state, and
+    /// neither step enables or disables the other.
     #[inline]
     pub(crate) fn commutes(&self, o: &Self) -> bool {
         if self.global || o.global {
@@ -106,7 +105,7 @@ impl Footprint {
         }
         let memory = self.from < o.to && o.from < self.to && (self.writes || o.writes);
         if self.client == o.client {
-            // These are two units of one request, and neither order of them completes it.
+            // Both are units of one request, and in neither order does the second one complete the request.
             return self.inner.is_some() && self.inner == o.inner && !memory;
         }
         !(memory
@@ -121,7 +120,7 @@ impl Footprint {
     }
 }
 
-/// The answers to the free questions (`Env::elapsed`) of one step, in the order of the questions.
+/// The answers to the open questions (`Env::elapsed`) of one step, in the order of the questions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) bits: u64,
@@ -195,11 +194,14 @@ mod tests {
             inner: Some((false, 0, 0)),
             ..unit(0, from, false)
         };
-        assert!(inner(0).commutes(&inner(64)), "but for units inside one request");
+        assert!(inner(0).commutes(&inner(64)), "units inside one request commute");
         let late = Footprint {
             inner: Some((true, 0, 0)),
             ..inner(64)
         };
-        assert!(!inner(0).commutes(&late), "which is not that of a late chain");
+        assert!(
+            !inner(0).commutes(&late),
+            "a unit of a late chain belongs to another request"
+        );
     }
 }

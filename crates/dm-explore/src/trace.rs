@@ -113,7 +113,7 @@ impl FromStr for Trace {
     }
 }
 
-/// How a step accessed memory. Charts draw it.
+/// The kind of a step's access to memory. Charts draw it as an arrow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A read: data goes from memory to the client.
@@ -142,7 +142,7 @@ pub struct TraceStep {
     pub client: usize,
     /// The step in words.
     pub what: String,
-    /// The step for programs.
+    /// The step as an event, for programs.
     pub kind: What,
     /// The memory that the step touched.
     pub touch: Option<Touch>,
@@ -160,7 +160,7 @@ pub(crate) struct Log {
     pub(crate) chains: Vec<Kept>,
 }
 
-/// A posted chain: its client, the machine's slot for it, and its number among the chains of that client.
+/// A posted chain: its client, its slot in the machine, and its number among the chains of that client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     client: u8,
@@ -182,12 +182,12 @@ impl Log {
         }
     }
 
-    /// Records an action that has no event for programs.
+    /// Records an action that has no event, only text.
     pub(crate) fn remark(&mut self, c: u8, text: String) {
         self.then(c, What::Other, text);
     }
 
-    /// Numbers a chain that client `c` posts and that the machine keeps at `at`.
+    /// Numbers a chain that client `c` posts and that the machine stores in slot `at`.
     fn posted(&mut self, c: u8, at: u16) -> u32 {
         let number = self.chains.iter().filter(|k| k.client == c).map(|k| k.number);
         let number = number.max().unwrap_or(0) + 1;
@@ -209,7 +209,7 @@ impl Log {
         });
     }
 
-    /// Returns the number of the chain of client `c` that the machine keeps at `at`.
+    /// Returns the number of the chain of client `c` in slot `at` of the machine.
     fn chain_number(&self, c: u8, at: u16) -> u32 {
         let newest = self.chains.iter().rev().find(|k| (k.client, k.at) == (c, at));
         newest.map_or(0, |k| k.number)
@@ -313,7 +313,7 @@ impl Machine {
         told.to_owned()
     }
 
-    /// Returns the effect of a unit that is about to be served, for programs.
+    /// Returns the effect of a unit that is about to be served, as an event.
     fn effect(&self, c: u8, at: u16, request: u8, unit: u8) -> What {
         let chain = self.chain(c, at);
         let r = &chain.requests[usize::from(request)];

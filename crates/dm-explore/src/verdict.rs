@@ -8,7 +8,7 @@ use dm_verbs::trace::{Event, Recording};
 use crate::knobs::{Elapsed, Knobs, Late, Retries};
 use crate::trace::{Trace, TraceStep};
 
-/// The kind of failure that a run ended in.
+/// The kind of failure in which a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -49,13 +49,14 @@ pub enum Failure {
         /// The panic's message.
         message: String,
     },
-    /// These clients wait, and no remaining step could wake them.
+    /// These clients wait, and no step is left that could wake them.
     Stuck {
         /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// From some state on, no run ends without a further fault. Every continuation stays within a closed set of states,
-    /// in which these clients have not run to their end. [`Counterexample::lasso`] shows where the cycle begins.
+    /// After some state, no run ends unless there is a further fault. All continuations stay in a closed set of
+    /// states, in which these clients have not run to their end. [`Counterexample::lasso`] shows where the cycle
+    /// begins.
     Livelock {
         /// The clients, counted from 0.
         clients: Vec<u8>,
@@ -71,20 +72,20 @@ pub enum Failure {
         /// The number of times that others may enter.
         limit: u32,
     },
-    /// These clients can run for ever without completing an operation: they wait for others, or the run is a cycle.
-    /// [`crate::Model::lock_free`] forbids both.
+    /// These clients can run for ever without completing an operation: either they wait for others, or the run is a
+    /// cycle. [`crate::Model::lock_free`] forbids both.
     NotLockFree {
         /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// The client acted differently after the same observations. It keeps state across `rewind`, or uses state that is
-    /// neither remote nor managed by `dm-sync`.
+    /// The client acted differently after the same observations. Either it keeps state across `rewind`, or it uses
+    /// state that is neither remote nor managed by `dm-sync`.
     NotDeterministic {
         /// The client, counted from 0.
         client: u8,
     },
-    /// The search found a failing run, but that run does not fail when every client is polled. A client is
-    /// not deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) is not complete.
+    /// The search found a failing run, but the run does not fail when every client is polled. Either a client is not
+    /// deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) is not complete.
     NotReproduced {
         /// The failure that the search found.
         why: String,
@@ -148,7 +149,7 @@ impl Failure {
     }
 }
 
-/// How completely the states were searched.
+/// The completeness of a search.
 ///
 /// ```
 /// use dm_explore::{Client, Coverage, Cut, Model, NoSpec, Search, Verdict};
@@ -189,13 +190,13 @@ pub enum Coverage {
 pub struct Report {
     /// The model's name.
     pub model: String,
-    /// How completely the states were searched.
+    /// The completeness of the search.
     pub coverage: Coverage,
     /// Distinct states; 0 if the search keeps no cache.
     pub states: u64,
     /// Micro-steps taken, including those of replays.
     pub steps: u64,
-    /// Micro-steps of replays that were saved by restoring a kept state.
+    /// Micro-steps of replays that the search avoided by restoring saved states.
     pub spared: u64,
     /// Executions begun.
     pub executions: u64,
@@ -204,7 +205,7 @@ pub struct Report {
     pub outcomes: u64,
     /// Distinct end states.
     pub ends: u64,
-    /// A hash of the set of end states. Searches that differ in method must agree on it.
+    /// A hash of the set of end states. Different searches of one model must agree on it.
     pub ends_hash: (u64, u64),
     /// Length of the longest run, in steps.
     pub depth: u32,
@@ -469,7 +470,7 @@ impl fmt::Display for Counterexample {
 #[derive(Clone, PartialEq, Debug)]
 #[must_use = "only `Pass` is a pass"]
 pub enum Verdict {
-    /// Nothing failed, and no state was left out.
+    /// Nothing failed, and the search was complete.
     Pass(Box<Report>),
     /// Nothing failed in the runs that were chosen at random. Other runs may fail, so this is not a pass.
     Sampled(Box<Report>),

@@ -1,4 +1,4 @@
-//! The check of a whole history, key by key.
+//! The check of a whole history. Each key is checked separately.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,11 +32,11 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 #[must_use = "only `Linearizable` is a pass"]
 pub enum Verdict<Key, State> {
-    /// An order exists that explains every result.
+    /// An order of the operations explains every result.
     Linearizable(Passed),
-    /// No order exists. A small piece of the history shows this.
+    /// No order explains every result. A small piece of the history shows this.
     Counterexample(Box<Counterexample<Key, State>>),
-    /// The limit of steps was reached for a key, and no other key failed. The result is not known, so this is
+    /// The check reached the limit of steps for a key, and no other key failed. The result is not known, so this is
     /// not a pass.
     TooLarge(TooLarge<Key>),
 }
@@ -44,15 +44,15 @@ pub enum Verdict<Key, State> {
 /// The amount of work of a check that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Operations, pending ones included.
+    /// Number of operations, pending ones included.
     pub operations: usize,
-    /// Keys, each checked by itself.
+    /// Number of keys.
     pub keys: usize,
-    /// Steps of search.
+    /// Number of steps of the search.
     pub steps: u64,
 }
 
-/// The key for which the limit of steps was reached.
+/// The key for which the check reached the limit of steps.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, TooLarge, Verdict, check};
@@ -69,9 +69,9 @@ pub struct Passed {
 pub struct TooLarge<Key> {
     /// The key.
     pub key: Key,
-    /// Its operations.
+    /// Number of operations of the key.
     pub operations: usize,
-    /// The steps spent on it.
+    /// Number of steps that the check took for the key.
     pub steps: u64,
 }
 
@@ -84,10 +84,10 @@ impl<Key, State> Verdict<Key, State> {
 }
 
 impl<Key: fmt::Debug, State: fmt::Debug> Verdict<Key, State> {
-    /// Returns the amount of work of a check that passed; meant for tests.
+    /// Returns the amount of work of a check that passed. This is for tests.
     ///
     /// # Panics
-    /// Panics with the verdict's text if the history is not linearizable.
+    /// Panics with the text of the verdict unless the history is linearizable.
     #[track_caller]
     pub fn expect_linearizable(self) -> Passed {
         match self {
@@ -123,9 +123,9 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Verdict<Key, State> {
     }
 }
 
-/// Checks that each key has a sequential order of its operations that `spec` allows, that agrees with every
-/// result, and that keeps operations in order if one returned before the other was invoked. A pending
-/// operation may be left out.
+/// Checks that the operations of each key have a sequential order that `spec` allows and that agrees with every
+/// result. If one operation returned before another one was invoked, it must come first in this order. Pending
+/// operations may be left out.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, check};
@@ -189,7 +189,7 @@ fn by_key<'a, S: Spec>(spec: &S, history: &'a History<S::Op, S::Ret>) -> Vec<(S:
         keys[place].1.push(item);
     }
     for (_, items) in &mut keys {
-        items.sort_by_key(|item| item.source.invoked); // stable: ties stay as recorded
+        items.sort_by_key(|item| item.source.invoked); // stable: operations with equal times keep their order
     }
     keys
 }

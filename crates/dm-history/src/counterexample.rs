@@ -3,11 +3,11 @@
 //!
 //! The piece must fail for the same reason as the whole history. So only these cuts are made:
 //!
-//! * the end is cut: a prefix of a linearizable history is linearizable, if operations that had not returned
-//!   count as pending;
-//! * the beginning is cut at a moment when no operation was running: the rest must then fail from *every*
-//!   state that was possible at that moment;
-//! * operations are removed that change nothing, and overwrites whose value no operation in the piece sees.
+//! * The end is cut. A prefix of a linearizable history is linearizable, if operations that have not returned yet
+//!   count as pending.
+//! * The beginning is cut at a moment when no operation was running. The rest must then fail from *every* state that
+//!   was possible at that moment.
+//! * Operations that change nothing are removed, and so are overwrites whose value no operation of the piece sees.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -30,7 +30,7 @@ const WRITER_COUNT_MAX: usize = 8;
 pub struct Counterexample<Key, State> {
     /// The key.
     pub key: Key,
-    /// The states that are possible when the piece begins. It fails from each of them.
+    /// The possible states at the beginning of the piece. The piece fails from each of them.
     pub starts: Vec<State>,
     /// The piece, as positions in [`crate::History::operations`], in the order of invocation.
     pub positions: Vec<usize>,
@@ -39,7 +39,7 @@ pub struct Counterexample<Key, State> {
     /// Number of all operations of the key.
     pub of: usize,
     lines: Vec<String>,
-    /// Writes outside the piece whose values the piece starts with or sees.
+    /// Writes outside the piece whose values the piece begins with or sees.
     writers: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Counterexample<Key, St
     }
 }
 
-/// Returns the smallest piece that is found within the remaining steps.
+/// Returns the smallest failing piece that the remaining steps suffice to find.
 pub(crate) fn cut_down<S: Spec>(
     spec: &S,
     key: S::Key,
@@ -110,7 +110,7 @@ struct Piece<'a, S: Spec> {
 }
 
 impl<'a, S: Spec> Piece<'a, S> {
-    /// Returns whether the piece certainly fails. If the limit of steps is reached, it counts as not failing.
+    /// Returns whether the piece certainly fails. If the limit of steps is reached, returns false.
     fn fails(&mut self, items: &[Item<'a, S>], starts: &[S::State]) -> bool {
         starts.iter().all(|start| {
             matches!(
@@ -160,7 +160,8 @@ impl<'a, S: Spec> Piece<'a, S> {
             .collect()
     }
 
-    /// Moves the beginning to the latest quiet moment from which the rest still fails.
+    /// Moves the beginning of the piece to the latest moment without a running operation from which the rest still
+    /// fails.
     fn cut_beginning(&mut self) {
         let mut quiet = Vec::new();
         let mut busy_until = 0;
@@ -172,7 +173,8 @@ impl<'a, S: Spec> Piece<'a, S> {
                 busy_until = busy_until.max(item.returned);
             }
         }
-        let (mut low, mut high) = (0, quiet.len()); // failing cuts come first: what fails from later fails from earlier
+        // Failing cuts come first, because a piece that fails also fails from an earlier beginning.
+        let (mut low, mut high) = (0, quiet.len());
         let mut best = None;
         while low < high {
             let middle = low.midpoint(high);
@@ -192,15 +194,15 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns every possible state just before item `at` is invoked, at a moment when no operation was
-    /// running.
+    /// Returns every state that is possible just before item `at` is invoked. No operation may be running at that
+    /// moment.
     fn states_before(&self, at: usize) -> Vec<S::State> {
         let made = |item: &Item<'a, S>| match item.effect(self.spec) {
             Effect::Sets(state) | Effect::Overwrites(state) => Some(state),
             _ => None,
         };
         let before = &self.items[..at];
-        // A write that returned before another one began cannot be the last write.
+        // If a write returned before another write began, the first one cannot be the last write.
         let last_began = before
             .iter()
             .filter(|item| item.ret.is_some() && made(item).is_some());
@@ -223,7 +225,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         states
     }
 
-    /// Drops operations that are not needed for the failure: first halves, then smaller and smaller parts.
+    /// Drops operations without which the piece still fails: first halves of the piece, then smaller and smaller
+    /// parts.
     fn drop_bystanders(&mut self) {
         let mut trials = TRIAL_COUNT_MAX;
         for whole_values in [true, false] {
@@ -259,8 +262,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns sets of positions that may be removed together. With `whole_values`, a set is an overwrite
-    /// with all operations that see its value; otherwise, it is a single operation that changes nothing.
+    /// Returns sets of positions that may be removed together. With `whole_values`, a set contains an overwrite and
+    /// all operations that see its value. Otherwise, a set contains a single operation that changes nothing.
     fn droppable(&self, whole_values: bool) -> Vec<Vec<usize>> {
         let effects: Vec<_> = self.items.iter().map(|item| item.effect(self.spec)).collect();
         let mut viewers: HashMap<&S::State, Vec<usize>> = HashMap::new();
@@ -314,8 +317,7 @@ impl<'a, S: Spec> Piece<'a, S> {
         lines
     }
 
-    /// Returns the writes among `all` that are not in the piece, but whose states the piece starts with or
-    /// sees.
+    /// Returns the writes among `all` that are not in the piece, but whose states the piece begins with or sees.
     fn writers(&self, all: &[Item<'a, S>]) -> Vec<String> {
         let seen = self.items.iter().filter_map(|item| match item.effect(self.spec) {
             Effect::PureIn(state) => Some(state),

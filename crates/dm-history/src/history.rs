@@ -4,15 +4,15 @@
 /// One operation of a history: its interval and, if it ended, its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<Op, Ret> {
-    /// The client that ran it. Successive operations of one client keep their order even if the clock is too
-    /// coarse to distinguish their times.
+    /// The client that ran the operation. The operations of one client keep their order even if their times are equal,
+    /// because the clock may be coarse.
     pub client: u32,
     /// The invocation.
     pub op: Op,
     /// The time of the invocation.
     pub invoked: u64,
-    /// The time and the result of the return. `None` means pending: it may take effect at any later time or
-    /// never.
+    /// The time of the return, and the result. `None` means that the operation is pending: it may take effect at any
+    /// later time or never.
     pub returned: Option<(u64, Ret)>,
 }
 
@@ -23,10 +23,10 @@ pub struct CallId(usize);
 
 /// Invocations and responses of all clients.
 ///
-/// The caller provides the times, from any clock that is monotone across clients (a simulator's virtual time,
-/// a shared counter, a monotone host clock). `a` comes before `b` if `a` returned at an earlier time than `b`
-/// was invoked, or at the same time if both belong to one client and `a` was recorded first. All other pairs
-/// are concurrent. So a coarse clock weakens the check, but never makes it report a correct history as wrong.
+/// The caller provides the times, from any clock that is monotone across clients (a simulator's virtual time, a shared
+/// counter, a monotone host clock). Operation `a` is before `b` if `a` returned at an earlier time than `b` was
+/// invoked. If both times are equal, `a` is before `b` only if both belong to one client and `a` was recorded first.
+/// All other pairs are concurrent. So a coarse clock weakens the check, but a correct history never fails it.
 ///
 /// ```
 /// use dm_history::{History, KvOp, KvRet};
@@ -70,8 +70,8 @@ impl<Op, Ret> History<Op, Ret> {
     /// Records the result of `call`.
     ///
     /// # Panics
-    /// Panics if the call already has a result or was withdrawn, if it belongs to another history, or if it
-    /// returns before it was invoked. The recording would then be wrong, and no verdict on it would be valid.
+    /// Panics if the recording is wrong, so that no verdict on it would be valid: the call already has a result or was
+    /// withdrawn, belongs to another history, or returns before it was invoked.
     pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
         let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
         let operation = slot.expect("the call belongs to this history and was not withdrawn");
@@ -83,8 +83,8 @@ impl<Op, Ret> History<Op, Ret> {
         operation.returned = Some((at, ret));
     }
 
-    /// Removes an invocation that certainly had no effect (for example, a verb that was refused before it was
-    /// posted). If this is not certain, leave the invocation pending.
+    /// Removes an invocation that certainly had no effect, for example of a verb that was refused before it was
+    /// posted. If you are not certain, leave the invocation pending.
     pub fn withdraw(&mut self, call: CallId) {
         if let Some(slot) = self.slots.get_mut(call.0) {
             *slot = None;
@@ -115,13 +115,13 @@ impl<Op, Ret> History<Op, Ret> {
         self.slots.iter().flatten()
     }
 
-    /// Returns how many operations there are, pending ones included.
+    /// Returns the number of operations, pending ones included.
     #[must_use]
     pub fn operation_count(&self) -> usize {
         self.operations().count()
     }
 
-    /// Returns how many have no result.
+    /// Returns the number of operations without a result.
     #[must_use]
     pub fn pending_count(&self) -> usize {
         self.operations()

@@ -1,4 +1,4 @@
-//! The shipped specification: a map of keys to values.
+//! A specification: a map of keys to values.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -11,9 +11,9 @@ use crate::spec::{Effect, Spec};
 pub enum KvOp<K, V> {
     /// Reads the value.
     Get(K),
-    /// Adds the key; refuses if it is present.
+    /// Adds the key. Does nothing if the key is present.
     Insert(K, V),
-    /// Replaces the value; refuses if the key is absent.
+    /// Replaces the value. Does nothing if the key is absent.
     Update(K, V),
     /// Adds the key or replaces its value.
     Upsert(K, V),
@@ -129,7 +129,7 @@ where
                 Effect::Sets(Some(value.clone()))
             }
             (KvOp::Remove(_), Some(KvRet::Removed) | None) => Effect::Sets(None),
-            // These are gets without a result, refused inserts, and results that the operation can never
+            // This covers gets without a result, inserts that did nothing, and results that the operation can never
             // have.
             _ => Effect::Pure,
         }

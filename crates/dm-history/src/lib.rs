@@ -23,10 +23,10 @@
 //!
 //! # Invariants
 //!
-//! * I1: a verdict `Linearizable` is exact: an order was found. It never depends on a limit or a hash.
+//! * I1: a verdict `Linearizable` is exact: the search has found an order. It never depends on a limit or a hash.
 //! * I2: a search that runs out of steps returns [`Verdict::TooLarge`], which is not a pass.
-//! * I3: a counterexample is a sound cut of the history: the operations that it omits cannot make it
-//!   linearizable.
+//! * I3: a counterexample is a sound cut of the history: with the omitted operations, the history is not linearizable
+//!   either.
 //!
 //! # Example
 //!

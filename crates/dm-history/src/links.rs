@@ -1,5 +1,4 @@
-//! A list over `0..n`. Elements that were taken out can be put back in the reverse order (Knuth's dancing
-//! links).
+//! A list over `0..n`. Removed elements can be put back in the reverse order of their removal (Knuth's dancing links).
 
 /// Doubly linked indices; position `n` is the sentinel.
 #[derive(Debug)]
@@ -9,7 +8,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Links `order`, whose elements are below `n`, in that order.
+    /// Makes a list of the elements of `order`, which must be below `n`, in this order.
     pub(crate) fn new(n: u32, order: impl Iterator<Item = u32>) -> Self {
         let mut links = Self {
             next: vec![n; n as usize + 1],
@@ -31,20 +30,19 @@ impl Links {
         self.next[self.next.len() - 1]
     }
 
-    /// Returns the element after `at`, or the sentinel. This is still valid for an element that was just
-    /// taken out.
+    /// Returns the element after `at`, or the sentinel. `at` may be the element that was removed last.
     pub(crate) fn after(&self, at: u32) -> u32 {
         self.next[at as usize]
     }
 
-    /// Takes `at` out.
+    /// Removes `at`.
     pub(crate) fn take(&mut self, at: u32) {
         let (before, after) = (self.prev[at as usize], self.next[at as usize]);
         self.next[before as usize] = after;
         self.prev[after as usize] = before;
     }
 
-    /// Puts `at` back. It must be the last taken element that was not put back yet.
+    /// Puts `at` back. It must be the element that was removed last and not put back yet.
     pub(crate) fn put_back(&mut self, at: u32) {
         let (before, after) = (self.prev[at as usize], self.next[at as usize]);
         self.next[before as usize] = at;

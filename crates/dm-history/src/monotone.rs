@@ -1,4 +1,5 @@
-//! A cheap check during a run: a reader never sees an older write of a writer to a key after a newer one.
+//! A cheap check during a run: after a reader has seen a write of a key, it must not see an older write by the same
+//! writer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,9 +32,9 @@ pub struct WentBack<K> {
     pub key: K,
     /// The writer.
     pub client: u32,
-    /// The sequence seen before.
+    /// The sequence number that the reader saw before.
     pub seen: u32,
-    /// The smaller one seen now.
+    /// The smaller sequence number that the reader saw now.
     pub then: u32,
 }
 
@@ -61,7 +62,7 @@ impl<K> Default for Monotone<K> {
 }
 
 impl<K: Clone + Eq + Hash> Monotone<K> {
-    /// Starts with nothing seen.
+    /// Makes a reader that has seen nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

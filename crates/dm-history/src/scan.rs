@@ -1,9 +1,8 @@
 //! Checks of ordered range reads.
 //!
-//! A scan of an index with concurrent writers is not a snapshot: a key that is inserted or removed while the
-//! scan runs may be in the result or not. But these properties must always hold: the keys ascend strictly,
-//! each key is within the bounds and has a value that was written for it, and no key is missing that existed
-//! during the whole scan.
+//! A scan of an index with concurrent writers is not a snapshot: a key that is inserted or removed during the scan may
+//! or may not be in the result. But these properties must always hold: the keys ascend strictly, each key is within
+//! the bounds and has a value that was written for it, and no key is missing that existed during the whole scan.
 
 use std::fmt;
 
@@ -29,9 +28,9 @@ pub enum ScanFault<K> {
     },
     /// There are more items than requested.
     TooMany {
-        /// The number found.
+        /// The number of items in the result.
         count: usize,
-        /// The number requested.
+        /// The number of items requested.
         limit: usize,
     },
     /// The value of item `at` was never written for its key.
@@ -66,7 +65,7 @@ impl<K: fmt::Debug> fmt::Display for ScanFault<K> {
 
 impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 
-/// Checks order, bounds and values of a scan that requested at most `limit` keys, from `low` on and below
+/// Checks the order, bounds and values of a scan. The scan requested at most `limit` keys, from `low` on and below
 /// `high` (`None`: no upper bound).
 ///
 /// ```
@@ -78,7 +77,7 @@ impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 /// ```
 ///
 /// # Errors
-/// Returns the first [`ScanFault`]. `legal` checks a value, for example with [`crate::check_value`].
+/// Returns the first [`ScanFault`], if there is one. `legal` checks a value, for example with [`crate::check_value`].
 pub fn check_items<K, V, E>(
     low: &K,
     high: Option<&K>,
@@ -122,8 +121,8 @@ where
     Ok(())
 }
 
-/// Checks that the result of a scan contains every key of `always`: the keys, in ascending order, that
-/// existed from the scan's invocation to its return. The result must have passed [`check_items`]. A result of
+/// Checks that the result of a scan contains every key of `always`. These must be the keys that existed from the
+/// scan's invocation to its return, in ascending order. The result must have passed [`check_items`]. A result of
 /// `limit` items covers the range up to its last key; a shorter result covers the whole range.
 ///
 /// ```
@@ -137,7 +136,7 @@ where
 /// ```
 ///
 /// # Errors
-/// Returns [`ScanFault::Missing`] for the first missing key.
+/// Returns [`ScanFault::Missing`] for the first missing key, if there is one.
 pub fn check_complete<'k, K, V>(
     low: &K,
     high: Option<&K>,

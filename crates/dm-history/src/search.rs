@@ -1,15 +1,15 @@
 //! The search for one sequential order of one key's operations.
 //!
-//! A configuration is the set of operations already placed, plus the state that they leave. An operation may
-//! be placed next if no unplaced operation returned before it was invoked. Two kinds of moves need no choice
-//! (`settle`), because if an order exists without such a move, there is also an order with it:
+//! A configuration is the set of operations that have a place in the order, and the state that they leave. An
+//! operation may be placed next if no unplaced operation returned before it was invoked. Two kinds of moves need no
+//! choice (`settle`), because if an order exists without such a move, there is also an order with it:
 //!
-//! * an operation that never changes the state and is possible now is placed now;
-//! * an overwrite whose readers (the operations that must see its state) have all been invoked is placed now,
-//!   together with them, if no other operation must still see the current state.
+//! * An operation that never changes the state and is possible now is placed now.
+//! * An overwrite is placed now, together with its readers (the operations that must see its state), if all its
+//!   readers have been invoked and no other operation must still see the current state.
 //!
-//! All other moves are tried in order of urgency. The search backtracks if it would leave a state that some
-//! operation must still see and that no operation can restore. It stores each configuration that failed.
+//! All other moves are tried in order of urgency. The search backtracks if it would leave a state that some operation
+//! must still see and that no operation can restore. It stores each configuration that failed.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -19,9 +19,9 @@ use crate::spec::{Effect, Spec};
 
 use crate::links::Links;
 
-/// An operation in the search. A cut of a history may have removed its result.
+/// An operation in the search. If the end of the history was cut, the operation may have lost its result.
 pub(crate) struct Item<'a, S: Spec> {
-    /// Its place among the history's operations.
+    /// The position of the operation in the history.
     pub(crate) position: usize,
     pub(crate) source: &'a Operation<S::Op, S::Ret>,
     pub(crate) ret: Option<&'a S::Ret>,
@@ -55,7 +55,7 @@ impl<'a, S: Spec> Item<'a, S> {
         }
     }
 
-    /// Returns the same operation as if it had not returned.
+    /// Returns the same operation without its result, as if it had not returned.
     pub(crate) fn pending(self) -> Self {
         Self {
             ret: None,
@@ -99,16 +99,16 @@ impl Budget {
 struct Known {
     pure: bool,
     overwrites: bool,
-    /// The index of the state that it must see.
+    /// The index of the state that the operation must see.
     needs: Option<u32>,
-    /// The index of the state that it leaves.
+    /// The index of the state that the operation leaves.
     makes: Option<u32>,
     /// The earliest return of this operation and of those that must see its state.
     urgency: u64,
-    /// The last operation of the same client that ended in the same tick in which this one began. The clock
-    /// does not order the two, but the client's order does.
+    /// The last operation of the same client that ended in the same tick in which this one began. The clock does not
+    /// order the two operations, but they were recorded in order.
     after: Option<u32>,
-    /// Another operation of the client that ended in the same tick.
+    /// Another operation of the same client that ended in the same tick.
     twin: Option<u32>,
 }
 
@@ -126,7 +126,8 @@ struct Frame<S: Spec> {
     state: S::State,
     state_index: Option<u32>,
     placed: usize,
-    /// The index in the shared stack at which this frame's untried candidates begin, the last one first.
+    /// The index in the shared stack of the first candidate that this frame has not tried. The stack holds the
+    /// candidates in reverse order.
     candidates_from: usize,
     set_hash: u128,
 }
@@ -266,7 +267,7 @@ impl<'a, S: Spec> Search<'a, S> {
                 .zip(&self.uses)
                 .any(|(index, used)| unreachable(index, used))
         {
-            return Ok(false); // somebody saw what nobody wrote
+            return Ok(false); // an operation saw a value that no operation wrote
         }
         let mut frames: Vec<Frame<S>> = Vec::new();
         loop {
@@ -336,8 +337,8 @@ impl<'a, S: Spec> Search<'a, S> {
         Ok(())
     }
 
-    /// Returns whether this overwrite may be placed at once: no operation needs the current state, and all
-    /// operations that need the new state have been invoked.
+    /// Returns whether this overwrite may be placed at once: no operation needs the current state, and all operations
+    /// that need the new state have been invoked.
     fn is_free_overwrite(&self, known: Known, deadline: u64) -> bool {
         let Some(makes) = known.makes else { return false };
         if self
@@ -363,7 +364,7 @@ impl<'a, S: Spec> Search<'a, S> {
                 used.viewers_left > 0 && used.makers_left == 0
             });
         if stuck {
-            return Ok(()); // to leave this state is to lose somebody who must see it
+            return Ok(()); // an operation must see this state, and it cannot be restored
         }
         let (end, deadline) = (self.end(), self.deadline());
         let mut found = Vec::new();
@@ -404,9 +405,9 @@ impl<'a, S: Spec> Search<'a, S> {
             .is_none_or(|makes| self.uses[makes as usize].viewers_left == 0)
     }
 
-    /// Of interchangeable candidates, keeps only the one that returns first, because in any order that begins
-    /// with another one, the two can be exchanged. (This does not hold at equal times, because a client's
-    /// next operation may depend on one of them. A pending operation never returns too late.)
+    /// Of interchangeable candidates, keeps only the one that returns first: in any order that begins with another
+    /// candidate, the two can be exchanged. This does not hold at equal times, because the client's next operation may
+    /// depend on one of them. A pending operation never returns too late.
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {
         let kind = |at: u32| {
             let item = &self.items[at as usize];
@@ -438,8 +439,8 @@ impl<'a, S: Spec> Search<'a, S> {
         });
     }
 
-    /// Returns the earliest return among unplaced operations. An operation that was invoked later must wait
-    /// for it.
+    /// Returns the earliest return among unplaced operations. Operations that were invoked later must wait for this
+    /// one.
     fn deadline(&self) -> u64 {
         let first = self.by_return.first();
         if first == self.end() {
@@ -449,8 +450,8 @@ impl<'a, S: Spec> Search<'a, S> {
         }
     }
 
-    /// Returns whether all operations of the same client that returned in the tick of this invocation have
-    /// been placed.
+    /// Returns whether the client's earlier operations that returned in the tick of this invocation have all been
+    /// placed.
     fn in_turn(&self, at: u32) -> bool {
         let before = std::iter::successors(self.known[at as usize].after, |&at| self.known[at as usize].twin);
         before.into_iter().all(|at| self.is_placed[at as usize])
@@ -465,7 +466,7 @@ impl<'a, S: Spec> Search<'a, S> {
         self.spec.step(&self.state, &item.source.op, item.ret)
     }
 
-    /// Places `at`. `next` is the state that it leaves, if it may have changed the state.
+    /// Places operation `at`. `next` is the state that it leaves, or `None` if it did not change the state.
     fn place(&mut self, at: u32, next: Option<S::State>) {
         let known = self.known[at as usize];
         if self.items[at as usize].ret.is_some() {
@@ -512,7 +513,8 @@ impl<'a, S: Spec> Search<'a, S> {
     }
 }
 
-/// Returns a random-looking word per operation; a set's hash is the XOR of its members' (Zobrist).
+/// Returns a random-looking word for each operation. The hash of a set is the exclusive or of its members' words
+/// (Zobrist).
 fn member_hash(at: u32) -> u128 {
     let half = |salt: u64| crate::stamp::mix(u64::from(at).wrapping_mul(2).wrapping_add(1) ^ salt);
     (u128::from(half(0x6a09_e667_f3bc_c908)) << 64) | u128::from(half(0xbb67_ae85_84ca_a73b))

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// A sequential specification, one independent object per key.
+/// A sequential specification. Each key is an independent object.
 ///
-/// [`Spec::step`] is the specification. The methods after it only speed up the search. If they are wrong,
-/// verdicts are wrong; their defaults are correct, but make the check slow.
+/// [`Spec::step`] is the specification. The methods after it only speed up the search. Their defaults are correct, but
+/// make the check slow. If an implementation of them is wrong, verdicts are wrong.
 ///
 /// This example is a counter, whose `add` returns the previous value:
 ///
@@ -50,28 +50,27 @@ pub trait Spec {
     /// Returns the state of `key`'s object before the history began.
     fn initial(&self, key: &Self::Key) -> Self::State;
 
-    /// Runs `op` in `state`. If there is a result, returns the state afterwards, or `None` if `op` cannot
-    /// have that result in `state`. If there is none (a pending operation), returns the state after `op` took
-    /// effect, or `None` if `op` would change nothing.
+    /// Runs `op` in `state`. If there is a result, returns the state afterwards, or `None` if `op` cannot have this
+    /// result in `state`. If there is no result (the operation is pending), returns the state after `op` took effect,
+    /// or `None` if `op` would change nothing.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<Self::State>;
 
-    /// Returns which state `op` with this result sees and which state it leaves, if this does not depend on
-    /// the state before.
+    /// Returns the state that `op` with this result sees, and the state that it leaves, if these do not depend on the
+    /// state before.
     fn effect(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Effect<Self::State> {
         let _ = (op, ret);
         Effect::Unknown
     }
 
-    /// Returns whether no operation can distinguish the two states, except those that are [`Effect::PureIn`]
-    /// one of them.
+    /// Returns whether only operations that are [`Effect::PureIn`] one of the two states can distinguish the states.
     fn alike(&self, left: &Self::State, right: &Self::State) -> bool {
         left == right
     }
 
-    /// Returns the group of operations that are interchangeable except for the value that they leave. All
-    /// pending operations of a group must be possible in the same states, and so must all that have returned.
-    /// In every state in which the latter are possible, the pending ones must be possible too, and the states
-    /// that they leave must be [`Spec::alike`].
+    /// Returns the class of `op`. Operations of one class are interchangeable except for the value that they leave.
+    /// All pending operations of a class must be possible in the same states, and so must all operations of the class
+    /// that have returned. In every state in which the latter are possible, the pending ones must be possible too, and
+    /// the states that they leave must be [`Spec::alike`].
     fn class(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<u8> {
         let _ = (op, ret);
         None
@@ -81,15 +80,15 @@ pub trait Spec {
 /// The known effect of an operation, independent of the state in which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<State> {
-    /// The effect is not known. One such operation makes the check of its key a plain search.
+    /// The effect is not known. If a key has such an operation, its check is a plain search.
     Unknown,
     /// The operation never changes the state.
     Pure,
-    /// Never changes the state, and is possible only in this state: a read of a value.
+    /// The operation never changes the state, and is possible only in this state: it reads a value.
     PureIn(State),
-    /// Leaves this state whenever it is possible.
+    /// The operation leaves this state whenever it is possible.
     Sets(State),
-    /// The same as `Sets`, for an overwrite: only a `PureIn` of this state, or of the one before, can show
-    /// whether it took place.
+    /// The operation leaves this state, like `Sets`. Only an operation that is `PureIn` this state, or `PureIn` the
+    /// state before, can show whether the overwrite took place.
     Overwrites(State),
 }

@@ -9,18 +9,18 @@
 //!        | key hash | client |   sequence   |      24 + 12 + 28 bits
 //! ```
 //!
-//! The stamp first goes through a bijection of 64-bit words, so that every bit of the eight bytes depends on
-//! every field. So a mixture of two 8-byte values decodes to a random key hash, which equals the right one
-//! with a probability of 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by byte. No byte
-//! string is reserved: a stamped value may be all zeroes or all ones.
+//! The stamp is passed through a bijection of 64-bit words, so that every bit of the eight bytes depends on every
+//! field. So a mixture of two 8-byte values decodes to a random key hash, which is the right one with a probability of
+//! 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by byte. No byte string is reserved: a stamped
+//! value may be all zeroes or all ones.
 
 use std::fmt;
 
 /// The smallest value that can be stamped.
 pub const STAMP_BYTES: usize = 8;
-/// Clients are numbered below this.
+/// Client numbers are below this.
 pub const CLIENT_LIMIT: u32 = 1 << 12;
-/// Sequences are numbered below this.
+/// Sequence numbers are below this.
 pub const SEQUENCE_LIMIT: u32 = 1 << 28;
 /// The client number of the loader.
 pub const LOADER: u32 = CLIENT_LIMIT - 1;
@@ -28,29 +28,29 @@ pub const LOADER: u32 = CLIENT_LIMIT - 1;
 const KEY_SHIFT: u32 = 40;
 const CLIENT_SHIFT: u32 = 28;
 
-/// The write that a value comes from.
+/// The identity of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp {
     /// The writer, below [`CLIENT_LIMIT`].
     pub client: u32,
-    /// The writer's count of its writes, below [`SEQUENCE_LIMIT`].
+    /// The number of this write among the client's writes, below [`SEQUENCE_LIMIT`].
     pub sequence: u32,
 }
 
-/// The reason why a value is not a single write of its key.
+/// The reason why a value was not written by a single write of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// Shorter than [`STAMP_BYTES`].
+    /// The value is shorter than [`STAMP_BYTES`].
     Short {
-        /// Its length in bytes.
+        /// The length of the value in bytes.
         len: usize,
     },
     /// The stamp is of another key, or the first eight bytes are themselves a mixture of two values.
     OtherKey {
         /// The 24-bit hash of the key that was read.
         expected: u32,
-        /// The one found in the value.
+        /// The hash that the value contains.
         found: u32,
         /// The write that the rest of the stamp identifies.
         stamp: Stamp,
@@ -121,10 +121,10 @@ pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
     }
 }
 
-/// Returns the write of `key` that made the whole `value`.
+/// Returns the write of `key` that wrote the whole `value`.
 ///
 /// # Errors
-/// Returns [`Wrong`] if there is none: the value is too short, belongs to another key, or mixes two writes.
+/// Returns [`Wrong`] if no single write did: the value is too short, belongs to another key, or mixes two writes.
 ///
 /// ```
 /// use dm_history::{check_value, stamp};
@@ -194,8 +194,8 @@ pub(crate) fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Returns the inverse of [`mix`]: the multipliers' inverses modulo 2⁶⁴, and shifts repeated until nothing is
-/// left.
+/// Returns the inverse of [`mix`]. It multiplies by the inverses of the multipliers modulo 2⁶⁴, and repeats shifts
+/// until nothing is left.
 fn unmix(word: u64) -> u64 {
     let word = word ^ (word >> 31) ^ (word >> 62);
     let word = word.wrapping_mul(0x3196_42b2_d24d_8ec3);
@@ -227,7 +227,7 @@ mod tests {
             prop_assert_eq!(check_value(&key, &value), Ok(Stamp { client, sequence }));
         }
 
-        /// Checks that a prefix of one write followed by the rest of another is detected, at the first byte
+        /// Checks that a value with the beginning of one write and the rest of another is detected, at the first byte
         /// that differs.
         #[test]
         fn a_mixture_of_two_writes_is_found(
@@ -262,8 +262,7 @@ mod tests {
         }
     }
 
-    /// Checks that a mixture of halves of two 8-byte values is detected, although only the stamp fits into 8
-    /// bytes.
+    /// Checks that mixtures of halves of two 8-byte values are detected, although only the stamp fits into 8 bytes.
     #[test]
     fn mixed_halves_of_eight_bytes_are_found() {
         let mut passed = 0;

@@ -1,10 +1,9 @@
-//! Runs the steps of a client machine in a cluster. `cargo xtask rxe --two` runs it against memory nodes on another
-//! machine.
+//! The client side of a cluster test. `cargo xtask rxe --two` runs it with memory nodes on another machine.
 //!
-//! `two_hosts STEP SECRET-FILE ADDRESS…`, where the step is `load` (load a tree), `write` (write to it until
-//! killed, and record acknowledged writes), `survive` (write to the same nodes while such writers die), `verify` (verify the
-//! recorded writes), `outage` (survive an outage of the last node) or `cut` (survive a cut of the link). Each step prints `two: …` when something
-//! has to happen on the other side.
+//! `two_hosts STEP SECRET-FILE ADDRESS…` runs one of these steps: `load` (loads a tree), `write` (writes to it until
+//! the process is killed, and records acknowledged writes), `survive` (writes to the same tree nodes while such processes
+//! are killed), `verify` (checks the recorded writes), `outage` (survives an outage of the last node) or `cut` (survives a
+//! cut of the link). A step prints `two: …` when something must happen on the other machine.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
 
@@ -20,7 +19,7 @@ use sherman::{Applied, Key8, Options, RangeIndex, Sherman};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Keys that are loaded. Keys from here on are written until the writer is killed.
+/// Number of loaded keys. The writer writes the keys from here on, until it is killed.
 const LOADED: u64 = 400;
 /// The first of those keys are written by several processes.
 const HOT: u64 = 8;
@@ -28,7 +27,7 @@ const HOT: u64 = 8;
 const ENOUGH: &str = "enough";
 /// The file in which the writer records acknowledged writes.
 const ACKNOWLEDGED: &str = "acknowledged";
-/// The time that a step waits for an event on the other side.
+/// Time for which a step waits for an event on the other machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -58,7 +57,7 @@ fn world(nodes: &[SocketAddr], secret: &Path) -> Result<Ib> {
     let ib = Ib::builder(nodes)
         .secret(Secret::from_file(secret)?)
         .assume(&[Capability::LineAtomicity])
-        // Two emulated machines share a processor with others, so answers may be late.
+        // Two emulated machines share a processor with other programs, so answers may be late.
         .slower(256)
         .patience(6, 16)
         .build()?;
@@ -155,7 +154,7 @@ async fn verify(v: &Endpoint) -> Result<()> {
             return Err(format!("key {key} of {last} was acknowledged, and is not there").into());
         }
     }
-    // A write that was not acknowledged is there completely, or not at all.
+    // A write that was not acknowledged must be there completely, or not at all.
     if client.get(&Key8(last + 1), &mut found).await? && found != value(last + 1) {
         return Err("a torn value".into());
     }
@@ -175,7 +174,8 @@ fn word(thread: &Thread, v: &Endpoint, node: NodeId) -> Result<RemotePtr> {
     Ok(run(thread, v.chunk(node, 4096))?)
 }
 
-/// Counts at `at` until that fails. Returns how often it succeeded, and how long the failure took.
+/// Increments the word at `at` until an increment fails. Returns the number of successful increments, and how long the
+/// failure took.
 fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64, Duration)> {
     let began = Instant::now();
     for counted in 0.. {
@@ -199,7 +199,7 @@ fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64
     Err("nothing was lost".into())
 }
 
-/// Tries to reconnect until the answer is anything other than "can't be reached".
+/// Tries to reconnect until the result is not "can't be reached".
 fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -210,7 +210,7 @@ fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> 
     }
 }
 
-/// Handles a last node that dies and is restarted with empty memory.
+/// Tests that the last node dies and is restarted with empty memory.
 fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     let (near, far) = (NodeId(0), NodeId(ib.memory_nodes() - 1));
     let (here, there) = (word(thread, &v, near)?, word(thread, &v, far)?);
@@ -236,14 +236,14 @@ fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Handles a link that goes down and up again: the memory is the same.
+/// Tests that the link goes down and up again. The memory stays the same.
 fn cut(thread: &Thread, v: &Endpoint) -> Result<()> {
     let at = word(thread, v, NodeId(0))?;
     println!("two: ready");
     let (counted, _) = count_until_lost(thread, v, at)?;
     come_back(thread, NodeId(0))?;
     let found = run(thread, v.word(at))?;
-    // The last increment, whose effect was unknown, may have had one.
+    // The effect of the last increment is unknown, so it may have happened.
     if found != counted && found != counted + 1 {
         return Err(format!("{counted} were counted, {found} are there").into());
     }

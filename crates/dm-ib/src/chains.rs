@@ -1,4 +1,4 @@
-//! A thread's records of its chains besides their work requests: owner, destination and waiting task.
+//! A thread's records of its chains: owner, destination and waiting task. The work requests are stored elsewhere.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -13,21 +13,21 @@ use crate::ffi::Fault;
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The doorbell was rung; the chain waits for room in its queue pair.
+    /// The doorbell was rung, and the chain waits for room in its queue pair.
     Queued,
     Flying,
     Completed,
 }
 
-/// One request that was pushed.
+/// A request that was pushed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
     pub(crate) at: Place,
-    /// The kind of its answer: a word, bytes, or none.
+    /// The kind of the request's answer.
     pub(crate) answers: Answers,
 }
 
-/// The kind of a request's answer.
+/// The kind of a request's answer: a word, bytes, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answers {
     Nothing,
@@ -35,10 +35,10 @@ pub(crate) enum Answers {
     Bytes,
 }
 
-/// The unreported error of a client, if there is one.
+/// A client's error that was not reported yet, if there is one.
 pub(crate) type Deferred = Rc<Cell<Option<VerbError>>>;
 
-/// A chain's record; it has the same number as its work list.
+/// The record of a chain. It has the same number as the chain's work list.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) phase: Phase,
@@ -46,10 +46,9 @@ pub(crate) struct Chain {
     pub(crate) node: usize,
     pub(crate) pushed: Vec<Pushed>,
     pub(crate) error: Option<VerbError>,
-    /// Whether the poster has seen how the chain ended.
+    /// Whether the client has seen how the chain ended.
     pub(crate) told: bool,
-    /// Whether no task waits for the chain any more. The code that handles its last completion then closes
-    /// it.
+    /// Whether the ticket was dropped. The chain is then closed when its last completion arrives.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
     pub(crate) owner: Option<Deferred>,
@@ -78,7 +77,7 @@ impl Chain {
         self.owner = Some(Rc::clone(owner));
     }
 
-    /// Clears everything except the buffers; an unreported error is kept for the owner.
+    /// Clears everything except the buffers. Keeps an error that was not reported yet for the owner.
     pub(crate) fn end(&mut self) {
         let rung = self.phase == Phase::Completed;
         if let (Some(owner), Some(error), false, true) = (self.owner.take(), self.error, self.told, rung)
@@ -94,12 +93,12 @@ impl Chain {
         self.waker = None;
     }
 
-    /// Refuses the whole chain before it is sent, unless that happened already.
+    /// Refuses the whole chain before it is sent, unless it was refused before.
     pub(crate) fn refuse(&mut self, kind: VerbErrorKind, at: Place) {
         self.error.get_or_insert(VerbError::refused(kind, at));
     }
 
-    /// Fails the chain: nothing of it was sent, and nothing will be.
+    /// Fails the chain. None of its requests was sent, and none will be.
     pub(crate) fn cut_off(&mut self) {
         if let Some(first) = self.pushed.first() {
             let at = first.at;
@@ -126,7 +125,7 @@ impl Chain {
         });
     }
 
-    /// Returns the request that gives the `i`-th answer.
+    /// Returns the index and the kind of the request that gives the `i`-th answer.
     pub(crate) fn answer(&self, i: u16) -> Option<(usize, Answers)> {
         let answering = self
             .pushed

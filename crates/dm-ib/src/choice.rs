@@ -1,13 +1,13 @@
 //! The choice of a device, a port and a GID, by name and number or automatically.
 
-/// The part of this machine's RDMA hardware to use; `None` means an automatic choice.
+/// The RDMA device, port and GID to use. `None` stands for an automatic choice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceChoice {
-    /// The device's name. By default the first device with an active port.
+    /// The name of the device. By default, this is the first device with an active port.
     pub name: Option<String>,
-    /// The number of its port, from 1. By default the first active one.
+    /// The number of the port, from 1. By default, this is the first active port.
     pub port: Option<u8>,
-    /// The index of its GID. By default RoCE v2 over IPv4 if there is one, else RoCE v2, else any.
+    /// The index of the GID. By default, this is a GID of RoCE v2 over IPv4, otherwise one of RoCE v2, otherwise any.
     pub gid: Option<u8>,
 }
 

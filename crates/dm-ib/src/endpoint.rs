@@ -1,4 +1,4 @@
-//! A client: implements the traits of `dm-verbs` over its thread's connections.
+//! A client. It implements the traits of `dm-verbs` over the connections of its thread.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -18,11 +18,10 @@ use crate::ffi::{self, Lease, PIECE_BYTES_MAX, What};
 use crate::rng::Rng;
 use crate::thread::{Inner, Link};
 
-/// A client of a [`crate::Thread`], through which index code issues its verbs. It is cheap; make one per
-/// coroutine.
+/// A client of a [`crate::Thread`], through which index code issues its verbs. It is cheap, so make one per coroutine.
 ///
-/// Dropping it frees its client id, which is reused after all other ids have been used. Everything that it
-/// wrote to memory stays.
+/// Dropping it frees its client id, which is given out again after all other ids. All that the client has written
+/// stays in memory.
 pub struct Endpoint {
     thread: Rc<Inner>,
     client: ClientId,
@@ -45,7 +44,7 @@ impl Endpoint {
             Answer::Fenced => return Err(IbError::ThreadFenced),
             _ => return Err(IbError::TooManyClients),
         };
-        // From here on, dropping it frees the id.
+        // From now on, dropping the endpoint frees the id.
         let endpoint = Self {
             thread: Rc::clone(thread),
             client: ClientId(client),
@@ -74,14 +73,14 @@ impl Endpoint {
         }
         match self.thread.call(usize::from(node.0), self.client.0, request) {
             Ok(Answer::Fenced) => Err(ControlError::Fenced),
-            // An id that no longer belongs to this connection belongs to another client.
+            // If the id does not belong to this connection any more, it belongs to another client.
             Ok(Answer::NotYours) => Err(ControlError::Fenced),
             Ok(Answer::Failed) | Err(_) => Err(ControlError::Unreachable { node }),
             Ok(answer) => Ok(answer),
         }
     }
 
-    /// Sends a request to every memory node: each holds its own queue pair to a client's thread.
+    /// Sends a request to every memory node, because each node has its own queue pair to a client's thread.
     fn everywhere(
         &self,
         request: Request,
@@ -93,11 +92,11 @@ impl Endpoint {
         Ok(ControlReply::Done)
     }
 
-    /// Waits at `place` for at most `most`, until `of` threads of any machines have arrived there. Returns
-    /// whether all arrived. This blocks the whole thread.
+    /// Waits at `place` until `of` threads of any machines have arrived there, but no longer than `most`. Returns
+    /// whether all have arrived. This blocks the whole thread.
     ///
     /// # Errors
-    /// Returns [`IbError::Node`].
+    /// Returns [`IbError::Node`] if memory node 0 refuses the request or does not answer.
     pub fn meet(&self, place: u64, of: u16, most: core::time::Duration) -> Result<bool, IbError> {
         let met = self.thread.meet(self.client.0, place, of, most);
         met.map_err(|reason| IbError::Node {
@@ -135,8 +134,8 @@ impl Endpoint {
             },
             ControlRequest::Leave => self.call(first, Request::Leave).map(|_| ControlReply::Done),
             ControlRequest::Fence { client } => {
-                // The giver knows the latest holder of the id. A node that has not met this holder yet
-                // refuses it when it comes.
+                // Memory node 0, which gives the ids, knows the latest holder of the id. Another node may not know
+                // this holder yet. It stores the fence, and refuses the holder when it attaches.
                 let epoch = match self.call(first, Request::Holder { client: client.0 })? {
                     Answer::Holder { epoch } => epoch,
                     _ => return Err(ControlError::NoSuchClient { client }),
@@ -157,14 +156,14 @@ impl Endpoint {
             ControlRequest::FenceMember { member } => {
                 self.everywhere(Request::FenceGroup { group: member }, |_| Ok(()))
             }
-            // A newer `dm-verbs` may add requests that are unknown here.
+            // A newer version of `dm-verbs` may have requests that are unknown here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),
         }
     }
 
-    /// Returns the request as it is sent, or why it cannot be sent.
+    /// Returns the request in the form in which it is sent, or the reason why it cannot be sent.
     fn request(
         &self,
         link: &Link,
@@ -201,7 +200,7 @@ impl Endpoint {
         };
         Ok(ffi::Request {
             what,
-            // `check` has verified that it lies within the window.
+            // `check` has verified that the bytes lie within the window.
             address: window.address.wrapping_add(op.at().offset()),
             key: window.key,
             fence: wqe.fence,
@@ -209,11 +208,11 @@ impl Endpoint {
     }
 }
 
-/// Refuses requests that the peer would refuse, because a queue pair does not survive that.
+/// Refuses requests that the peer would refuse, because that would break the queue pair.
 fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
     let len = op.len() as u64;
     if size == 0 {
-        // Host memory is never empty, so this is on-chip memory.
+        // Host memory is never empty, so this place is in on-chip memory.
         return Err(VerbErrorKind::Unsupported(Capability::ChipMemory));
     }
     let empty_read = matches!(op, Op::Read { len: 0, .. });
@@ -233,7 +232,7 @@ fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.thread.clients.borrow_mut().remove(&self.client.0);
-        // Errors can be ignored: a node drops its clients when it loses the connection.
+        // Errors can be ignored, because a node drops its clients when it loses the connection.
         for node in 0..self.thread.world.nodes.len() {
             let _ = self.thread.call(node, self.client.0, Request::Release);
         }
@@ -264,7 +263,7 @@ impl Env for Endpoint {
         Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Uses this world's measure of time: see [`crate::Builder::slower`].
+    /// Multiplies the limit as [`crate::Builder::slower`] says.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         let limit = limit.0.saturating_mul(u64::from(self.thread.world.slower));
         self.now() - since >= Nanos(limit)
@@ -376,7 +375,7 @@ impl Transport for Endpoint {
         if answers == Answers::Bytes {
             return Outcome::Lease(lease);
         }
-        // Cards return old values in the machine's own byte order; memory holds words in little-endian order.
+        // Cards return old values in the machine's byte order, but memory holds words in little-endian order.
         lease
             .first_chunk()
             .map_or(Outcome::None, |word| Outcome::Old(u64::from_le_bytes(*word)))
@@ -399,7 +398,7 @@ impl Transport for Endpoint {
         self.deferred.take()
     }
 
-    /// The memory is remote: only verbs can access it.
+    /// The memory is remote, so only verbs can access it.
     fn load_image(&self, at: Place, _: &[u8]) -> Result<(), VerbError> {
         let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
         Err(VerbError::refused(kind, at))
@@ -411,8 +410,8 @@ impl Control for Endpoint {
         self.thread.world.nodes.len() as u16 // at most 65535
     }
 
-    /// Sends the request and waits for the answer. All coroutines of the thread wait too: control requests
-    /// are rare.
+    /// Sends the request and waits for the answer. All coroutines of the thread wait meanwhile; control requests are
+    /// rare.
     fn poll_control(
         &self,
         request: &ControlRequest,

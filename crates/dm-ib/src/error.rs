@@ -1,5 +1,5 @@
-//! The errors that creating a world, a thread's connections, a client or a memory node can return. Later
-//! failures are [`dm_verbs::VerbError`]s.
+//! The errors of making a world, a thread's connections, a client or a memory node. Later failures are
+//! [`dm_verbs::VerbError`]s.
 
 use core::fmt;
 use std::io;
@@ -14,17 +14,17 @@ use dm_verbs::{Capability, ClientId, NodeId};
 pub enum IbError {
     /// The device could not be opened.
     Device {
-        /// Its name, if a device was named.
+        /// The name of the device, if one was given.
         name: Option<String>,
         /// The system's error.
         reason: io::Error,
     },
-    /// The device has no atomics, which everything here needs.
+    /// The device has no atomics. dmkit needs them.
     NoAtomics {
-        /// Its name.
+        /// The name of the device.
         name: String,
     },
-    /// The device could not provide memory or queues.
+    /// The device could not provide memory or queues of this size.
     Memory {
         /// The number of bytes requested.
         bytes: u64,
@@ -52,19 +52,18 @@ pub enum IbError {
         /// The system's error.
         reason: io::Error,
     },
-    /// The memory node was restarted since this thread connected to it: its memory is empty, and every known
-    /// address on it is invalid. Start again with a new [`crate::Thread`].
+    /// The memory node was restarted after this thread had connected to it. Its memory is empty, and all addresses in
+    /// it are invalid. Start again with a new [`crate::Thread`].
     Restarted {
         /// The node.
         node: NodeId,
     },
-    /// A client of this thread was fenced, or its id now belongs to another client. The thread cannot
-    /// reconnect.
+    /// A client of this thread was fenced, or another client has its id now. The thread cannot reconnect.
     Fenced {
         /// The client.
         client: ClientId,
     },
-    /// A client of this thread was fenced, so that the thread's queue pair was shut. Start again with a new
+    /// A client of this thread was fenced, so the thread's queue pair was shut. Start again with a new
     /// [`crate::Thread`].
     ThreadFenced,
     /// There is no such memory node.
@@ -72,17 +71,17 @@ pub enum IbError {
         /// The node.
         node: NodeId,
     },
-    /// Two of the addresses lead to the same memory node.
+    /// Two of the addresses belong to the same memory node.
     SameNode {
         /// The addresses.
         addresses: [SocketAddr; 2],
     },
     /// A world needs 1 to 65535 memory nodes.
     BadNodeCount {
-        /// The number of nodes given.
+        /// The number of nodes that were given.
         nodes: usize,
     },
-    /// Only a device can provide this capability; it cannot be assumed.
+    /// This capability cannot be assumed, because either the device provides it or it is missing.
     CannotAssume {
         /// The capability.
         capability: Capability,

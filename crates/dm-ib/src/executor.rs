@@ -1,4 +1,4 @@
-//! Many coroutines on one thread, which polls its completion queue between them.
+//! Runs many coroutines on one thread, and polls the completion queue between them.
 //!
 //! Futures need not be `Send`; wakers may be called from any thread. The thread never parks, because a card
 //! reports a completion only to a thread that polls. While there is nothing to do, the thread yields its
@@ -29,7 +29,7 @@ struct TaskWaker {
 
 impl TaskWaker {
     fn enqueue(&self) {
-        // AcqRel: pairs with the swap before the poll, so that a wake is either in the queue or before the poll.
+        // AcqRel: pairs with the swap before the poll. So a wake is either in the queue, or was made before the poll.
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.ready.with(|queue| queue.push_back(self.index));
         }
@@ -45,8 +45,8 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Runs all `futures` to their ends, and returns their outputs in order. `advance` handles outside events for
-/// them, and returns whether there were any.
+/// Runs all `futures` to their ends, and returns their outputs in order. `advance` handles events such as completions,
+/// and returns whether there were any.
 pub(crate) fn run_all<F: Future>(
     futures: impl IntoIterator<Item = F>,
     mut advance: impl FnMut() -> bool,
@@ -72,8 +72,8 @@ pub(crate) fn run_all<F: Future>(
         ready.with(|queue| core::mem::swap(queue, &mut batch));
         let idle = batch.is_empty();
         for index in batch.drain(..) {
-            // AcqRel: this poll sees what the waker's caller did before the wake. A later wake queues the
-            // task again.
+            // AcqRel: this poll sees all that callers of the waker did before. A wake from now on queues the coroutine
+            // again.
             flags[index].queued.swap(false, Ordering::AcqRel);
             if tasks[index].poll(&mut Context::from_waker(&wakers[index])) {
                 running -= 1;
@@ -92,7 +92,7 @@ enum Task<F: Future> {
 }
 
 impl<F: Future> Task<F> {
-    /// Polls a running task, and returns whether it ended now.
+    /// Polls a future that has not ended. Returns whether it ended now.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Running(future) = self else { return false };
         match future.as_mut().poll(cx) {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_outside_world_is_woken_by_it() {
-        // Each coroutine waits for its own event; the world produces one event per round, in reverse order.
+        // Each coroutine waits for its own event. `advance` produces one event per call, in reverse order.
         let waiting: RefCell<Vec<(usize, Waker)>> = RefCell::default();
         let happened = RefCell::new(vec![false; 100]);
         let coroutine = |me: usize| {

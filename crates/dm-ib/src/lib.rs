@@ -13,29 +13,29 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** A chain is one posted list of work requests, the last one signalled. Chains that find no room
-//!   wait in the order of their doorbells; the thread posts them when it polls the completion queue.
-//! * **I2** A chain's buffers belong to the card until its last completion: dropping a ticket frees nothing early.
-//! * **I3** The id of a completion contains its chain's generation, so that a late completion is not mistaken
-//!   for one of another chain.
-//! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: data that is posted
-//!   first is placed first.
-//! * **I5** A request that the peer would refuse is refused before it is sent, because a queue pair does not
-//!   survive that.
+//! * **I1** A chain is one posted list of work requests, and the last one is signalled. Chains that find no room wait
+//!   in the order of their doorbells; the thread posts them when it polls the completion queue.
+//! * **I2** A chain's buffers belong to the card until the chain's last completion, so dropping a ticket does not free
+//!   them.
+//! * **I3** The id of a completion contains the generation of its chain, so that a late completion is not taken for
+//!   one of another chain.
+//! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: data that is posted first is
+//!   placed first.
+//! * **I5** A request that the peer would refuse is refused before it is sent, because otherwise the queue pair would
+//!   break.
 //!
-//! # What it promises
-//! It promises the sizes that the device and the nodes report. It promises nothing about orders: 64-byte
-//! lines may tear, a READ may overtake a CAS before it, and atomics may race with WRITEs. [`Builder::assume`]
-//! adds capabilities that the user vouches for, and [`Ib::promises`] shows them. Masked atomics have no verb
-//! and are never promised: [`dm_verbs::masked_cas`] emulates masked CAS.
+//! # Capabilities
+//! The capabilities of this world contain the sizes that the device and the nodes report, and no orders: 64-byte lines
+//! may tear, a READ may overtake a CAS before it, and atomics may race with WRITEs. [`Builder::assume`] adds
+//! capabilities for which the user vouches, and [`Ib::promises`] shows them. Masked atomics have no verb, so this
+//! world never has them: [`dm_verbs::masked_cas`] emulates masked CAS.
 //!
 //! # Effects of errors
-//! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect
-//! is unknown. Later chains are refused as `Unreachable`, without effect. Other memory nodes are not
-//! affected. Requests that were in flight may still land until the client is fenced, or until
-//! [`Thread::reconnect`] has succeeded, because the memory node shuts the old queue pair before it lets the
-//! client continue. [`Thread::reconnect`] succeeds when the node is back with the same memory after a cut
-//! link, and fails with [`IbError::Restarted`] if the memory is lost.
+//! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect is
+//! unknown. Later chains are refused as `Unreachable`, without effect. Other memory nodes are not affected. Requests
+//! that were in flight may still take effect until the client is fenced, or until [`Thread::reconnect`] has succeeded,
+//! because the memory node shuts the old queue pair before it lets the client continue. [`Thread::reconnect`] succeeds
+//! if the link was cut and the node has kept its memory. It fails with [`IbError::Restarted`] if the memory is lost.
 //!
 //! # Example
 //! The README begins with an example of a memory node and a client.
@@ -45,11 +45,11 @@
 //! contains unsafe code; it lists what the other modules may rely on.
 //!
 //! # Limits
-//! * It needs little-endian machines. READs and WRITEs have at most 1 MiB.
+//! * This crate needs little-endian machines. READs and WRITEs have at most 1 MiB.
 //! * A control request blocks its whole thread until the answer arrives, for at most 2 seconds.
-//! * Fencing a client shuts the queue pairs of its thread, and so those of the thread's other clients.
-//! * A node lends on-chip memory if the device has some. On-chip memory and the bytes of masked atomics in
-//!   [`mlx5`] were **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).
+//! * Fencing a client shuts the queue pairs of its thread, and so also stops the other clients of the thread.
+//! * A node lends on-chip memory if the device has some. On-chip memory and the encoding of masked atomics in [`mlx5`]
+//!   were **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).
 #![deny(unsafe_code)]
 
 #[cfg(not(target_endian = "little"))]

@@ -1,6 +1,7 @@
-//! Encodes 8-byte masked compare-and-swap for mlx5 cards, because no verb does it. **Not run on hardware.**
+//! Encodes an 8-byte masked compare-and-swap for mlx5 cards, because the verbs have no such request. **Not run on
+//! hardware.**
 //!
-//! This is a raw work request for `mlx5dv_wr_raw_wqe`: four segments of 16-byte units. Numbers are
+//! The result is a raw work request for `mlx5dv_wr_raw_wqe`: four segments in units of 16 bytes. Numbers are
 //! big-endian, as the card requires, and so is the old value in the local buffer.
 //!
 //! ```text
@@ -14,24 +15,23 @@
 
 use dm_verbs::MaskedCas;
 
-/// Bytes of the request.
+/// Length of the request in bytes.
 pub const MASKED_CAS_BYTES: usize = 80;
 /// `MLX5_OPCODE_ATOMIC_MASKED_CS`.
 pub const OPCODE_ATOMIC_MASKED_CS: u8 = 0x14;
-/// The modifier of an extended atomic of 2^3 bytes: 8 means "extended", plus the logarithm of the size minus
-/// 2.
+/// The modifier of an extended atomic of 2^3 bytes: 8 means "extended"; the logarithm of the size, minus 2, is added.
 pub const OPMOD_EXTENDED_8_BYTES: u8 = 8 | (3 - 2);
 /// `MLX5_WQE_CTRL_CQ_UPDATE`: the completion is signalled.
 pub const FLAG_SIGNALLED: u8 = 2 << 2;
-/// `MLX5_WQE_CTRL_FENCE`: the request waits for every READ and atomic before it.
+/// `MLX5_WQE_CTRL_FENCE`: the request waits for all earlier READs and atomics.
 pub const FLAG_FENCE: u8 = 4 << 5;
 
-/// The destination of a masked CAS, and the place of its old value.
+/// The destination of a masked CAS, and the buffer for its old value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Number of the queue pair, 24 bits.
     pub queue: u32,
-    /// The word's address as the peer registered it; 8-byte aligned.
+    /// The address of the word, as the peer has registered it. It must be aligned to 8 bytes.
     pub remote: u64,
     /// The peer's key.
     pub remote_key: u32,
@@ -41,8 +41,7 @@ pub struct Route {
     pub local_key: u32,
 }
 
-/// Returns the request's bytes; `flags` are [`FLAG_SIGNALLED`] and [`FLAG_FENCE`]. The driver fills in the
-/// index.
+/// Returns the bytes of the request. `flags` are [`FLAG_SIGNALLED`] and [`FLAG_FENCE`]. The driver fills in the index.
 pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CAS_BYTES] {
     const UNITS: u32 = (MASKED_CAS_BYTES / 16) as u32;
     let opmod_opcode = u32::from(OPMOD_EXTENDED_8_BYTES) << 24 | u32::from(OPCODE_ATOMIC_MASKED_CS);
@@ -63,7 +62,7 @@ pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CA
     bytes
 }
 
-/// Returns the old value in the local buffer after the request has completed.
+/// Returns the old value that the completed request has stored in the local buffer.
 pub const fn old_value(buffer: [u8; 8]) -> u64 {
     u64::from_be_bytes(buffer)
 }

@@ -1,5 +1,4 @@
-//! A memory node: it lends its memory to every card that connects, and runs the control plane of
-//! `dm-control`.
+//! A memory node. It lends its memory to every card that connects, and runs the control plane of `dm-control`.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,12 +17,11 @@ use crate::wire::{NodePort, Window, read_client_port};
 /// Default length of a membership lease.
 pub const DEFAULT_LEASE: Nanos = Nanos(dm_control::DEFAULT_LEASE.as_nanos() as u64);
 
-// Chunks begin behind the superblock's page.
+// Chunks begin after the superblock's page.
 const _: () = assert!(dm_control::CHUNK_UNIT == RESERVED_BYTES);
 
-/// Describes a memory node. By default it uses the first active device and port, listens on a free port of
-/// 127.0.0.1, has no secret and no metrics, lends all on-chip memory of the device, and uses
-/// [`DEFAULT_LEASE`].
+/// The builder of a memory node. By default, the node uses the first active device and port, listens on a free port of
+/// 127.0.0.1, has no secret and no metrics, lends all on-chip memory of the device, and uses [`DEFAULT_LEASE`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]
 pub struct NodeBuilder {
@@ -40,7 +38,7 @@ impl NodeBuilder {
         self.device = device.into();
         self
     }
-    /// Accepts connections at this address. An address other than loopback's requires a secret.
+    /// Accepts connections at this address. Every address except a loopback address requires a secret.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self.control = self.control.listen(address);
@@ -51,7 +49,7 @@ impl NodeBuilder {
         self.control = self.control.secret(secret);
         self
     }
-    /// Also serves clients that have connected to this address, and not to one of this machine: a proxy's.
+    /// Accepts clients that have connected to `address`, which belongs to a proxy and not to this machine.
     pub fn known_as(mut self, address: SocketAddr) -> Self {
         self.control = self.control.known_as(address);
         self
@@ -77,10 +75,11 @@ impl NodeBuilder {
         self
     }
 
-    /// Registers the memory and begins to listen, on its own threads.
+    /// Registers the memory and starts to listen, on new threads.
     ///
     /// # Errors
-    /// Returns [`IbError`]: no device, no memory, or an address that is in use or lacks a secret.
+    /// Returns [`IbError`] if no device can be opened, memory cannot be registered, or the address is in use or needs
+    /// a secret.
     pub fn start(self) -> Result<MemoryNode, IbError> {
         if self.bytes < RESERVED_BYTES {
             return Err(IbError::TooSmall { bytes: self.bytes });
@@ -92,8 +91,8 @@ impl NodeBuilder {
         };
         let host = Lent::new(&device, self.bytes).map_err(memory)?;
         let chip_bytes = device.limits.chip_bytes.min(self.chip_bytes);
-        // Another process may have allocated the card's memory meanwhile. The node then runs without it, and
-        // reports 0 bytes to clients.
+        // Another process may have allocated the card's memory meanwhile. Then the node runs without on-chip memory,
+        // and reports 0 bytes to clients.
         let chip = (chip_bytes > 0)
             .then(|| ChipLent::new(&device, chip_bytes).ok())
             .flatten();
@@ -115,7 +114,7 @@ pub struct MemoryNode {
 }
 
 impl MemoryNode {
-    /// Begins the description of a node that lends `bytes` of host memory.
+    /// Returns the builder of a node that lends `bytes` of host memory.
     pub fn builder(bytes: u64) -> NodeBuilder {
         NodeBuilder {
             device: DeviceChoice::default(),
@@ -126,27 +125,27 @@ impl MemoryNode {
         }
     }
 
-    /// Returns the address at which it listens.
+    /// Returns the address at which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Returns the address of its metrics.
+    /// Returns the address at which the node serves its metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.server.metrics_address()
     }
 
-    /// Returns its counters, in the text format of Prometheus.
+    /// Returns the node's counters, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         self.server.metrics()
     }
 
-    /// Returns the name of the device through which it lends memory.
+    /// Returns the name of the device through which the node lends memory.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Returns the bytes of on-chip memory that it lends.
+    /// Returns the number of bytes of on-chip memory that the node lends.
     pub fn chip_bytes(&self) -> u64 {
         self.server.fabric().chip.as_ref().map_or(0, ChipLent::bytes)
     }

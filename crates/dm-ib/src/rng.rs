@@ -2,14 +2,14 @@
 
 use dm_verbs::ClientId;
 
-/// One stream of numbers.
+/// A stream of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
     /// Makes stream number `stream` of a client.
     pub(crate) fn new(seed: u64, client: ClientId, stream: u32) -> Self {
-        // Each mixing step separates the streams of neighbouring numbers.
+        // Each mixing step makes the streams of neighbouring numbers independent.
         let mut mixed = Self(seed);
         for part in [u64::from(client.0), u64::from(stream)] {
             mixed = Self(mixed.next() ^ part);

@@ -21,15 +21,15 @@ use crate::ffi::{CHAIN_MAX, Cq, Fault, Pool, Port, Qp, QueueOptions};
 use crate::wire::{NodePort, Window, client_port};
 use crate::world::World;
 
-/// Time that a memory node may take to answer a control request.
+/// Time limit for a memory node to answer a control request.
 const CALL_TIMEOUT: Duration = dm_control::DEFAULT_PATIENCE;
-/// Time for a queue pair that was shut to complete all posted requests with an error.
+/// Time limit for a queue pair that was shut to complete all posted requests with an error.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The connections of one thread, which its clients share. It is not `Send`; its clones share the
+/// The connections of one thread, which the clients of the thread share. It is not `Send`; its clones share the
 /// connections.
 ///
-/// Coroutines that use them run under [`Thread::run`], which polls the completion queue between them.
+/// The coroutines of the clients run under [`Thread::run`], which polls the completion queue between them.
 #[derive(Clone)]
 pub struct Thread {
     pub(crate) inner: Rc<Inner>,
@@ -39,9 +39,9 @@ pub(crate) struct Inner {
     pub(crate) world: Arc<World>,
     pub(crate) pool: Pool,
     pub(crate) state: RefCell<State>,
-    /// The connected clients, by id; a reconnecting thread brings them along.
+    /// The connected clients by id. A thread that reconnects attaches them again.
     pub(crate) clients: RefCell<BTreeMap<u16, (Identity, Token)>>,
-    /// Wakers that are called after the state is released.
+    /// Wakers to call after the borrow of the state has ended.
     due: RefCell<Vec<Waker>>,
 }
 
@@ -49,24 +49,24 @@ pub(crate) struct State {
     pub(crate) port: Port,
     pub(crate) chains: Vec<Chain>,
     pub(crate) links: Vec<Link>,
-    /// Chains whose last completion has arrived and that are still to be handled.
+    /// Chains whose last completion has arrived, but which were not handled yet.
     landed: Vec<u32>,
 }
 
 /// The connection to one memory node.
 pub(crate) struct Link {
     control: Client,
-    /// A random number that the node drew when it started.
+    /// The boot number: a random number that the node draws at each start.
     pub(crate) boot: u64,
     pub(crate) caps: Caps,
     host: Window,
     chip: Window,
-    /// Work requests that the queue pair can hold, and how many are in it.
+    /// Number of work requests that the queue pair can hold, and number of work requests in it.
     depth: u32,
     used: u32,
-    /// Chains that were rung and wait for room, in order.
+    /// Chains whose doorbell was rung and that wait for room, in order.
     waiting: VecDeque<u32>,
-    /// Whether the queue pair has failed, so that nothing passes through it any more.
+    /// Whether the queue pair has failed, so that no request can be sent.
     broken: bool,
 }
 
@@ -83,7 +83,7 @@ impl Thread {
         for &address in &world.nodes {
             let share = completions / world.nodes.len() as u32;
             let (qp, link) = Link::connect(world, &cq, address, share)?;
-            // Addresses that differ may belong to one node, which would then hold two parts of the pool.
+            // Two different addresses may belong to one node, which would then hold two parts of the pool.
             if let Some(same) = links.iter().position(|other| other.boot == link.boot) {
                 return Err(IbError::SameNode {
                     addresses: [world.nodes[same], address],
@@ -108,8 +108,8 @@ impl Thread {
         })
     }
 
-    /// Connects a new client of compute node `compute_node`, with an id that no living client of the memory
-    /// nodes has.
+    /// Connects a new client of compute node `compute_node`. Its id belongs to no other connected client of the memory
+    /// nodes.
     ///
     /// # Errors
     /// Returns [`IbError`] if no id is left, or a memory node does not answer.
@@ -117,26 +117,26 @@ impl Thread {
         Endpoint::new(&self.inner, compute_node)
     }
 
-    /// Returns whether memory node `node` cannot be reached until [`Thread::reconnect`].
+    /// Returns whether memory node `node` cannot be reached before the next [`Thread::reconnect`].
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let state = self.inner.state.borrow();
         let link = state.links.get(usize::from(node.0));
         link.is_some_and(|link| link.broken)
     }
 
-    /// Connects to `node` again after its connection was lost, with another queue pair and the same clients.
-    /// Do not call this within [`Thread::run`].
+    /// Connects to `node` again after its connection was lost, with a new queue pair and the same clients. Do not call
+    /// this within [`Thread::run`].
     ///
     /// # Errors
-    /// Returns [`IbError::Node`] while the node cannot be reached. Returns [`IbError::Restarted`] if its
-    /// memory is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; this
-    /// thread can never reconnect then. After any error the thread is unchanged.
+    /// Returns [`IbError::Node`] while the node cannot be reached. Returns [`IbError::Restarted`] if the node's memory
+    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can
+    /// never reconnect. After an error the thread is unchanged.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
 
-    /// Runs all `futures` to their ends as coroutines of this thread, and returns their outputs in order.
-    /// Requests that they posted and did not await have completed too when it returns.
+    /// Runs all `futures` to their ends as coroutines of this thread, and returns their outputs in order. When it
+    /// returns, requests that were posted but not awaited have completed too.
     ///
     /// To run futures of several types, pass them as `Pin<Box<dyn Future<Output = T> + '_>>`.
     pub fn run<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
@@ -159,13 +159,14 @@ impl fmt::Debug for Thread {
 }
 
 impl Inner {
-    /// Takes completions, posts chains that waited for room, and wakes waiting tasks. Returns whether
-    /// anything happened.
+    /// Takes completions, posts chains that waited for room, and wakes waiting tasks. Returns whether it did any of
+    /// this.
     pub(crate) fn advance(&self) -> bool {
         self.with(State::advance)
     }
 
-    /// Runs `section` on the state, and wakes the due tasks after the state is released.
+    /// Runs `section` on the state. After the borrow of the state has ended, wakes the tasks that `section` has
+    /// selected.
     pub(crate) fn with<R>(&self, section: impl FnOnce(&mut State, &mut Vec<Waker>) -> R) -> R {
         let mut due = self.due.take();
         let result = section(&mut self.state.borrow_mut(), &mut due);
@@ -176,7 +177,7 @@ impl Inner {
         result
     }
 
-    /// Returns whether anything is in flight.
+    /// Returns whether any request is in flight.
     fn busy(&self) -> bool {
         let state = self.state.borrow();
         state
@@ -194,7 +195,7 @@ impl Inner {
         }
     }
 
-    /// Brings a client to memory node `node`, and waits for the answer.
+    /// Claims an id on memory node `node` or attaches a client there, and waits for the answer.
     pub(crate) fn enter(&self, node: usize, entry: Entrance) -> Result<Answer, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.get_mut(node) {
@@ -203,12 +204,12 @@ impl Inner {
         }
     }
 
-    /// Returns the boot number of the node that gives ids.
+    /// Returns the boot number of memory node 0, which gives the client ids.
     pub(crate) fn giver(&self) -> u64 {
         self.state.borrow().links.first().map_or(0, |link| link.boot)
     }
 
-    /// Waits at `place`, on memory node 0, until `of` threads have arrived. Returns whether all arrived.
+    /// Waits at `place` on memory node 0 until `of` threads have arrived. Returns whether all have arrived.
     pub(crate) fn meet(&self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.first_mut() {
@@ -298,7 +299,7 @@ impl State {
             }
         });
         let found = found.unwrap_or_else(|_| {
-            // The completion queue has failed: no completions arrive for requests in flight, and nothing more
+            // The completion queue has failed: completions of requests in flight do not arrive, and no more requests
             // can be sent.
             links.iter_mut().for_each(|link| link.broken = true);
             0
@@ -317,7 +318,7 @@ impl State {
         true
     }
 
-    /// Sends a chain that was built, or ends it with the error that it already has.
+    /// Sends a chain, or ends it with the error that it already has.
     pub(crate) fn ring(&mut self, index: u32, due: &mut Vec<Waker>) {
         let chain = &mut self.chains[index as usize];
         let (node, count) = (chain.node, chain.pushed.len());
@@ -352,8 +353,8 @@ impl State {
                 link.used += count;
                 chain.phase = Phase::Flying;
             } else {
-                // The first requests of the chain may be in flight; the queue pair cannot be used without the
-                // rest.
+                // Some requests of the chain may be in flight without the rest, so the queue pair cannot be used any
+                // more.
                 link.broken = true;
                 chain.fail(0, Fault::Unknown);
                 let _ = self.port.qp(node).map(Qp::shut);
@@ -371,7 +372,7 @@ impl State {
         }
     }
 
-    /// Frees the number for another chain.
+    /// Frees the number of a chain for another chain.
     pub(crate) fn release(&mut self, index: u32) {
         self.chains[index as usize].end();
         self.port.close(index);
@@ -379,8 +380,7 @@ impl State {
 }
 
 impl Link {
-    /// Opens a control session with the memory node at `address`, and connects a new queue pair to the
-    /// node's.
+    /// Opens a control connection to the memory node at `address`, and connects a new queue pair to the node.
     fn connect(world: &World, cq: &Arc<Cq>, address: SocketAddr, depth: u32) -> Result<(Qp, Self), IbError> {
         let broken = |reason| IbError::QueuePair { address, reason };
         let options = QueueOptions {
@@ -412,7 +412,7 @@ impl Link {
         Ok((qp, link))
     }
 
-    /// Returns the window for places in `space`.
+    /// Returns the window for addresses in `space`.
     pub(crate) fn window(&self, space: Space) -> &Window {
         match space {
             Space::Host => &self.host,

@@ -1,5 +1,4 @@
-//! The descriptions that a client and a node exchange about their queue pairs and memories: the [`Port`]s of
-//! `dm-control`.
+//! The descriptions of queue pairs and memories that a client and a node exchange: the [`Port`]s of `dm-control`.
 //!
 //! All fields have a fixed size and are little-endian. Decoding never panics.
 
@@ -18,7 +17,7 @@ pub(crate) struct Window {
 }
 
 impl fmt::Debug for Window {
-    /// Leaves the key out: whoever has it can use the memory.
+    /// Omits the key, because anyone who knows it can access the memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Window")
             .field("bytes", &self.bytes)
@@ -94,7 +93,7 @@ pub(crate) fn client_port(peer: &Peer) -> Port {
     Port::new(bytes).expect("28 bytes are few enough")
 }
 
-/// Decodes a client's port; returns `None` if the bytes are not a valid one.
+/// Decodes a client's port. Returns `None` if the bytes are not valid.
 pub(crate) fn read_client_port(port: &Port) -> Option<Peer> {
     let mut r = Reader(port.bytes());
     let peer = r.peer()?;
@@ -110,7 +109,7 @@ impl NodePort {
         Port::new(bytes).expect("68 bytes are few enough")
     }
 
-    /// Decodes a node's port; returns `None` if the bytes are not a valid one.
+    /// Decodes a node's port. Returns `None` if the bytes are not valid.
     pub(crate) fn read(port: &Port) -> Option<Self> {
         let mut r = Reader(port.bytes());
         let read = Self {

@@ -1,4 +1,4 @@
-//! The handle that threads share: a device, the memory nodes' addresses, and the assumptions about them.
+//! A world, which threads share: a device, the addresses of the memory nodes, and the assumptions about them.
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::thread::Thread;
 
 /// Default number of work requests of one queue pair.
 pub const DEFAULT_QUEUE_DEPTH: u32 = 1024;
-/// Default number of payload bytes to request within a work request; a device may grant fewer.
+/// Default number of inline payload bytes to request; a device may grant fewer.
 pub const DEFAULT_INLINE: u32 = 64;
 
-/// Describes a world. By default it uses the first active device, [`DEFAULT_QUEUE_DEPTH`] and [`DEFAULT_INLINE`], and
-/// assumes no capabilities.
+/// The builder of a world. By default, the world uses the first active device, [`DEFAULT_QUEUE_DEPTH`] and
+/// [`DEFAULT_INLINE`], and assumes no capabilities.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
@@ -45,9 +45,9 @@ impl Builder {
         self.secret = Some(secret);
         self
     }
-    /// Sets the retries: a request that is not acknowledged is sent again `retries` times, at most 6, each
-    /// time after 4.096 µs times two to the power of `timeout`, at most 31. Then its chain fails, and its
-    /// effect is unknown. The default is 6 and 14, half a second in all.
+    /// Sets the retries. A request that is not acknowledged within 4.096 µs · 2^`timeout` is sent again, `retries`
+    /// times at most. Then its chain fails, and its effect is unknown. The greatest values are 6 retries and timeout 31.
+    /// The defaults are 6 and 14, which is half a second in all.
     pub fn patience(mut self, retries: u8, timeout: u8) -> Self {
         self.patience = Patience {
             timeout: timeout.min(31),
@@ -55,25 +55,25 @@ impl Builder {
         };
         self
     }
-    /// Declares that every memory node has `capabilities`, which cannot be checked. They are part of
-    /// [`Ib::promises`], which results must show.
+    /// Assumes that every memory node has `capabilities`, although this cannot be checked. They are part of
+    /// [`Ib::promises`], which must be shown with results.
     pub fn assume(mut self, capabilities: &[Capability]) -> Self {
         self.assumed.extend_from_slice(capabilities);
         self
     }
-    /// Sets the number of work requests that each queue pair holds; further chains wait for room.
+    /// Sets the number of work requests that each queue pair holds. Further chains wait for room.
     pub fn queue_depth(mut self, depth: u32) -> Self {
         self.queue_depth = depth;
         self
     }
-    /// Declares that a round trip takes at least `factor` times as long as between real cards. The time
-    /// limits of protocols (the version window of a READ, leases) are multiplied by it. Use it for emulated
-    /// devices; all clients must give the same factor. It is part of [`Ib::promises`].
+    /// Declares that round trips take up to `factor` times as long as between real cards. The time limits of protocols
+    /// (the version window of a READ, leases) are multiplied by this factor. Use it for emulated devices; all clients
+    /// must use the same factor. It is part of [`Ib::promises`].
     pub fn slower(mut self, factor: u32) -> Self {
         self.slower = factor.max(1);
         self
     }
-    /// Sets the number of payload bytes to request within a work request.
+    /// Sets the number of inline payload bytes to request.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
@@ -87,8 +87,8 @@ impl Builder {
     /// Opens the device. [`Ib::thread`] connects to the memory nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`] if there is no such device, it has no atomics, there are no nodes, or an assumed
-    /// capability can only be provided by a device.
+    /// Returns [`IbError`] if there is no such device, the device has no atomics, there are no nodes or too many, or
+    /// an assumed capability is one that only a device can provide.
     pub fn build(self) -> Result<Ib, IbError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.nodes.len()) {
             return Err(IbError::BadNodeCount {
@@ -123,7 +123,7 @@ impl Builder {
     }
 }
 
-/// Opens a device that has atomics.
+/// Opens a device. Returns an error if it has no atomics.
 pub(crate) fn open_device(choice: &DeviceChoice) -> Result<Arc<Device>, IbError> {
     let device = Device::open(choice).map_err(|reason| IbError::Device {
         name: choice.name.clone(),
@@ -150,14 +150,14 @@ pub(crate) struct World {
     pub(crate) born: Instant,
 }
 
-/// A world of real queue pairs. It is `Send + Sync`, and its clones share the same world.
+/// A world of real queue pairs. It is `Send + Sync`, and its clones share the world.
 #[derive(Clone)]
 pub struct Ib {
     world: Arc<World>,
 }
 
 impl Ib {
-    /// Returns a builder for a world of the memory nodes at these addresses, numbered in this order.
+    /// Returns the builder of a world with memory nodes at these addresses, which are numbered in this order.
     pub fn builder(nodes: &[SocketAddr]) -> Builder {
         Builder {
             device: DeviceChoice::default(),
@@ -172,21 +172,21 @@ impl Ib {
         }
     }
 
-    /// Makes the calling thread's own connections: a queue pair to each memory node, and one completion
-    /// queue.
+    /// Makes the connections of the calling thread: a queue pair to each memory node, and one completion queue.
     ///
     /// # Errors
-    /// Returns [`IbError`], which names the memory node that cannot be reached.
+    /// Returns [`IbError`] if a memory node cannot be reached or refuses the connection, or the device has no queues
+    /// left.
     pub fn thread(&self) -> Result<Thread, IbError> {
         Thread::new(&self.world)
     }
 
-    /// Returns how many memory nodes there are.
+    /// Returns the number of memory nodes.
     pub fn memory_nodes(&self) -> u16 {
         self.world.nodes.len() as u16 // at most 65535
     }
 
-    /// Returns what the device reported, and what is assumed beyond that.
+    /// Returns the limits that the device has reported, and the assumptions.
     pub fn promises(&self) -> Promises {
         Promises {
             device: self.world.device.name().to_owned(),
@@ -208,8 +208,8 @@ impl fmt::Debug for Ib {
 }
 
 impl World {
-    /// Returns the promises of a connection: sizes and assumptions, and no orders, because no card promises
-    /// them.
+    /// Returns the capabilities of a connection: sizes and assumptions. Orders are only assumed, because no card
+    /// promises them.
     pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64, inline_bytes: u32) -> Caps {
         let known = Caps {
             host_bytes,
@@ -221,16 +221,16 @@ impl World {
     }
 }
 
-/// The promises of a world, for the rows of results. The device reports them, or the user assumes them.
+/// The basis of results in a world: the limits that the device reports, and the assumptions of the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// The device's name.
+    /// The name of the device.
     pub device: String,
     /// The device's limits.
     pub limits: Limits,
     /// The assumed capabilities.
     pub assumed: Vec<Capability>,
-    /// See [`Builder::slower`].
+    /// The factor that was set with [`Builder::slower`].
     pub slower: u32,
 }
 

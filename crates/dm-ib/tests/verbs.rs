@@ -1,4 +1,4 @@
-//! Verbs over a real device: soft-RoCE in `cargo xtask rxe`, or a card.
+//! Tests of verbs over a real device: soft-RoCE in `cargo xtask rxe`, or a card.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -91,7 +91,7 @@ fn masked_cas_is_emulated_and_metered_as_what_it_is() {
             swap_mask: 0xFF,
         };
         let before = v.meter().counters();
-        // A wrong guess costs one more CAS; the word is then what the first one saw.
+        // The guess is wrong, which costs one more CAS. The second CAS expects the word that the first one returned.
         assert_eq!(masked_cas(&v, word, take, 0, 9).await, Ok(0xAB00));
         assert_eq!(v.word(word).await.unwrap(), 0xABF1);
         assert_eq!(masked_cas(&v, word, take, 0xABF1, 9).await, Ok(0xABF1), "held");
@@ -115,7 +115,7 @@ fn a_chain_is_one_doorbell_and_keeps_its_order() {
     run(&thread, async {
         let (node, lock) = (at(0, 8192), at(0, 4096));
         for round in 1..=50_u64 {
-            // Shorter and longer than the inline limit.
+            // Payloads that are shorter and longer than the inline limit.
             for len in [32, 4096] {
                 let before = v.meter().counters();
                 let mut payload = pattern(round as u8, len);
@@ -139,7 +139,7 @@ fn a_chain_is_one_doorbell_and_keeps_its_order() {
                 assert_eq!((cost.doorbells, cost.round_trips, cost.verbs()), (1, 1, 5));
             }
         }
-        // A failed CAS does not stop the requests behind it.
+        // A failed CAS does not stop the later requests of the chain.
         let (old, word) = v.chain(node.node()).cas(lock, 7, 8).word(lock).await.unwrap();
         assert_eq!((old, word), (1050, 1050));
         v.chain(NodeId(0)).await.unwrap();
@@ -154,7 +154,8 @@ fn chains_beyond_the_queue_wait_for_room_in_order() {
     let v = thread.connect(0).unwrap();
     run(&thread, async {
         let word = at(0, 4096);
-        // Ten times the queue, with half of the tickets awaited: each READ sees exactly the writes before it.
+        // Posts ten times as many requests as the queue holds, and awaits half of the tickets. Each READ must see
+        // exactly the WRITEs before it.
         let tickets: Vec<_> = (1..=80_u64)
             .map(|n| {
                 v.write(word, &n.to_le_bytes()).detach();
@@ -202,7 +203,7 @@ fn a_thousand_coroutines_share_a_thread() {
         }
         sum
     }));
-    // Every number from 0 to 4999 was seen by somebody, once.
+    // The clients together saw every number from 0 to 4999 exactly once.
     assert_eq!(sums.iter().sum::<u64>(), 4999 * 5000 / 2);
     let counts = run(&thread, async {
         let v = &clients[0];
@@ -224,7 +225,7 @@ fn threads_have_queue_pairs_of_their_own() {
                 let clients: Vec<_> = (0..8).map(|_| thread.connect(1).unwrap()).collect();
                 thread.run(clients.iter().map(|v| async move {
                     for _ in 0..20 {
-                        // A lock that holds its owner's id, and a counter that only this lock protects.
+                        // The lock holds its owner's id, and protects a counter.
                         let (lock, counter, me) = (at(0, 4096), at(0, 4160), u64::from(v.client().0));
                         while v.cas(lock, 0, me).await.unwrap() != 0 {
                             v.pause().await;
@@ -253,7 +254,7 @@ fn what_is_posted_and_dropped_still_lands() {
     let cluster = cluster(1, MIB, &[]);
     let thread = cluster.ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
-    // Polled once, so that it is posted; dropped in flight, with its buffers.
+    // Each operation is polled once, so that it is posted, and then dropped in flight together with its buffers.
     for n in 1..=200_u64 {
         run(&thread, async {
             drop(v.read(at(0, 8192), 4096));
@@ -290,11 +291,11 @@ fn what_a_peer_would_refuse_is_refused_here_and_the_connection_lives() {
             let lacks = VerbErrorKind::Unsupported(Capability::ChipMemory);
             assert_eq!(v.word(chip).await.unwrap_err().kind, lacks);
         }
-        // If one request is bad, none of its chain is sent.
+        // If one request of a chain is invalid, no request of the chain is sent.
         let chain = v.chain(NodeId(0)).write_word(at(0, 4096), 1).write(end, b"12345");
         assert_eq!(chain.await.unwrap_err().overall(), Effect::None);
         assert_eq!(v.word(at(0, 4096)).await.unwrap(), 0);
-        // Nobody awaits this one, so the next operation gets its error.
+        // Nobody awaits this WRITE, so the next operation returns its error.
         v.write(end, b"12345").detach();
         assert_eq!(v.operation().unwrap_err().kind, beyond);
         assert!(v.operation().is_ok());
@@ -314,7 +315,7 @@ fn the_control_plane_hands_out_memory_ids_and_leases() {
         assert_eq!(w.chunk(NodeId(1), 1).await.unwrap(), at(1, 4 * 4096));
         assert!(v.read(first, 12_288).await.unwrap().iter().all(|byte| *byte == 0));
         let full = v.chunk(NodeId(0), 63 * 4096 + 1).await.unwrap_err();
-        // One host gets 15 sixteenths of a node.
+        // The clients of one host may take 15/16 of a node.
         let (node, wanted, left) = (NodeId(0), 63 * 4096 + 1, 60 * 4096);
         assert_eq!(full, ControlError::OutOfMemory { node, wanted, left });
         let region = v
@@ -402,7 +403,7 @@ fn a_group_is_fenced_as_one_and_who_enlists_later_is_not_concerned() {
             assert_eq!(lost.kind, VerbErrorKind::ConnectionLost);
         }
     });
-    // A fence is not a cut link: the thread cannot reconnect.
+    // After a fence, unlike after a cut link, the thread cannot reconnect.
     let back = one.reconnect(NodeId(1)).unwrap_err();
     assert!(
         matches!(back, IbError::Fenced { client } if client == v.client()),
@@ -480,7 +481,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Stops or continues the process: its card works on meanwhile.
+    /// Stops or continues the process. Its card continues to work meanwhile.
     fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -526,7 +527,7 @@ fn a_node_that_died_and_came_back_is_known_to_be_empty() {
     );
     run(&thread, async { v.faa(at(0, 4096), 1).await.unwrap() });
     drop(v);
-    // A client that begins again uses the empty node.
+    // A client that starts again uses the empty node.
     let thread = ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
     assert_eq!(run(&thread, async { v.faa(at(1, 4096), 1).await.unwrap() }), 0);
@@ -550,7 +551,7 @@ fn a_stopped_control_plane_stops_no_verb_and_no_other_node() {
         v.chunk(NodeId(0), 1).await.unwrap();
     });
     far.signal("-CONT");
-    // It has lost nothing; late answers to earlier requests are not mistaken for later ones.
+    // The node has kept its memory. Late answers to earlier requests are not taken for answers to later ones.
     thread.reconnect(NodeId(1)).unwrap();
     run(&thread, async {
         assert_eq!(v.faa(at(1, 4096), 1).await.unwrap(), 1);
@@ -582,7 +583,7 @@ fn a_killed_peer_is_noticed_within_a_second() {
             (VerbErrorKind::ConnectionLost, Effect::Unknown)
         );
         assert_eq!(second.await.unwrap_err().kind, VerbErrorKind::ConnectionLost);
-        // From now on this is known, at once and without effect; the other node is not affected.
+        // Later requests fail at once and without effect. The other node is not affected.
         let later = v.faa(word, 1).await.unwrap_err();
         assert_eq!(
             (later.kind, later.effect),

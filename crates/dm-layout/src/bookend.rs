@@ -1,4 +1,4 @@
-//! The bookend two-level node, as Sherman published it (SIGMOD'22 §4.4, figure 8): for study.
+//! The bookend two-level node of Sherman, as it was published (SIGMOD'22 §4.4, figure 8). It is here for study.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -13,19 +13,19 @@ use crate::value::ValueRef;
 /// The kind byte of a bookend node.
 const KIND: u8 = 0xb2;
 const NODE_BYTES_MAX: usize = 65_536;
-/// An entry's front byte: the version in the low nibble, and this bit for "present". Unlike in the published
-/// layout, no value means "absent"; the sizes are the published ones.
+/// Marks an entry as present, in its front byte. The low nibble of this byte is the version. The published layout
+/// marks absence by a special value; here no value is special. The sizes are the published ones.
 const PRESENT: u8 = 0x80;
 const ENTRY_VERSION: u8 = 0x0f;
 
-/// The bookend format: a node version at both ends of the node, an entry version at both ends of each entry,
-/// entries packed across lines.
+/// The bookend format: a node version at both ends of the node, an entry version at both ends of each entry, and
+/// entries that are packed across lines.
 ///
-/// Its acceptance rule, *front equals rear*, is **unsound** with the freedoms of an RNIC, even if the lines
-/// of READs and WRITEs are served in increasing order: a READ that overtakes a WRITE in the middle sees the
-/// old front and the old rear around new bytes. Moreover, the published reader treats a torn entry as an
-/// absent key. Here a torn entry is [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry),
-/// and the caller decides.
+/// Its acceptance rule, *front equals rear*, is **unsound** on RNICs, even if the lines of READs and WRITEs are served
+/// in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old rear, with new
+/// bytes between them. Moreover, the published reader treats a torn entry as an absent key. In contrast, this format
+/// reports a torn entry as [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller
+/// decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookend<K> {
     node_bytes: usize,
@@ -43,7 +43,7 @@ impl<K: KeyBytes> Bookend<K> {
     /// versions.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         if !node_bytes.is_multiple_of(LINE_BYTES) {
             return Err(GeometryError::NodeBytes(node_bytes));
@@ -76,8 +76,7 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// Makes the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to
-    /// whole lines.
+    /// Makes the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to whole lines.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
@@ -99,7 +98,7 @@ impl<K: KeyBytes> Bookend<K> {
     /// Returns the same format with node and entry versions of `bits` bits (2 to 4).
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] otherwise.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 4.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > 4 {
             return Err(GeometryError::VersionBits(bits));
@@ -115,7 +114,7 @@ impl<K: KeyBytes> Bookend<K> {
         2 + K::LEN + self.value_len
     }
 
-    /// Returns the offset of the `index`-th entry's front version. Panics if there are not that many.
+    /// Returns the offset of the front version of entry number `index`. Panics if there are not so many entries.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -137,8 +136,8 @@ impl<K: KeyBytes> Bookend<K> {
         (bytes[slot.offset()] ^ bytes[self.rear_at(slot)]) & ENTRY_VERSION != 0
     }
 
-    /// Returns the key's slot if an entry that is not torn has the key. Otherwise returns the first torn
-    /// entry as an error.
+    /// Returns the key's slot if an entry with this key is not torn. Otherwise returns the first torn entry as an
+    /// error.
     fn search(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
         let mut torn = None;
@@ -328,7 +327,7 @@ impl<K: KeyBytes> NodeEdit<K> for Bookend<K> {
 
 impl<K: KeyBytes> NodeStructure<K> for Bookend<K> {}
 
-/// Returns what the header alone says about a key, if this decides the lookup.
+/// Returns the result of a lookup, if it follows from the header alone.
 pub(crate) fn beside<'a, K: KeyBytes>(header: &Header<K>, key: &K, level: u8) -> Option<Lookup<'a>> {
     if header.state == NodeState::Dead {
         return Some(Lookup::Stale(Stale::Dead {

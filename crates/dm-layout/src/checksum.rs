@@ -19,7 +19,7 @@ use crate::value::ValueRef;
 const KIND: u8 = 0xc3;
 const NODE_BYTES_MAX: usize = 65_536;
 
-/// The bytes before the header.
+/// The fields before the header.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Seal {
@@ -31,11 +31,10 @@ pub(crate) const SEAL_BYTES: usize = size_of::<Seal>();
 pub(crate) const CHECKSUM_BYTES: usize = size_of::<U64>();
 const _: () = assert!(SEAL_BYTES == 10);
 
-/// The checksummed format: entries are sorted and packed, a 64-bit XXH3 covers everything behind it, and
-/// every change is a WRITE of the whole node.
+/// The checksummed format. Entries are sorted and packed, a 64-bit XXH3 covers all bytes after it, and every change is
+/// a WRITE of the whole node.
 ///
-/// A mixture of two writes is accepted with a probability of about 2<sup>−64</sup>, whatever the order of the
-/// lines.
+/// A mixture of two WRITEs is accepted with a probability of about 2<sup>−64</sup>, in any order of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checksummed<K> {
     node_bytes: usize,
@@ -51,7 +50,7 @@ impl<K: KeyBytes> Checksummed<K> {
     /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         if !node_bytes.is_multiple_of(LINE_BYTES)
             || node_bytes < 2 * LINE_BYTES
@@ -103,7 +102,7 @@ impl<K: KeyBytes> Checksummed<K> {
         K::LEN + self.value_len
     }
 
-    /// Returns the offset of the `index`-th entry in key order. Panics if there are not that many.
+    /// Returns the offset of entry number `index` in key order. Panics if there are not so many entries.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -123,7 +122,7 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// Returns the number of entries of an accepted image, for edits.
+    /// Returns the number of entries of an image that was accepted, for an edit.
     fn accepted_count(&self, image: &[u8]) -> usize {
         match self.count(image) {
             Ok(count) => count,
@@ -141,7 +140,7 @@ impl<K: KeyBytes> Checksummed<K> {
         0..self.node_bytes
     }
 
-    /// Returns the offset of the first of `count` entries whose key is not below `key`, and whether it is
+    /// Returns the offset of the first of `count` entries whose key is not less than `key`, and whether its key equals
     /// `key`.
     fn seek(&self, bytes: &[u8], count: usize, key: &K) -> (usize, bool) {
         let stride = self.entry_bytes();
@@ -200,7 +199,7 @@ impl<K: KeyBytes> NodeRead<K> for Checksummed<K> {
 
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.count(bytes)?;
-        // The kind is checked first, because bytes that are not a node of this format are corrupt, not torn.
+        // Check the kind first: bytes that are not a node of this format are corrupt, not torn.
         let header = self.place.decode::<K>(bytes)?;
         if ValueRef::from(&bytes[..CHECKSUM_BYTES]).as_u64() != checksum_of(&bytes[CHECKSUM_BYTES..]) {
             return Err(CheckFailure::node_torn(0));
@@ -308,7 +307,7 @@ impl<K: KeyBytes> NodeEdit<K> for Checksummed<K> {
 impl<K: KeyBytes> NodeStructure<K> for Checksummed<K> {}
 
 impl<K: KeyBytes> Checksummed<K> {
-    /// Shifts the entries behind the slot and inserts the new one; the checksum is then out of date.
+    /// Inserts the new entry in front of the entries from the slot on. The checksum is wrong afterwards.
     fn insert(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) {
         assert_eq!(value.len(), self.value_len, "a value of the geometry's length");
         let count = self.accepted_count(image);

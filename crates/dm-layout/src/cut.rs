@@ -1,5 +1,5 @@
-//! The rule that decides whether the lines of one READ belong together. The first byte of every line is its
-//! version.
+//! The rule by which a reader decides whether the lines of one READ belong together. The first byte of every line is
+//! its version.
 
 use crate::error::CheckFailure;
 use crate::format::{Lookup, Stale};
@@ -15,29 +15,29 @@ use crate::{LINE_BYTES, Line, error::Reason};
 const LEVEL_AT: usize = 2;
 /// Position of the sibling in a header.
 const SIBLING_AT: usize = 8;
-/// The state byte of a live node without a high fence key.
+/// The state byte of a live node that has no high fence key.
 const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
 
-/// The line versions that go with a header: one, or two neighbours during a split or merge.
+/// The line versions that a reader accepts with a header: one, or two successive ones during a split or merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     mask: u8,
-    /// The earlier one.
+    /// The lower one.
     pub(crate) from: u8,
     /// Number of versions after `from` that are accepted too.
     more: u8,
 }
 
 impl Cut {
-    /// The versions for an image that was already accepted.
+    /// Accepts all versions, for an image that was accepted before.
     pub(crate) const ANY: Self = Self {
         mask: 0,
         from: 0,
         more: 0,
     };
 
-    /// Returns the line versions that match the header in `head`, the first line of a node, if the lines lag
-    /// as `lag` tells.
+    /// Returns the line versions that match the header in `head`, the first line of a node. `lag` is the lag in that
+    /// header.
     #[inline]
     pub(crate) const fn of(place: &HeaderPlace, head: &Line, lag: LineLag) -> Self {
         let version = head[0];
@@ -66,7 +66,7 @@ impl Cut {
     /// Checks that all lines of a node match its header.
     #[inline]
     pub(crate) fn whole(self, lines: &[Line]) -> Result<(), CheckFailure> {
-        // Computes the greatest distance of any line, which avoids a branch per line.
+        // This computes the greatest distance of all lines, so that it needs no branch per line.
         let worst = lines.iter().fold(0, |worst, line| self.distance(line).max(worst));
         if worst <= self.more {
             return Ok(());
@@ -76,26 +76,26 @@ impl Cut {
     }
 }
 
-/// Returns the next version of an entry after `last` that none of its lines has. If a client has died in the middle
-/// of a WRITE of the entry, some lines have the version after `last` already, and a reader must not take them for
-/// lines of the next WRITE.
+/// Returns the next version of an entry after `last` that none of its lines has. If a client died during a WRITE of
+/// the entry, some lines may already have the version after `last`. A reader must not accept these lines as lines of
+/// the next WRITE.
 pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8> + Clone) -> u8 {
     let mut next = (1..=mask).map(|steps| last.wrapping_add(steps) & mask);
     let unused = next.find(|version| lines.clone().all(|line| line != *version));
-    // Only damaged bytes have every version.
+    // Lines can have all versions only if the bytes are damaged.
     unused.unwrap_or(last.wrapping_add(1) & mask)
 }
 
-/// Returns the position of `byte`, one of `lines`. It is computed from the byte's address, so that loops need
-/// no counter.
+/// Returns the position of `byte` in `lines`, of which it is a part. The position is computed from the address of the
+/// byte, so that loops need no counter.
 #[inline]
 pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
-/// Returns the part of the result for `key` in a node of `level` that follows from the header's line alone:
-/// that the key is in another node, or the lag of the lines in which to search. It does not check the low
-/// fence key, which may be in another line.
+/// Returns the result of a lookup of `key` in a node of `level`, if it follows from the header's line alone because
+/// the key belongs to another node. Otherwise returns the lag with which to search the lines. This does not check the
+/// low fence key, which may be in another line.
 #[inline(always)]
 pub(crate) fn from_head<'a, K: KeyBytes>(
     head: &'a Line,
@@ -122,7 +122,8 @@ pub(crate) fn from_head<'a, K: KeyBytes>(
     Ok(Ok(lag))
 }
 
-/// Returns whether the header's line belongs to a node of `level` that is at rest and ends above `key`.
+/// Returns whether the header's line belongs to a node of `level` that is not being changed and whose keys extend
+/// beyond `key`.
 #[inline(always)]
 pub(crate) fn is_at_rest<K: KeyBytes>(head: &Line, kind: u8, key: &K, level: u8) -> bool {
     let state = head[STATE_AT];
@@ -139,6 +140,6 @@ pub(crate) fn accept<K: KeyBytes>(
 ) -> Result<Header<K>, CheckFailure> {
     let header = place.decode::<K>(bytes)?;
     Cut::of(place, &lines[0], header.lag).whole(lines)?;
-    // This follows the cut, because the low fence key may be in another line.
+    // Check this after the cut, because the low fence key may be in another line.
     Ok(place.sound(header)?)
 }

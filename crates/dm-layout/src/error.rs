@@ -1,11 +1,12 @@
-//! The errors of a reader that does not find a sound node.
+//! The errors of a reader whose bytes are not a sound node.
 
 use core::fmt;
 
-/// Bytes that no writer of this layout can have written: those of another object, or damaged memory.
+/// The error for bytes that no writer of this layout can have written. They belong to another object, or memory is
+/// damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Corrupt {
-    /// Offset in the node of the contradiction.
+    /// Offset in the node at which the contradiction was found.
     pub offset: usize,
     /// The contradiction.
     pub reason: Reason,
@@ -17,19 +18,19 @@ pub struct Corrupt {
 pub enum Reason {
     /// The buffer is not as long as a node of this geometry.
     Length,
-    /// The kind byte is not this format's.
+    /// The kind byte belongs to another format.
     Kind,
     /// The state byte is not a valid state, or has unknown flags.
     State,
-    /// The low fence is not below the high fence.
+    /// The low fence key is not less than the high fence key.
     Fences,
-    /// An entry's presence byte is neither empty nor present.
+    /// The presence byte of an entry has an invalid value.
     Presence,
-    /// A count exceeds the capacity.
+    /// A count is greater than the capacity.
     Count,
-    /// Entries that must ascend do not, or a key is outside the fence keys.
+    /// Keys do not ascend although they must, or a key is outside the fence keys.
     Order,
-    /// A line's control byte names no shape, or marks entries that its shape does not have.
+    /// A line's control byte selects no shape, or marks entries that its shape does not have.
     Line,
 }
 
@@ -56,12 +57,12 @@ impl fmt::Display for Corrupt {
 
 impl core::error::Error for Corrupt {}
 
-/// The guard that detected a mixture of two writes.
+/// The part of a node whose guard detected a mixture of two WRITEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TornPart {
-    /// The node's own guard: lines, bookends or checksum disagree.
+    /// The whole node: its lines, bookends or checksum disagree.
     Node,
-    /// One entry's guard: its versions disagree, but the node is consistent.
+    /// One entry: its versions disagree, although the node is consistent.
     Entry,
 }
 
@@ -83,14 +84,14 @@ pub enum TornPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckFailure {
-    /// A write was in progress: read again (within the caller's budget).
+    /// A WRITE was in progress. Read the node again, within the retry limit.
     Torn {
-        /// Byte at which the guard mismatched.
+        /// Offset at which the guard did not match.
         offset: usize,
-        /// The guard that detected it.
+        /// The part whose guard did not match.
         part: TornPart,
     },
-    /// Reading again does not help: see [`Corrupt`].
+    /// The bytes are not a node. Reading again does not help.
     Corrupt(Corrupt),
 }
 
@@ -144,7 +145,7 @@ impl fmt::Display for CheckFailure {
 
 impl core::error::Error for CheckFailure {}
 
-/// The reason why a geometry was refused.
+/// The reason why a geometry is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -159,13 +160,13 @@ pub enum GeometryError {
     Span(usize),
     /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
-    /// Marked values cannot have this many bytes: they need at least one byte, and must fit in one line with
+    /// Marked values cannot have this number of bytes. They need at least one byte, and must fit into one line with
     /// their key.
     Marked(usize),
-    /// Values cannot have this many bytes: in a packed node a value is in one line with its key, and both
+    /// Values cannot have this number of bytes. In a packed node, a value is in one line with its key, and both
     /// together have at most 62 bytes.
     Packed(usize),
-    /// A neighbourhood must have 2 to 16 entries, and not more than its node.
+    /// A neighbourhood must have 2 to 16 entries, and no more than its node.
     Neighbourhood(usize),
 }
 

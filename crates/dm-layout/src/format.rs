@@ -19,8 +19,8 @@ pub use shape::NodeShape;
 pub use steps::NodeSteps;
 pub use structure::NodeStructure;
 
-/// A place for one entry: the offset of its first byte in the node, or in a packed node the entry's line and
-/// its number in that line. It is meaningful only for the format that returned it.
+/// The place of one entry in a node: the offset of its first byte, or in a packed node its line and its number in the
+/// line. A slot has a meaning only for the format that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u32);
 
@@ -31,8 +31,8 @@ impl Slot {
         Self(offset as u32)
     }
 
-    /// Returns the offset of the slot's first byte (its presence or front-version byte) from the node's
-    /// start. In a packed node this is the offset of its line plus its number in the line.
+    /// Returns the offset of the slot's first byte (its presence or front-version byte) in the node. In a packed node,
+    /// returns the offset of its line plus its number in the line.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -40,80 +40,80 @@ impl Slot {
     }
 }
 
-/// The result of searching one READ of a node for a key.
+/// The result of looking up a key in the bytes of one READ of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// The key is here.
+    /// The node contains the key.
     Found {
-        /// Its place.
+        /// The slot of the key.
         slot: Slot,
-        /// Its value.
+        /// The value of the key.
         value: ValueRef<'a>,
     },
-    /// The node covers the key and does not contain it.
+    /// The node covers the key, but does not contain it.
     Absent,
-    /// The key is at or above the high fence key: continue at the sibling (a packed remote pointer).
+    /// The key is not less than the high fence key. Continue at the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
     },
-    /// The address that led here was out of date.
+    /// The address of the node was stale.
     Stale(Stale),
 }
 
-/// The reason why a node is not the one that was searched for.
+/// The reason why a node is not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stale {
-    /// The key is below the low fence key.
+    /// The key is less than the low fence key.
     Below,
-    /// The node has another level.
+    /// The node has this other level.
     Level(u8),
-    /// The node is dead; its keys moved to this node (a packed remote pointer, 0 for unknown).
+    /// The node is dead. Its keys have moved to another node (a packed remote pointer, 0 if it is unknown).
     Dead {
         /// The node to continue with.
         forward: u64,
     },
 }
 
-/// The place where a writer puts a key.
+/// The slot in which a writer puts a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The key is in this slot.
     Present(Slot),
-    /// The key is absent; a new entry goes here.
+    /// The key is absent, and this slot is free for it.
     Free(Slot),
     /// The key is absent and no slot is free. The node must be split.
     Full,
 }
 
-/// The result for a writer that has locked and read a node, and searches it for a key.
+/// The result for a writer that has locked and read a node to write a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
-    /// The node covers the key; this is the key's place.
+    /// The node covers the key, and this is the slot for it.
     Here(Place),
-    /// The key is at or above the high fence key: continue at the sibling (a packed remote pointer).
+    /// The key is not less than the high fence key. Continue at the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
     },
-    /// The address that led here was out of date.
+    /// The address of the node was stale.
     Stale(Stale),
-    /// A split of this node was begun and abandoned. The caller must finish it first.
+    /// A client began a split of this node and has not finished it. The caller must finish the split first.
     Unfinished,
-    /// The node is the right node of a split in progress. The client that splits makes it live before it
-    /// unlocks the left node.
+    /// The node is the right node of an unfinished split. The client that splits makes it live before it unlocks the
+    /// left node.
     Unborn,
     /// The node takes part in a merge in progress.
     Frozen,
 }
 
-/// The part of a node that a step edits: the line of the header, or all other lines. In formats that write
-/// whole nodes, everything is in the head.
+/// The part of a node that a step edits: the header's line, or all other lines. In formats that write whole nodes, the
+/// head is the whole node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The header and the entries in its line.
+    /// The header's line, which may contain entries too.
     Head,
-    /// The rest.
+    /// All other lines.
     Rest,
 }
 
@@ -121,29 +121,29 @@ pub enum Part {
 ///
 /// It is the sum of [`NodeShape`], [`NodeRead`], [`NodeEdit`] and [`NodeStructure`].
 ///
-/// Structural changes are steps, and each step is one WRITE. After a crash between any two steps, readers
-/// still read the node correctly, and its header shows the unfinished change:
+/// Structural changes consist of steps, and each step is one WRITE. If a client dies between two steps, readers still
+/// read the node correctly, and its header shows the unfinished change:
 ///
 /// | split of L into L and R | merge of R into L |
 /// |---|---|
 /// | [`prepare_split`](NodeStructure::prepare_split): WRITE R (Splitting), **await** | [`freeze`](NodeSteps::freeze) R |
-/// | [`announce_split`](NodeSteps::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](NodeSteps::announce_merge): WRITE L's head (Frozen, lines may run ahead) |
+/// | [`announce_split`](NodeSteps::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](NodeSteps::announce_merge): WRITE L's head (Frozen, lines may already have the next version) |
 /// | [`clear_split`](NodeSteps::clear_split): WRITE L's rest | [`copy_merge`](NodeStructure::copy_merge): WRITE L's rest |
 /// | [`finish_split`](NodeSteps::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](NodeSteps::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
 /// | [`open`](NodeSteps::open) R, **await**; unlock L | [`bury`](NodeStructure::bury) R; then [`open`](NodeSteps::open) L; all of it one chain; the parent; unlock all |
 ///
-/// L's three WRITEs may share a chain, because the WRITEs of one queue pair land in order, and readers accept
-/// the mixture after any prefix of the lines.
+/// The three WRITEs of L may share a chain, because the WRITEs of one queue pair take effect in order, and readers
+/// accept a node in which only the first lines of a WRITE have taken effect.
 ///
 /// This trait is sealed.
 pub trait NodeFormat<K: KeyBytes>: NodeSteps<K> {}
 
 impl<K: KeyBytes, F: NodeSteps<K>> NodeFormat<K> for F {}
 
-/// Returns the slot of `key`, in an accepted image.
+/// Returns the slot of `key` in an accepted image.
 ///
 /// # Errors
-/// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
+/// Returns [`CheckFailure::Torn`] if an entry's own guard does not match.
 pub fn find<K: KeyBytes, F: NodeRead<K>>(
     format: &F,
     bytes: &[u8],
@@ -155,13 +155,12 @@ pub fn find<K: KeyBytes, F: NodeRead<K>>(
     })
 }
 
-/// Checks all properties of a node that is not being changed: acceptance, every entry's guard and presence
-/// byte, and that the keys are inside the fence keys and all different. This is meant for checking whole
-/// pools, not for the read path.
+/// Checks all properties of a node that is not being changed: acceptance, every entry's guard and presence byte, and
+/// that all keys differ and are within the fence keys. This is for checking whole pools, not for the read path.
 ///
 /// # Errors
-/// Returns the same errors as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry);
-/// [`Reason::Order`] for a key that is outside or duplicate.
+/// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and
+/// [`entry`](super::NodeRead::entry), and [`Reason::Order`] if a key is outside the fence keys or duplicate.
 pub fn audit<K: KeyBytes, F: NodeRead<K>>(format: &F, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
     let header = format.accept(bytes)?;
     let mut seen = Vec::with_capacity(format.capacity());
@@ -182,7 +181,7 @@ pub fn audit<K: KeyBytes, F: NodeRead<K>>(format: &F, bytes: &[u8]) -> Result<He
     Ok(header)
 }
 
-/// Does the same as [`NodeRead::judge`], in two passes.
+/// Implements [`NodeRead::judge`] in two passes.
 pub(crate) fn judge<K: KeyBytes, F: NodeRead<K>>(
     format: &F,
     bytes: &[u8],

@@ -1,22 +1,22 @@
-//! The fullness of nodes.
+//! The share of a node that is in use.
 
-/// The used part of a node, in units that its format chooses.
+/// The used share of a node. The format chooses the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fullness {
-    /// Units taken. If the entries do not fit, this is more than `of`.
+    /// Units in use. If the entries do not fit, this is more than `of`.
     pub taken: usize,
-    /// Units in all.
+    /// Total number of units.
     pub of: usize,
 }
 
 impl Fullness {
-    /// Returns whether at most one part in `parts` is taken.
+    /// Returns whether at most 1/`parts` of the node is in use.
     #[must_use]
     pub const fn is_at_most_one_in(self, parts: usize) -> bool {
         self.taken * parts <= self.of
     }
 
-    /// Returns whether at least one part in `parts` is free.
+    /// Returns whether at least 1/`parts` of the node is free.
     #[must_use]
     pub const fn leaves_one_in(self, parts: usize) -> bool {
         self.taken * parts <= self.of * (parts - 1)

@@ -19,9 +19,10 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// A way to detect whether the bytes of one READ are all from the same write. This trait is sealed.
+/// A way to detect whether all bytes of one READ are from the same WRITE. This trait is sealed.
 ///
-/// A buffer is the object in remote memory; the payload is the user's data in it. Writers exclude each other.
+/// The *buffer* is an object in remote memory, and the *payload* is the user's data in the buffer. Only one client
+/// writes at a time.
 ///
 /// ```
 /// use dm_layout::{Guard, LineVersions};
@@ -38,27 +39,27 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
 /// assert!(LineVersions::open(&buffer, &mut [0; 126]).is_err());
 /// ```
 pub trait Guard: sealed::Sealed {
-    /// The guard's name, as in tables.
+    /// The name of the guard in tables.
     const NAME: &'static str;
 
     /// Returns how many payload bytes fit into a buffer of `buffer_bytes`.
     fn payload_bytes(buffer_bytes: usize) -> usize;
 
-    /// Stores `payload` in `buffer` under the guard. `version` is one more than the last write's, wrapping.
+    /// Stores `payload` in `buffer` under the guard. `version` must be one more than that of the last write; it wraps.
     /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes).
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8);
 
-    /// Fills `payload` with the beginning of the stored payload, and returns the version with which it was
-    /// sealed. Panics if `payload` is longer than the buffer's.
+    /// Fills `payload` with the beginning of the stored payload, and returns the version of the write. Panics if
+    /// `payload` is longer than the buffer's payload.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if this guard detects that the bytes are a mixture; `payload` then
-    /// holds arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
+    /// Returns [`CheckFailure::Torn`] if the guard detects that the bytes mix two writes; then `payload` holds
+    /// arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 
-/// A version byte before the 63 payload bytes of every 64-byte line. It is sound if lines are atomic, in any
-/// order, for fewer than 256 writes during one READ.
+/// A version byte before the 63 payload bytes of every 64-byte line. It is sound if lines are atomic, in any order of
+/// lines, as long as fewer than 256 writes happen during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineVersions;
 
@@ -172,7 +173,7 @@ impl Guard for Bookends {
     }
 }
 
-/// Checksum, then version.
+/// Bytes of the checksum and the version.
 const SEAL_BYTES: usize = 9;
 
 impl Guard for Checksum {

@@ -1,4 +1,4 @@
-//! The node header, which all formats share. All of its fields that ever change are in one line.
+//! The node header, which all formats share. All its fields that can change are in one line.
 
 use core::mem::offset_of;
 
@@ -12,26 +12,27 @@ use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
-    /// In service: readers may read it, and writers may lock and write it.
+    /// The node is in service: readers may read it, and writers may lock and write it.
     Live = 1,
-    /// One half of an unfinished split. Readers may read it. A writer that locks it without being the owner
+    /// The node is one half of an unfinished split. Readers may read it. A writer that locks it, but is not its owner,
     /// releases the lock and pauses.
     Splitting = 2,
-    /// Part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers may read it, and writers
-    /// pause. The header names the other node of the merge ([`Header::owner`]).
+    /// The node is part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers may read it, and
+    /// writers pause. The header identifies the other node of the merge ([`Header::owner`]).
     Frozen = 3,
-    /// Removed from the index: it holds no keys, and its sibling pointer leads to the node that has them now.
+    /// The node was removed from the index. It holds no keys, and its sibling pointer leads to the node that has its
+    /// keys now.
     Dead = 4,
 }
 
-/// The relation of a node's line versions to its header's version during a split or a merge.
+/// The versions that a node's lines may have during a split or a merge, relative to the version in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineLag {
-    /// Every line carries the header's version.
+    /// Every line has the header's version.
     Equal,
-    /// A split is in progress: lines may still have the version before the header's.
+    /// During a split: lines may still have the version before the header's.
     Behind,
-    /// A merge is in progress: lines may already have the version after the header's.
+    /// During a merge: lines may already have the version after the header's.
     Ahead,
 }
 
@@ -54,27 +55,27 @@ pub enum LineLag {
 pub struct Header<K> {
     /// Node version: the number of structural changes, modulo 2<sup>version bits</sup>.
     pub version: u8,
-    /// 0 for a leaf.
+    /// The level; 0 for a leaf.
     pub level: u8,
     /// The node's state.
     pub state: NodeState,
     /// The line versions that a reader accepts.
     pub lag: LineLag,
-    /// The number of nodes that were built in this memory so far. It is set when the node is built, and
-    /// constant during the node's life.
+    /// The number of nodes that were built in this memory so far. It is set when the node is built, and then never
+    /// changes.
     pub incarnation: u32,
-    /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node that has
-    /// its keys.
+    /// The next node to the right as a packed remote pointer; 0 if there is none. In a dead node, the node that has
+    /// its keys now.
     pub sibling: u64,
-    /// The client that splits the node, as its id + 1. In a [`Frozen`](NodeState::Frozen) node the other node of
-    /// the merge, as the number of its first line in the memory node of both. 0 for none.
+    /// The client that splits the node, as its id + 1. In a [`Frozen`](NodeState::Frozen) node, the other node of the
+    /// merge, as the number of its first line in the memory node of both. Otherwise 0.
     pub owner: u32,
-    /// The keys that the node covers. `low` never changes during the node's life.
+    /// The keys that the node covers. `low` never changes.
     pub fences: FenceKeys<K>,
 }
 
-/// The header's fixed part. The high fence key and the owner follow it; the low fence key is at a place that
-/// depends on the format.
+/// The fixed part of the header. The high fence key and the owner follow it. The place of the low fence key depends on
+/// the format.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Prefix {
@@ -92,7 +93,7 @@ pub(crate) const KIND_AT: usize = offset_of!(Prefix, kind);
 pub(crate) const STATE_AT: usize = offset_of!(Prefix, state);
 const _: () = assert!(PREFIX_BYTES == 16);
 
-/// Returns the bytes of a header without the low fence key.
+/// Returns the number of bytes of a header without the low fence key.
 pub(crate) const fn header_bytes(key_len: usize) -> usize {
     PREFIX_BYTES + key_len + OWNER_BYTES
 }
@@ -101,7 +102,7 @@ pub(crate) const HAS_HIGH: u8 = 0x10;
 const BEHIND: u8 = 0x20;
 const AHEAD: u8 = 0x40;
 
-/// The place of the low fence key: in one piece, or in two if only the spare bytes of two lines can hold it.
+/// The place of the low fence key: one piece, or two pieces if it must be divided among the spare bytes of two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LowPlace {
     pub(crate) first_at: usize,
@@ -143,7 +144,7 @@ impl LowPlace {
     }
 }
 
-/// Decodes a state byte; returns `None` if it is invalid.
+/// Decodes a state byte. Returns `None` if it is invalid.
 #[inline]
 pub(crate) const fn unpack_state(byte: u8) -> Option<(NodeState, LineLag, bool)> {
     let state = match byte & 0x0f {
@@ -191,13 +192,13 @@ impl HeaderPlace {
         self.version_mask.count_ones() as u8
     }
 
-    /// Returns the node version `steps` after `version`; wraps.
+    /// Returns the node version `steps` after `version`. It wraps.
     #[inline]
     pub(crate) const fn version_after(&self, version: u8, steps: u8) -> u8 {
         version.wrapping_add(steps) & self.version_mask
     }
 
-    /// Returns whether the state byte belongs to a node that may not be linked yet. Accepts any bytes.
+    /// Returns whether the state byte belongs to a node that may not be linked yet. This accepts any bytes.
     #[inline]
     pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
         let state = bytes.get(self.base + STATE_AT).copied();
@@ -207,7 +208,7 @@ impl HeaderPlace {
         )
     }
 
-    /// Decodes the header of `node`, which is known to be long enough for this format.
+    /// Decodes the header of `node`, which must be long enough for this format.
     #[inline]
     pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         let at = self.base;
@@ -245,7 +246,7 @@ impl HeaderPlace {
         })
     }
 
-    /// Decodes the header, and refuses fence keys without any key between them.
+    /// Decodes the header. Returns an error if no key is between its fence keys.
     pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         self.sound(self.decode::<K>(node)?)
     }
@@ -261,7 +262,7 @@ impl HeaderPlace {
         Ok(header)
     }
 
-    /// Writes the whole header. The other bits of the version byte stay as they are.
+    /// Writes the whole header. The other bits of the version byte do not change.
     pub(crate) fn encode<K: KeyBytes>(&self, header: &Header<K>, node: &mut [u8]) {
         let at = self.base;
         let high_at = at + PREFIX_BYTES;
@@ -290,30 +291,31 @@ impl HeaderPlace {
 /// The properties of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInit<K> {
-    /// 0 for a leaf.
+    /// The level; 0 for a leaf.
     pub level: u8,
-    /// One more than this memory's last incarnation.
+    /// One more than the last incarnation in this memory.
     pub incarnation: u32,
-    /// One more than the last version of the previous node in this memory; [`FIRST_VERSION`] in fresh, zeroed
-    /// memory. So lines of the previous node never match the header of this one.
+    /// One more than the last version of the previous node in this memory; [`FIRST_VERSION`] in fresh, zeroed memory.
+    /// So lines of the previous node never match the header of this node.
     pub version: u8,
-    /// [`NodeState::Live`], or [`NodeState::Splitting`] for a sibling that is not yet linked.
+    /// [`NodeState::Live`], or [`NodeState::Splitting`] for a node that is not linked yet.
     pub state: NodeState,
-    /// The client that splits; 0 for a live node.
+    /// The client that splits, as its id + 1; 0 for a live node.
     pub owner: u32,
     /// The keys that the node covers.
     pub fences: FenceKeys<K>,
-    /// The next node to the right, 0 for none.
+    /// The next node to the right; 0 if there is none.
     pub sibling: u64,
 }
 
-/// The version of the first node in zeroed memory, so that zeroed lines are never accepted as its lines.
+/// The version of the first node in zeroed memory. It is not 0, so that zeroed lines are never accepted as lines of
+/// this node.
 pub const FIRST_VERSION: u8 = 1;
 /// The incarnation of the first node in zeroed memory.
 pub const FIRST_INCARNATION: u32 = 1;
 
 impl<K: KeyBytes> NodeInit<K> {
-    /// Describes a live leaf or inner node in fresh memory, without sibling.
+    /// Describes a live node without a sibling, in fresh memory.
     #[must_use]
     pub const fn live(level: u8, fences: FenceKeys<K>) -> Self {
         Self {
@@ -327,8 +329,8 @@ impl<K: KeyBytes> NodeInit<K> {
         }
     }
 
-    /// Adapts this to memory whose last node was `dead` (its header as last seen, or its last version and
-    /// incarnation).
+    /// Adapts the description to memory that held another node before. The arguments are the last version and
+    /// incarnation of that node.
     #[must_use]
     pub const fn reusing(mut self, dead_version: u8, dead_incarnation: u32) -> Self {
         self.version = dead_version.wrapping_add(1);

@@ -1,24 +1,25 @@
-//! Fixed-size keys as byte strings, and the fence keys between nodes.
+//! Keys of a fixed size as byte strings, and the fence keys between nodes.
 
 use core::fmt::Debug;
 use core::hash::Hash;
 
 pub(crate) mod sealed {
-    /// Keeps layout traits closed: a new implementation is a new format, with its own pictures and tests.
+    /// Keeps the traits of this crate closed: each new implementation is a new format, with its own pictures and
+    /// tests.
     #[expect(unnameable_types, reason = "that is how a sealed trait is sealed")]
     pub trait Sealed {}
 
-    /// Keys as numbers, and the distance of one above another.
+    /// Arithmetic on keys as numbers.
     #[expect(unnameable_types, reason = "only formats reckon with keys")]
     pub trait Number: Sized {
-        /// Returns how far this is above `low`. It wraps if this is below.
+        /// Returns how much this key is greater than `low`. The result wraps if it is less.
         fn above(&self, low: &Self) -> super::Rise;
-        /// Returns the key this far above. Wraps.
+        /// Returns the key that is greater than this one by `rise`. The result wraps.
         fn raised(&self, rise: super::Rise) -> Self;
     }
 }
 
-/// The distance of one key above another: a number of 256 bits, the lowest word first.
+/// The difference of two keys: a number of 256 bits, with the lowest word first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "only formats reckon with keys")]
 pub struct Rise(pub(crate) [u64; 4]);
@@ -41,8 +42,8 @@ impl Rise {
         Self(words)
     }
 
-    /// Writes it to the first `width` bytes of `bytes`. Panics if `bytes` is shorter, because the number
-    /// could not be read back.
+    /// Writes the number to the first `width` bytes of `bytes`. Panics if it needs more bytes, because it could not be
+    /// read back.
     #[inline]
     pub(crate) fn write_to(self, bytes: &mut [u8], width: usize) {
         assert!(self.bytes() <= width, "a number of more than {width} bytes");
@@ -58,7 +59,7 @@ impl Rise {
         self.0.iter().rev().lt(other.0.iter().rev())
     }
 
-    /// Returns how many bytes it takes: 0 for 0.
+    /// Returns how many bytes the number needs; 0 needs none.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         let Some(word) = self.0.iter().rposition(|word| *word != 0) else {
@@ -68,13 +69,13 @@ impl Rise {
     }
 }
 
-/// Returns the number in the first `width` bytes of `bytes`; at most eight bytes are used.
+/// Returns the number in the first `width` bytes of `bytes`, of which at most eight are used.
 #[inline(always)]
 pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     match bytes.first_chunk() {
         Some(chunk) if width >= 8 => u64::from_le_bytes(*chunk),
         Some(chunk) => u64::from_le_bytes(*chunk) & !(u64::MAX << (8 * width)),
-        // At a line's end no further bytes follow.
+        // At the end of a line no further bytes follow.
         None => {
             let mut chunk = [0; 8];
             chunk[..width].copy_from_slice(&bytes[..width]);
@@ -83,9 +84,9 @@ pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     }
 }
 
-/// A key of fixed size: a byte string, ordered lexicographically. Every value is an ordinary key.
+/// A key of a fixed size: a byte string, in lexicographic order. Every value is an ordinary key.
 ///
-/// Sealed: [`Key8`] for numbers, and [`KeyN`] for byte strings of 8 to 32 bytes.
+/// The trait is sealed. Its implementations are [`Key8`] for numbers, and [`KeyN`] for byte strings of 8 to 32 bytes.
 ///
 /// ```
 /// use dm_layout::{Key8, KeyBytes, KeyN};
@@ -101,31 +102,30 @@ pub trait KeyBytes:
 {
     /// Bytes of a key: 8 to 32.
     const LEN: usize;
-    /// The smallest key (all zero bytes): an ordinary key, and the low fence of a leftmost node.
+    /// The smallest key (all bytes are zero). It is an ordinary key, and the low fence key of a leftmost node.
     const MIN: Self;
-    /// The form of a key that a search compares: the stored bytes, in whatever form compares fastest.
+    /// The form of a key that a search compares: the stored bytes, in the form that is fastest to compare.
     type Probe: Copy + Eq + Debug;
 
-    /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`, which is a programming
-    /// error.
+    /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
     fn read_from(bytes: &[u8]) -> Self;
     /// Writes the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
     fn write_to(&self, bytes: &mut [u8]);
     /// Returns this key in its stored form.
     fn probe(&self) -> Self::Probe;
-    /// Returns the stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
+    /// Returns the stored form of the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
     fn probe_at(bytes: &[u8]) -> Self::Probe;
-    /// Returns the last byte: neighbouring keys differ in it more than in any other.
+    /// Returns the last byte. Neighbouring keys are most likely to differ in this byte.
     fn last_byte(&self) -> u8;
 }
 
 /// Maximum number of bytes of a key.
 pub const KEY_BYTES_MAX: usize = 32;
 
-/// An 8-byte key that is a number. Stored big-endian, so that comparing numbers is comparing byte strings.
+/// A key that is a number of 64 bits. It is stored big-endian, so that numbers and byte strings have the same order.
 ///
-/// Use it for numbers: a search compares an entry in one instruction. Use [`KeyN`] for byte strings of any
-/// size, also of eight bytes. `Key8` and `KeyN<8>` are stored as the same bytes.
+/// Use it for numbers: a search compares an entry in one instruction. Use [`KeyN`] for byte strings of any size,
+/// including eight bytes. `Key8` and `KeyN<8>` are stored as the same bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key8(pub u64);
 
@@ -159,7 +159,7 @@ pub struct Key8(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyN<const N: usize>(pub [u8; N]);
 
-/// The bits of a number of `BITS` bits from `from` on, as a mask for a word of 64 bits.
+/// Returns a mask for a word of 64 bits: the bits that a number of `BITS` bits has from bit `from` on.
 const fn word_mask(bits: usize, from: usize) -> u64 {
     match bits.saturating_sub(from) {
         0 => 0,
@@ -169,15 +169,15 @@ const fn word_mask(bits: usize, from: usize) -> u64 {
 }
 
 impl<const N: usize> KeyN<N> {
-    /// The size, checked. Everything that a format does with a key uses it.
+    /// The size, which is checked here. All functions of a key use this constant.
     const SIZE: usize = {
         assert!(8 <= N && N <= KEY_BYTES_MAX, "a key `KeyN<N>` has 8 to 32 bytes");
         N
     };
 
-    /// Returns the first and the last bytes, as big-endian numbers. Together they are all bytes, and usually
-    /// some of them twice, which does not change the order: keys whose first numbers are equal share those
-    /// bytes. There is no loop, and no branch that depends on the keys.
+    /// Returns the first bytes and the last bytes as big-endian numbers. Together they contain all bytes, and some
+    /// bytes twice. This does not change the order: keys whose first numbers are equal have equal bytes there. This
+    /// has no loop, and no branch that depends on the keys.
     #[inline(always)]
     fn ends(&self) -> [u128; 2] {
         if Self::SIZE < 16 {
@@ -188,11 +188,11 @@ impl<const N: usize> KeyN<N> {
         [at(0), at(Self::SIZE - 16)]
     }
 
-    /// Returns the key as a number of 256 bits: the upper half, and the lower one.
+    /// Returns the key as a number of 256 bits: the upper half and the lower half.
     #[inline(always)]
     fn number(&self) -> [u128; 2] {
         let [head, tail] = self.ends();
-        // The bytes of the head that are also in the tail are shifted out.
+        // The bytes of the first part that are also in the last part are shifted out.
         match Self::SIZE {
             size @ ..16 => [0, head >> (8 * (16 - size)) << 64 | tail],
             16 => [0, tail],
@@ -258,7 +258,7 @@ impl<const N: usize> sealed::Number for KeyN<N> {
         let (down, borrow) = b.overflowing_sub(d);
         let up = a.wrapping_sub(c).wrapping_sub(u128::from(borrow));
         let mask = |from| word_mask(8 * Self::SIZE, from);
-        // It wraps at the size of a key: no distance takes more bytes than a key.
+        // The difference wraps at the size of a key, so it never needs more bytes than a key.
         Rise([
             down as u64,
             (down >> 64) as u64 & mask(64),
@@ -298,7 +298,8 @@ impl KeyBytes for Key8 {
 
     #[inline]
     fn probe(&self) -> u64 {
-        // Read back little-endian, as `probe_at` does: one swap per search instead of one per entry.
+        // This is read as a little-endian number, as in `probe_at`. So bytes are swapped once per search instead of
+        // once per entry.
         u64::from_le_bytes(self.0.to_be_bytes())
     }
 
@@ -357,43 +358,44 @@ impl<const N: usize> From<[u8; N]> for KeyN<N> {
     }
 }
 
-/// The keys for which a node answers: from `low` inclusive to `high` exclusive; no `high` means +infinity.
+/// The range of keys that a node covers: from `low` (inclusive) to `high` (exclusive). Without `high`, it has no upper
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FenceKeys<K> {
     /// The smallest key that may be in the node.
     pub low: K,
-    /// The smallest key that is too large for the node; `None` for the rightmost node of a level.
+    /// The smallest key that is greater than the range; `None` in the rightmost node of a level.
     pub high: Option<K>,
 }
 
 impl<K: KeyBytes> FenceKeys<K> {
-    /// All keys.
+    /// The range of all keys.
     pub const ALL: Self = Self {
         low: K::MIN,
         high: None,
     };
 
-    /// Fences from `low` to `high`.
+    /// Makes the range from `low` to `high`.
     #[must_use]
     pub const fn new(low: K, high: Option<K>) -> Self {
         Self { low, high }
     }
 
-    /// Returns whether `key` belongs here.
+    /// Returns whether `key` is in the range.
     #[inline]
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         *key >= self.low && !self.is_below(key)
     }
 
-    /// Returns whether the whole range is below `key`, so that a reader goes on to the sibling.
+    /// Returns whether the whole range is less than `key`, so that a reader must continue at the sibling.
     #[inline]
     #[must_use]
     pub fn is_below(&self, key: &K) -> bool {
         self.high.is_some_and(|high| *key >= high)
     }
 
-    /// Returns whether some key could be inside.
+    /// Returns whether some key can be in the range.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.high.is_none_or(|high| self.low < high)
@@ -409,7 +411,7 @@ mod tests {
     use super::sealed::Number as _;
     use super::*;
 
-    /// Calls a function that is generic over a size for every size of keys.
+    /// Calls a function that is generic over the size of keys, once for every size.
     macro_rules! for_key_sizes {
         ($check:ident $(, $argument:expr)?) => {
             for_key_sizes!(@ $check ($($argument)?) 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
@@ -430,7 +432,7 @@ mod tests {
         }
     }
 
-    /// Keys that differ from the first in one byte or two.
+    /// Returns keys that differ from the first one in one or two bytes.
     fn near_keys<const N: usize>() -> Vec<KeyN<N>> {
         let mut keys = alloc::vec![KeyN([7; N]), KeyN([0; N]), KeyN([0xff; N])];
         for at in 0..N {
@@ -444,7 +446,7 @@ mod tests {
         keys
     }
 
-    /// The distance, computed byte by byte.
+    /// Returns the difference of two keys, computed byte by byte.
     fn distance<const N: usize>(a: [u8; N], b: [u8; N]) -> [u8; N] {
         let (mut far, mut borrow) = ([0; N], false);
         for at in (0..N).rev() {
@@ -468,7 +470,7 @@ mod tests {
             let mut bytes = [0xee; 40];
             rise.write_to(&mut bytes, width);
             assert_eq!(Rise::read(&bytes, width), rise);
-            // The key ends the buffer.
+            // The key is at the end of the buffer.
             assert_eq!(Rise::read(&bytes[..width], width), rise);
             assert_eq!(bytes[width..], [0xee; 40][width..]);
         }
@@ -478,7 +480,7 @@ mod tests {
     fn keys_are_ordered_as_their_bytes_and_have_distances() {
         fn check<const N: usize>() {
             let keys = near_keys::<N>();
-            // Some keys are compared with all, so that Miri can run this too.
+            // Only some keys are compared with all others, so that Miri is fast enough for this test.
             let step = if cfg!(miri) { 31 } else { 3 };
             for a in keys.iter().step_by(step) {
                 keys.iter().for_each(|b| pair(*a, *b));

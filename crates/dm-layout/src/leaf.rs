@@ -1,4 +1,4 @@
-//! Leaves of one of two formats, which is chosen when an index is made.
+//! Leaves with one of two formats. The format is chosen when the index is made.
 
 use core::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::slotted::Slotted;
 use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A [`Packed`] or a [`Slotted`] leaf. All leaves of an index have the same format, which is known when the
-/// index is opened.
+/// A [`Packed`] or a [`Slotted`] leaf. All leaves of an index have the same format. A client learns it when it opens
+/// the index.
 ///
 /// ```
 /// use dm_layout::{Key8, Leaf, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure};
@@ -27,18 +27,18 @@ use crate::value::ValueRef;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leaf<K> {
-    /// Keys that are close together take fewer bytes.
+    /// Keys that are close together take fewer bytes than in the other format.
     Packed(Packed<K>),
-    /// Keys are stored whole.
+    /// Keys are stored completely.
     Slotted(Slotted<K>),
 }
 
 impl<K: KeyBytes> Leaf<K> {
-    /// Makes a leaf of `node_bytes`, with values of `value_len` bytes. It is packed if `packed` is set and
-    /// the packed format holds more entries.
+    /// Makes a leaf of `node_bytes`, with values of `value_len` bytes. The leaf is packed if `packed` is set and the
+    /// packed format holds more entries.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub fn with_node_bytes(node_bytes: usize, value_len: usize, packed: bool) -> Result<Self, GeometryError> {
         let slotted = Slotted::with_node_bytes(node_bytes, value_len)?;
         match Packed::with_node_bytes(node_bytes, value_len) {
@@ -47,7 +47,7 @@ impl<K: KeyBytes> Leaf<K> {
         }
     }
 
-    /// Returns the format of the leaf.
+    /// Returns whether the leaf is packed.
     #[must_use]
     pub const fn is_packed(&self) -> bool {
         matches!(self, Self::Packed(_))

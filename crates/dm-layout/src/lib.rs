@@ -1,9 +1,9 @@
-//! Bytes of B-link nodes on disaggregated memory: consistency guards, fence keys, states, incarnations.
+//! The bytes of B-link nodes on disaggregated memory: consistency guards, fence keys, states, incarnations.
 //!
-//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; only the bytes show the
-//! reader whether it saw one state of the node or a mixture of two. This crate defines those bytes and the
-//! rules for reading and editing them: pure functions, no I/O, no locks, no unsafe code. It has five formats
-//! with one trait ([`NodeFormat`]):
+//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it. Only the bytes show the reader
+//! whether it saw one state of the node or a mixture of two. This crate defines these bytes, and the rules for reading
+//! and editing them. It consists of pure functions, without I/O, locks or unsafe code. It has five formats with one
+//! trait ([`NodeFormat`]):
 //!
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
@@ -15,8 +15,8 @@
 //! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; for a hop,
 //! the whole node | use: leaves of which a client reads one neighbourhood |
 //!
-//! The crate also has the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte
-//! slots ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
+//! The crate also defines the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
+//! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
 //!
 //! The picture shows a slotted node of 1 KiB with 8-byte keys and values, which has 47 entries.
 //! (`docs/layout/` has every picture in full; the module `picture`, behind the feature `testing`, computes
@@ -29,39 +29,38 @@
 //! ```
 //!
 //! # Rules for writers
-//! There is one writer at a time, under the node's lock (which is elsewhere). It edits an image that it read
-//! under that lock and WRITEs the byte ranges that the edits return. For a write in place, an entry that fits
-//! in a line is written without the line's version. A larger entry has whole lines with an *entry version* in
-//! each, and its one WRITE increments all of them. Structural changes (split, merge, death) are a few WRITEs
-//! in a fixed order, each a step of [`NodeFormat`].
+//! There is one writer at a time, which holds the node's lock (the lock is elsewhere). The writer edits an *image*, a
+//! copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the edits return. An
+//! entry that fits into a line is written in place without the line's version. A larger entry has whole lines with an
+//! *entry version* in each, and its one WRITE increments all of them. Structural changes (split, merge, death) are a
+//! few WRITEs in a fixed order; each is a step of [`NodeFormat`].
 //!
 //! # Checks of readers
-//! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or
-//! the neighbouring version that the header allows while a split or merge is in progress ([`LineLag`]). The
-//! reasons why this is enough:
+//! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or the
+//! neighbouring version that the header allows during a split or merge ([`LineLag`]). This is enough for these
+//! reasons:
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or is moved by
-//!   a split or merge, which changes the node version. So if only in-place writes happen, every mixture of
-//!   lines is a state that each key had during the READ.
-//! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new
-//!   high fence key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header
-//!   v with a cleared line is torn. Header v+1 *behind* with an old line is good, because its moved entries
-//!   are above the new fence key and its other entries did not move. Header v+1 *equal* with an old line is
-//!   torn.
-//! * **I4** A merge first freezes the right node. Then it writes the left header (v, *ahead*), then the lines
-//!   with the copied entries (v+1), then the left header again (v+1, *equal*, wider range). Header v+1 with a
-//!   line that lacks the copies is torn. A wider range *without* a new version would lose keys, if the lines
-//!   are read early and the header late.
-//! * **I5** A node begins and ends its life with a new version on every line, so lines of two lives are never
-//!   accepted as one node. Only a header with a *behind* or *ahead* lag allows a neighbouring version, so a
-//!   new sibling, which begins as *Splitting*, is not an exception.
-//! * **I6** Versions wrap: a READ during which 2<sup>bits</sup> − 1 structural changes complete (or as many
-//!   writes of one multi-line entry, for entry versions) may be accepted although it is torn. In-line
-//!   geometries have 8-bit versions, others 4-bit ones. The caller must bound the time of a READ.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or until a split or
+//!   merge moves it, which changes the node version. So if only in-place writes happen, every mixture of lines is a
+//!   state that each key had during the READ.
+//! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
+//!   key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header v with a cleared
+//!   line is torn. Header v+1 *behind* with an old line is good, because the moved entries of this line are above the
+//!   new fence key and its other entries did not move. Header v+1 *equal* with an old line is torn.
+//! * **I4** A merge first freezes the right node. Then it writes the left header (v, *ahead*), then the lines with the
+//!   copied entries (v+1), then the left header again (v+1, *equal*, wider range). Header v+1 with a line that lacks
+//!   the copies is torn. A wider range *without* a new version would lose keys, if the lines are read early and the
+//!   header late.
+//! * **I5** When a node is built and when it dies, every line gets a new version. So lines of two nodes that were
+//!   built in the same memory are never accepted as one node. Only a header with a *behind* or *ahead* lag allows a
+//!   neighbouring version, and the header of a new node has the lag *equal*, even if its state is *Splitting*.
+//! * **I6** Versions wrap. A READ may be accepted although it is torn, if 2<sup>bits</sup> − 1 structural changes
+//!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Geometries with
+//!   in-line entries have 8-bit versions, others 4-bit versions. The caller must limit the time of a READ.
 //!
-//! To find that a key is absent, a reader checks all lines and the low fence key. If the key is present, the
-//! header's line and the key's line suffice.
+//! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
+//! only the header's line and the key's line.
 //!
 //! # Example
 //! ```

@@ -1,4 +1,4 @@
-//! Byte pictures of the shipped layouts, computed from the same constants and types as the code.
+//! Pictures of the bytes of the shipped layouts, which are computed from the constants and types of the code.
 
 use core::fmt::Write as _;
 use core::mem::offset_of;
@@ -108,7 +108,7 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
 
 fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len);
-    // The low fence key is in the pieces of the first marks, which are added below.
+    // The low fence key is in pieces in the first marks, which are added below.
     fields.retain(|field| field.at < LINE_BYTES);
     for slot in 0..geometry.span() {
         fields.push(field(
@@ -160,7 +160,7 @@ fn checksummed_fields<K: KeyBytes>(format: &Checksummed<K>) -> Vec<Field> {
     fields
 }
 
-/// Sorts the fields and adds fields for the gaps, so that they cover the node. Panics if two overlap.
+/// Sorts the fields and adds fields for the gaps, so that they cover the whole node. Panics if two fields overlap.
 fn tile(mut fields: Vec<Field>, node_bytes: usize) -> Vec<Field> {
     fields.sort_unstable_by_key(|field| field.at);
     let mut tiled: Vec<Field> = Vec::new();
@@ -249,7 +249,7 @@ fn by_fields(fields: &[Field]) -> String {
     out
 }
 
-/// The facts in a picture's head.
+/// The facts at the top of a picture.
 struct Facts {
     title: &'static str,
     node_bytes: usize,
@@ -268,7 +268,7 @@ fn head(facts: &Facts) -> String {
         capacity,
         guard,
     } = facts;
-    // The unit is a hundredth of a byte, in whole numbers, so that the text is the same on every machine.
+    // The unit is a hundredth of a byte, as a whole number, so that the text is the same on every machine.
     let per_key = node_bytes * 100 / capacity;
     // ln 2 ≈ 0.693 is the average fill of nodes after inserts in random order with splits at the median.
     let random = node_bytes * 100_000 / (capacity * 693);
@@ -461,7 +461,7 @@ mod tests {
     /// extends beyond the node.
     #[test]
     fn all_geometries_tile() {
-        // Miri takes an hour for all lengths, and the errors that it can find do not depend on the length.
+        // Miri would take an hour for all lengths, and the errors that it can find do not depend on the length.
         let step = if cfg!(miri) { 67 } else { 1 };
         let sizes = if cfg!(miri) { 24 } else { 1 };
         for key_len in (8..=32).step_by(sizes) {
@@ -481,7 +481,8 @@ mod tests {
         }
     }
 
-    /// The same for hopscotch nodes, whose marks hold fence keys in whole or in halves.
+    /// Checks that the fields of hopscotch nodes cover the node. Their marks contain fence keys as a whole or in
+    /// halves.
     #[test]
     fn all_hopscotch_geometries_tile() {
         let step = if cfg!(miri) { 24 } else { 1 };

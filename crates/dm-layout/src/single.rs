@@ -1,16 +1,15 @@
-//! The bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1). It is written in place under its own lock
-//! word, which is at its end.
+//! The bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1). It is written in place under its own lock word, which
+//! is at its end.
 //!
 //! ```text
 //!  byte 0  │ link depth 8 │ state 8 │ key │ checksum 8 │ value … │ (to 8) │ lock 8 │
 //!            FAA            WRITE     never  WRITE together               CAS
 //! ```
 //!
-//! Each field is changed in one way only, and each WRITE changes one field only. The *link depth* replaces
-//! the paper's reverse pointer: it is at least the branch of the node in which the leaf is linked, and is
-//! raised before a link moves deeper. So if a reader followed a link at branch b and finds a depth of at most
-//! b, no other key has the key bytes of that link. Unlike an address, the depth stays valid when the parent
-//! node is copied.
+//! Each field is changed in one way only, and each WRITE changes one field only. The *link depth* replaces the paper's
+//! reverse pointer: it is at least the branch of the node in which the leaf is linked, and is increased before a
+//! deeper node links the leaf. So if a reader has followed a link at branch b and finds a depth of at most b, no other
+//! key has the key bytes of this link. Unlike an address, the depth stays valid when the parent node is copied.
 
 use core::marker::PhantomData;
 
@@ -34,16 +33,16 @@ pub struct SingleLeaf<K> {
     _key: PhantomData<fn() -> K>,
 }
 
-/// A leaf, read whole and checked.
+/// A leaf that was read completely and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleEntry<'a, K> {
-    /// Its key, which never changes.
+    /// The key, which never changes.
     pub key: K,
-    /// Its value.
+    /// The value.
     pub value: &'a [u8],
-    /// Whether the key is present; once `false`, it stays `false`.
+    /// Whether the key is present. After it was `false` once, it stays `false`.
     pub live: bool,
-    /// No other key shares this leaf's first `depth + 1` bytes, or none did when it was read.
+    /// The link depth: at some time during the READ, no other key had the same first `depth + 1` bytes.
     pub depth: u64,
 }
 
@@ -57,14 +56,14 @@ impl<K: KeyBytes> SingleLeaf<K> {
             value_bytes,
             _key: PhantomData,
         };
-        // Excludes values so large that the sums would overflow.
+        // This excludes values that are so large that the sums would overflow.
         if value_bytes > 1 << 16 || leaf.block_bytes() > usize::from(LEAF_LINES_MAX) * LINE_BYTES {
             return Err(GeometryError::NodeBytes(value_bytes));
         }
         Ok(leaf)
     }
 
-    /// Returns the bytes of a value.
+    /// Returns the number of bytes of a value.
     #[must_use]
     pub const fn value_bytes(&self) -> usize {
         self.value_bytes
@@ -75,22 +74,22 @@ impl<K: KeyBytes> SingleLeaf<K> {
     const fn value_at(&self) -> usize {
         self.checksum_at() + 8
     }
-    /// Returns the offset of the lock word, which follows everything that a reader needs.
+    /// Returns the offset of the lock word. It follows all bytes that a reader needs.
     #[must_use]
     pub const fn lock_at(&self) -> usize {
         (self.value_at() + self.value_bytes).next_multiple_of(8)
     }
-    /// Returns the bytes that a reader fetches.
+    /// Returns the number of bytes that a reader must fetch.
     #[must_use]
     pub const fn read_bytes(&self) -> usize {
         self.value_at() + self.value_bytes
     }
-    /// Returns the bytes that a leaf takes: whole lines.
+    /// Returns the number of bytes that a leaf takes, which are whole lines.
     #[must_use]
     pub const fn block_bytes(&self) -> usize {
         (self.lock_at() + 8).next_multiple_of(LINE_BYTES)
     }
-    /// Returns the lines that a leaf takes.
+    /// Returns the number of lines that a leaf takes.
     #[must_use]
     pub const fn lines(&self) -> u8 {
         (self.block_bytes() / LINE_BYTES) as u8
@@ -100,12 +99,12 @@ impl<K: KeyBytes> SingleLeaf<K> {
     pub const fn depth_at(&self) -> usize {
         DEPTH_AT
     }
-    /// Returns the bytes that removing an entry writes, and their offset.
+    /// Returns the offset and the bytes of the WRITE that removes the entry.
     #[must_use]
     pub const fn removal(&self) -> (usize, [u8; 8]) {
         (STATE_AT, REMOVED.to_le_bytes())
     }
-    /// Returns the range that replacing a value writes.
+    /// Returns the range of the WRITE that replaces the value.
     #[must_use]
     pub const fn value_range(&self) -> core::ops::Range<usize> {
         self.checksum_at()..self.read_bytes()
@@ -116,10 +115,10 @@ impl<K: KeyBytes> SingleLeaf<K> {
         XxHash3_64::oneshot_with_seed(checksum_of(key), value)
     }
 
-    /// Writes a live leaf with a free lock to `out`, which has [`SingleLeaf::block_bytes`].
+    /// Writes a live leaf with a free lock to `out`, which must have [`SingleLeaf::block_bytes`] bytes.
     ///
     /// # Panics
-    /// Panics if a length is wrong.
+    /// Panics if `value` or `out` has another length.
     pub fn build(&self, key: &K, value: &[u8], depth: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.block_bytes(), "an image of one leaf");
         out.fill(0);
@@ -129,11 +128,10 @@ impl<K: KeyBytes> SingleLeaf<K> {
         self.replace(out, value);
     }
 
-    /// Puts `value` and its checksum into the bytes of a leaf; [`SingleLeaf::value_range`] is the changed
-    /// range.
+    /// Puts `value` and its checksum into the bytes of a leaf. [`SingleLeaf::value_range`] is the range that changes.
     ///
     /// # Panics
-    /// Panics if a length is wrong.
+    /// Panics if `value` or `bytes` has another length.
     pub fn replace(&self, bytes: &mut [u8], value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a value of the leaf's length");
         let sum = self.checksum(&bytes[KEY_AT..KEY_AT + K::LEN], value);
@@ -145,8 +143,8 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Decodes the bytes of a READ of at least [`SingleLeaf::read_bytes`].
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] while another client replaces the value, and [`CheckFailure::Corrupt`]
-    /// if the bytes are not a leaf.
+    /// Returns [`CheckFailure::Torn`] if another client is replacing the value, and [`CheckFailure::Corrupt`] if the
+    /// bytes are not a leaf.
     #[inline]
     pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<SingleEntry<'a, K>, CheckFailure> {
         let (Some(value), Some((depth, rest))) = (

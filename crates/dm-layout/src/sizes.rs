@@ -1,4 +1,4 @@
-//! Tests of every format with keys of sizes that no other test uses, most of them not a multiple of a word.
+//! Tests of every format with key sizes that no other test uses. Most of these sizes are not multiples of a word.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use crate::{
     NodeInit, Packed, SingleLeaf, Slotted,
 };
 
-/// Calls a function that is generic over a size for sizes of every kind: even and odd, of whole words and of
-/// others, below and above 16.
+/// Calls a function that is generic over the size of keys, for sizes of every kind: even and odd, multiples of a word
+/// and others, less than 16 and more.
 macro_rules! for_some_sizes {
     ($check:ident $arguments:tt) => {
         for_some_sizes!(@ $check $arguments 9 12 16 20 31)
@@ -20,7 +20,7 @@ macro_rules! for_some_sizes {
     (@ $check:ident $arguments:tt $($size:literal)*) => { $($check::<$size> $arguments;)* };
 }
 
-/// Calls a function on formats of keys of this size: entries with and without constant strides, marked
+/// Calls a function with formats for keys of this size. They have entries with and without constant strides, marked
 /// entries whose children have other lengths than those of inner nodes, and entries larger than a line.
 macro_rules! on_formats {
     ($size:ident, $run:ident ( $($argument:expr),* )) => {{
@@ -36,7 +36,8 @@ macro_rules! on_formats {
         }
         $run(&Bookend::<KeyN<$size>>::with_span(5, 9).unwrap(), $($argument),*);
         $run(&Checksummed::<KeyN<$size>>::with_span(5, 9).unwrap(), $($argument),*);
-        // With two pieces of fence keys, and with four; with an entry per line, and with several lines per entry.
+        // These have two or four pieces of fence keys, and several entries per line, one entry per line, or several
+        // lines per entry.
         for (span, neighbourhood, value_len) in [(16, 4, 8), (9, 3, 1), (9, 4, 24), (6, 4, 46), (6, 4, 70)] {
             $run(&Hopscotch::<KeyN<$size>>::new(span, neighbourhood, value_len).unwrap(), $($argument),*);
         }
@@ -79,7 +80,7 @@ proptest! {
 
     #[test]
     fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
-        // Few keys, so that operations collide.
+        // There are few keys, so that operations collide.
         let few: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
         for_some_sizes!(run_ops(&few, false));
         let few: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key & 0xdb, *value]).collect();
@@ -94,7 +95,7 @@ proptest! {
         for_some_sizes!(read_any(&noise, &flips));
     }
 
-    /// The fence keys in the marks are those of the header, whatever their halves are.
+    /// Checks that the fence keys in the marks equal those in the header, for keys of even and odd lengths.
     #[test]
     fn neighbourhoods_know_their_fences(bytes: [u8; 32], low in 0..100_u8, width in 2..100_u8) {
         for_some_sizes!(near_fences(&bytes, low, width));
@@ -102,7 +103,7 @@ proptest! {
 }
 
 fn near_fences<const N: usize>(bytes: &[u8; 32], low: u8, width: u8) {
-    // Fence keys that differ in their last bytes alone.
+    // The fence keys differ only in their last bytes.
     let fence = |last: u8| {
         let mut key = KeyN::<N>::read_from(bytes);
         key.0[N - 1] = last;
@@ -132,7 +133,7 @@ fn near_fences<const N: usize>(bytes: &[u8; 32], low: u8, width: u8) {
     }
 }
 
-/// A CAS needs a word at a multiple of eight bytes, wherever the key before it ends.
+/// A CAS needs an aligned word, at whatever byte the key before it ends.
 #[test]
 fn words_that_are_exchanged_are_aligned() {
     fn check<const N: usize>() {
@@ -142,7 +143,7 @@ fn words_that_are_exchanged_are_aligned() {
             assert!(layout.lock_at() >= layout.read_bytes() && layout.block_bytes().is_multiple_of(64));
             assert!(layout.removal().0.is_multiple_of(8));
         }
-        // The header word of every node that has one.
+        // The state words of all formats that have one.
         for state_word in [
             crate::NodeShape::state_word(&Slotted::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),
             crate::NodeShape::state_word(&Packed::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),
@@ -175,7 +176,7 @@ fn single_leaves_come_back_and_mixtures_are_torn() {
     for_some_sizes!(check());
 }
 
-/// Keys of all sizes that differ only in their last bytes have different homes: no byte is left out.
+/// Keys that differ only in their last bytes have different homes, so the hash uses all bytes.
 #[test]
 fn every_byte_of_a_key_changes_its_home() {
     fn check<const N: usize>() {

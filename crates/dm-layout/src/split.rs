@@ -5,20 +5,19 @@ use crate::header::{Header, NodeInit, NodeState};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
-/// The place at which a split cuts.
+/// The rule that selects the place of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
     /// The split leaves half of the entries on each side.
     #[default]
     Median,
-    /// The split is at the key of fewest bits near the middle. If keys are hashes, this is usually the middle
-    /// of their range. Formats other than hopscotch nodes treat this as [`Median`](Self::Median).
+    /// The split is at the key with the fewest significant bits near the middle. If keys are hashes, this is usually
+    /// the middle of their range. Formats other than hopscotch nodes treat this as [`Median`](Self::Median).
     Coarse,
-    /// If the new key is above all present ones in the last node of its level (the one without a high fence
-    /// key), only this key goes to the right node, so that ascending inserts fill nodes completely. Otherwise
-    /// this is the same as [`Median`](Self::Median). It applies to the last node only, because elsewhere
-    /// descending keys above a full node would split that node at every insert, and its version could wrap
-    /// during a READ.
+    /// If the node is the last of its level (it has no high fence key) and the new key is greater than all its keys,
+    /// only the new key moves to the right node. So ascending inserts fill nodes completely. Otherwise, this means
+    /// [`Median`](Self::Median). It is limited to the last node, because descending keys above another full node would
+    /// split it at every insert, and its version could wrap during a READ.
     Ascending,
 }
 
@@ -57,16 +56,16 @@ pub struct SplitRequest<'v, K> {
     pub right_incarnation: u32,
     /// Version of the right node (see [`NodeInit::version`]).
     pub right_version: u8,
-    /// The client that splits.
+    /// The client that splits, as its id + 1.
     pub owner: u32,
-    /// The new key for which there is no room, with its value.
+    /// The new key that has no room, and its value.
     pub new: Option<(K, ValueRef<'v>)>,
-    /// The place at which to cut.
+    /// The rule that selects the place of the split.
     pub bias: SplitBias,
 }
 
 impl<'v, K: KeyBytes> SplitRequest<'v, K> {
-    /// Describes the right node of a cut at `separator` through a node with this header.
+    /// Describes the right node of a split at `separator`, of a node with this header.
     pub(crate) fn right(&self, header: &Header<K>, separator: K) -> NodeInit<K> {
         NodeInit {
             level: header.level,
@@ -79,13 +78,13 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         }
     }
 
-    /// Returns the new entry, if it is at `separator` or above.
+    /// Returns the new entry, if its key is not less than `separator`.
     pub(crate) fn new_from(&self, separator: &K) -> Option<(K, ValueRef<'v>)> {
         self.new.filter(|(key, _)| key >= separator)
     }
 
-    /// Returns the new key, if only this key goes to the right node. This is so if the node with this header
-    /// is the last of its level, and none of its `keys` is above the new key.
+    /// Returns the new key, if only this key moves to the right node. This is so if the node with this header is the
+    /// last of its level, and none of its `keys` is greater than the new key.
     pub(crate) fn appended<'k>(&self, header: &Header<K>, keys: impl IntoIterator<Item = &'k K>) -> Option<K>
     where
         K: 'k,
@@ -98,7 +97,7 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         keys.into_iter().all(|key| *key <= new).then_some(new)
     }
 
-    /// Plans a cut at `separator`. If the new entry goes to the right, the right node already contains it.
+    /// Plans a split at `separator`. If the new entry belongs in the right node, the right node already contains it.
     pub(crate) fn cut_at(&self, separator: K) -> SplitPlan<'v, K> {
         SplitPlan {
             separator,
@@ -117,12 +116,12 @@ pub struct SplitPlan<'v, K> {
     pub separator: K,
     /// The address of the right node.
     pub right_address: u64,
-    /// The client that splits.
+    /// The client that splits, as its id + 1.
     pub owner: u32,
-    /// The new entry, if it goes left.
+    /// The new entry, if it belongs in the left node.
     pub new_left: Option<(K, ValueRef<'v>)>,
-    /// The new entry and its slot, if it goes right but the right node was built without it. This is needed
-    /// if readers read parts of nodes. Some readers may then still see the left node's old state, and no
-    /// reader may find the new entry before the left node has changed.
+    /// The new entry and its slot, if it belongs in the right node, but the right node was built without it. This is
+    /// needed if readers read parts of nodes: some readers may still see the old state of the left node, and no reader
+    /// may find the new entry before the left node has changed.
     pub late_right: Option<(Slot, K, ValueRef<'v>)>,
 }

@@ -1,4 +1,4 @@
-//! Node operations as data, which are compared with a plain map. Property tests and fuzz targets share them.
+//! Operations on nodes as data, and their comparison with a plain map. Property tests and fuzz targets share them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -10,26 +10,26 @@ use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 use crate::split::{SplitBias, SplitRequest};
 use crate::value::ValueRef;
 
-/// One operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
+/// An operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeOp {
-    /// Insert or replace.
+    /// Inserts the key, or replaces its value.
     Upsert(u8, u8),
-    /// Remove.
+    /// Removes the key.
     Remove(u8),
-    /// Look up.
+    /// Looks the key up.
     Get(u8),
-    /// Split at the median and continue with the left node, or with the right one.
+    /// Splits at the median, and continues with the left or the right node.
     Split {
-        /// Carry on with the right node.
+        /// Whether to continue with the right node.
         keep_right: bool,
     },
-    /// Split, then merge the two again.
+    /// Splits the node, and then merges the two nodes again.
     SplitAndMerge,
 }
 
 impl NodeOp {
-    /// Converts any three bytes to an operation. Every input is valid, so that a fuzzer wastes none.
+    /// Converts any three bytes to an operation. Every input is valid, so that a fuzzer wastes no input.
     #[must_use]
     pub const fn from_bytes([kind, key, value]: [u8; 3]) -> Self {
         match kind % 16 {
@@ -44,7 +44,8 @@ impl NodeOp {
     }
 }
 
-/// Returns the key for a small number. The order is kept, and both extremes (all zeroes, all ones) occur.
+/// Returns the key for a small number. Keys have the order of the numbers, and include both extremes (all bytes 0, all
+/// bytes 255).
 ///
 /// ```
 /// use dm_layout::{Key8, testing::key_of};
@@ -57,8 +58,8 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; KEY_BYTES_MAX])
 }
 
-/// Does the same as [`key_of`], with keys in clusters: the distances of neighbours are one, some thousands,
-/// or numbers of four or eight bytes.
+/// Returns the key for a small number, like [`key_of`], but keys form clusters: the differences of neighbours are one,
+/// some thousands, or numbers of four or eight bytes.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];
@@ -68,7 +69,7 @@ pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&bytes)
 }
 
-/// Returns the value for a small number: every byte differs from its neighbours.
+/// Returns the value for a small number. Every byte differs from its neighbours.
 #[must_use]
 pub fn value_of(small: u8, len: usize) -> Vec<u8> {
     (0..len)
@@ -76,7 +77,8 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A node's image, the bytes in remote memory that its WRITEs produced, and the map that both must equal.
+/// A node's image, the bytes in remote memory that its WRITEs produced, and a map. All three must have the same
+/// content.
 ///
 /// ```
 /// use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of};
@@ -100,14 +102,14 @@ pub struct NodeModel<K, F> {
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
-    /// Makes an empty leaf for all keys.
+    /// Makes an empty leaf for the range of all keys.
     #[must_use]
     pub fn new(format: F) -> Self {
         Self::with_keys(format, key_of)
     }
 
-    /// Does the same as [`new`](Self::new), with another mapping of numbers to keys, which must be ascending
-    /// too.
+    /// Makes an empty leaf for the range of all keys, with another function from numbers to keys, which must be
+    /// ascending.
     #[must_use]
     pub fn with_keys(format: F, key_of: fn(u8) -> K) -> Self {
         let mut image = vec![0; format.node_bytes()];
@@ -121,8 +123,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         }
     }
 
-    /// Runs `op` on the node and the map, WRITEs the bytes that the edits return, and compares everything.
-    /// Panics at the first difference.
+    /// Runs `op` on the node and on the map, WRITEs the bytes that the edits return, and compares the contents. Panics
+    /// at the first difference.
     pub fn apply(&mut self, op: NodeOp) {
         match op {
             NodeOp::Upsert(key, value) => {
@@ -148,7 +150,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         self.format.accept(&self.image).expect("an image at rest").fences
     }
 
-    /// Checks that a writer's single pass over the node gives the same result as two passes.
+    /// Checks that a writer's single pass over the node has the same result as two passes.
     fn judge(&self, key: &K) {
         let (one, two) = (
             self.format.judge(&self.remote, key, 0),
@@ -233,7 +235,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         }
     }
 
-    /// Splits, WRITEs each step, and returns the right node; `None` with fewer than two keys.
+    /// Splits the node, WRITEs each step, and returns the separator and the right node. Returns `None` if there are
+    /// fewer than two keys.
     fn split_steps(&mut self) -> Option<(K, Vec<u8>)> {
         let format = self.format.clone();
         let mut right = vec![0xee; format.node_bytes()];
@@ -297,7 +300,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         assert_eq!(format.len(&right), Ok(0), "dead nodes hold nothing");
     }
 
-    /// Checks that the remote bytes equal the image, and that both equal the map.
+    /// Checks that the remote bytes equal the image, and that both have the content of the map.
     fn compare(&self) {
         assert_eq!(self.remote, self.image, "the ranges cover every change");
         let header = crate::audit(&self.format, &self.remote).expect("a node at rest");
@@ -323,8 +326,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 }
 
-/// Calls every reading function on arbitrary bytes, to check that none panics. If `accept` accepts the bytes,
-/// they are read further, as a caller would read them.
+/// Calls every reading function on arbitrary bytes, to check that none panics. If `accept` accepts the bytes, reads
+/// them further, as a caller would.
 ///
 /// ```
 /// use dm_layout::{Key8, Slotted, testing::read_everything};
@@ -342,9 +345,9 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = crate::audit(format, bytes);
     let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
     match (one, two) {
-        // The two may report different failures, and fewer bytes are checked for a present key.
+        // The two functions may report different failures, and check fewer bytes for a present key.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
-        // An entry of the node, which may be torn, has a key below the node's range.
+        // An entry of the node, which may be torn, has a key that is less than the low fence key.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Ok(Judged::Stale(Stale::Below))) => {}
         (one, two) => assert_eq!(one, two, "{key:?}"),
     }

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
-/// A value in a node: contiguous, or striped around line versions. It borrows the node's bytes.
+/// A value in a node: contiguous, or divided among several lines, between their versions. It borrows the node's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueRef<'a> {
     head: &'a [u8],
-    /// Whole lines (versions first) that hold the rest; empty for a contiguous value.
+    /// Whole lines that hold the rest of the value, with their versions; empty for a contiguous value.
     lines: &'a [[u8; LINE_BYTES]],
-    /// Bytes of versions before a line's payload.
+    /// Number of version bytes at the start of each line.
     skip: usize,
     len: usize,
 }
@@ -25,7 +25,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Does the same as [`striped`](Self::striped), for lines that begin with `skip` bytes of versions.
+    /// Makes a value as [`striped`](Self::striped) does, for lines that begin with `skip` bytes of versions.
     pub(crate) const fn striped_behind(
         skip: usize,
         head: &'a [u8],
@@ -63,7 +63,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Returns the pieces in order; together they have [`len`](Self::len) bytes.
+    /// Returns the pieces in order. Together they have [`len`](Self::len) bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.len - self.head.len();
         let skip = self.skip;
@@ -116,8 +116,8 @@ impl<'a> ValueRef<'a> {
         out
     }
 
-    /// Returns the first 8 bytes as a little-endian number: a child pointer, or an 8-byte value. Shorter
-    /// values are extended with zeroes.
+    /// Returns the first 8 bytes as a little-endian number: a pointer to a child, or an 8-byte value. A shorter value
+    /// is extended with zeroes.
     #[inline]
     #[must_use]
     pub fn as_u64(&self) -> u64 {

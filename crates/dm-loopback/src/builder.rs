@@ -10,7 +10,7 @@ use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, FailedCas, LineOrde
 use crate::Loopback;
 use crate::world::World;
 
-/// Makes a [`Loopback`]; every setting has a default.
+/// The builder of a [`Loopback`]; every setting has a default.
 ///
 /// ```
 /// use dm_loopback::{Builder, Loopback};
@@ -27,8 +27,7 @@ pub struct Builder {
     file: Option<PathBuf>,
 }
 
-/// The behaviour of a world. The processes of one pool may differ in these settings, except for the atomic
-/// unit.
+/// The behaviour of a world. Processes that share a pool may use different settings, except for the atomic unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
     pub(crate) unit: AtomicUnit,
@@ -43,26 +42,26 @@ pub(crate) struct Knobs {
     pub(crate) seed: u64,
 }
 
-/// The moment when a chain's completion is reported.
+/// The time at which a chain's completion is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     AtFirstPoll,
-    /// After up to this many polls without a result.
+    /// After at most this number of polls without a result.
     Delayed(u32),
-    /// When the executor polls again.
+    /// When the executor polls the client again.
     NextTurn,
 }
 
 impl Builder {
-    /// Memory nodes of a world by default.
+    /// Default number of memory nodes.
     pub const DEFAULT_NODES: u16 = 2;
     /// Host memory per node in bytes. A page takes no memory before its first use.
     pub const DEFAULT_HOST_BYTES: u64 = dm_sync::scaled(1 << 30, 1 << 16) as u64;
-    /// On-chip memory per node in bytes: as in a ConnectX-5 (Sherman §4.3).
+    /// On-chip memory per node in bytes, as in a ConnectX-5 (Sherman §4.3).
     pub const DEFAULT_CHIP_BYTES: u64 = 256 << 10;
     /// Length of a lease.
     pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(10_000);
-    /// Chains that one client may have open or in flight.
+    /// Maximum number of chains that one client may have open or in flight.
     pub const DEFAULT_CHAINS_MAX: u32 = 4096;
     /// Largest payload that counts as inline, bytes.
     pub const INLINE_BYTES: u32 = 220;
@@ -106,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Sets the unit that is never torn. With [`AtomicUnit::Word`] lines do tear.
+    /// Sets the unit that is never torn. With [`AtomicUnit::Word`], lines are really torn.
     pub fn atomic_unit(mut self, unit: AtomicUnit) -> Self {
         self.knobs.unit = unit;
         self
@@ -125,24 +124,23 @@ impl Builder {
         self
     }
 
-    /// Sets the order of an atomic and the READ that follows it. With any value except
-    /// [`CasThenRead::InOrder`], half of the READs directly behind an atomic are served as a whole before it,
-    /// unless they are fenced.
+    /// Sets the order of an atomic and the READ that follows it. With any value except [`CasThenRead::InOrder`], half
+    /// of the READs directly behind an atomic are served as a whole before the atomic, unless they are fenced.
     pub fn cas_then_read(mut self, order: CasThenRead) -> Self {
         self.knobs.cas_then_read = order;
         self
     }
 
-    /// Sets whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`] an atomic
-    /// is a READ and a WRITE, even if a CAS fails, and a WRITE in between is lost. Atomics still exclude each
-    /// other among the clients of one process.
+    /// Sets whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`], an atomic is a
+    /// READ and a WRITE, even if it is a CAS that fails, and a WRITE between the two is lost. Atomics of the clients
+    /// of one process still exclude each other.
     pub fn atomic_vs_write(mut self, order: AtomicVsWrite) -> Self {
         self.knobs.atomic_vs_write = order;
         self
     }
 
-    /// Reports completions after up to `polls_max` polls without a result; the number is drawn for each
-    /// chain. Effects are not delayed, and neither are errors of chains of which no request was carried out.
+    /// Reports the completion of a chain after at most `polls_max` polls without a result; the number is drawn for
+    /// each chain. Effects are not delayed. If no request of a chain was carried out, its error is not delayed either.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.completion = match polls_max {
             0 => Completion::AtFirstPoll,
@@ -151,10 +149,10 @@ impl Builder {
         self
     }
 
-    /// Reports completions when the executor ([`block_on`](crate::block_on) or [`run_all`](crate::run_all)) polls
-    /// again, and never earlier. As with a network card, the poll that posts a chain never finds the chain complete.
-    /// Effects are not delayed, and neither are errors of chains of which no request was carried out. With another
-    /// executor, such completions never arrive.
+    /// Reports completions only when the executor ([`block_on`](crate::block_on) or [`run_all`](crate::run_all)) polls
+    /// again. As with a network card, the poll that posts a chain never finds the chain complete. Effects are not
+    /// delayed. If no request of a chain was carried out, its error is not delayed either. With another executor, such
+    /// completions never arrive.
     pub fn suspend_every_wait(mut self) -> Self {
         self.knobs.completion = Completion::NextTurn;
         self
@@ -172,15 +170,15 @@ impl Builder {
         self
     }
 
-    /// Replaces the machine's clock by one that advances by `step` at each query. A single client then posts
-    /// the same verbs in every run, however often its thread is descheduled: no READ is too slow, and no
-    /// lease expires. Leases between several processes need the machine's clock.
+    /// Replaces the machine's clock by one that advances by `step` at each query. Then a single client posts the same
+    /// verbs in every run, however often its thread is descheduled, because no READ seems too slow and no lease seems
+    /// to expire. Leases between several processes need the machine's clock.
     pub fn counted_clock(mut self, step: Nanos) -> Self {
         self.knobs.clock_step = Some(step);
         self
     }
 
-    /// Sets the seed of delays, orders and clients' random streams.
+    /// Sets the seed of delays, of orders, and of the clients' random streams.
     pub fn seed(mut self, seed: u64) -> Self {
         self.knobs.seed = seed;
         self
@@ -196,7 +194,8 @@ impl Builder {
     /// Makes the world: all memory is zero, and there are no clients.
     ///
     /// # Errors
-    /// Returns [`BuildError`]; an existing file is never overwritten.
+    /// Returns [`BuildError`] if a setting is out of range, memory cannot be allocated, or the file exists or cannot
+    /// be made.
     pub fn build(self) -> Result<Loopback, BuildError> {
         let world = match &self.file {
             None => World::in_memory(&self)?,
@@ -207,11 +206,10 @@ impl Builder {
         })
     }
 
-    /// Opens the pool that another world made with [`Builder::file`]; the sizes and the atomic unit are those
-    /// of the pool.
+    /// Opens a pool that another world made with [`Builder::file`]. The pool determines the sizes and the atomic unit.
     ///
     /// # Errors
-    /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.
+    /// Returns [`BuildError`] if the file cannot be opened, or is not such a pool.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Loopback, BuildError> {
         Ok(Loopback {
             world: Arc::new(World::open(self.knobs, path.as_ref())?),
@@ -268,16 +266,16 @@ pub enum BuildError {
     NotAPool {
         /// The path of the file.
         path: PathBuf,
-        /// Its first eight bytes as a little-endian word; 0 if it is shorter.
+        /// The first eight bytes of the file as a little-endian word; 0 if the file is shorter.
         format: u64,
     },
     /// The file is a pool of another version of this crate.
     OtherVersion {
         /// The path of the file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the pool.
         found: u64,
-        /// The version that this build knows.
+        /// The version that this build supports.
         known: u64,
     },
     /// The file's header is inconsistent, or does not match the file's length.

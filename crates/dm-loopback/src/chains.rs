@@ -1,4 +1,4 @@
-//! One client's chains: under construction, in flight, completed.
+//! One client's chains: under construction, in flight, or completed.
 
 use dm_verbs::{Effect, NodeId, Op, Outcome, Slot, VerbError, VerbErrorKind, Wqe};
 
@@ -10,7 +10,7 @@ pub(crate) struct Stored {
     op: Op<'static>,
     pub(crate) fence: bool,
     payload: (usize, usize),
-    /// Its position among the results, if it returns a value.
+    /// The number of the request's result, if it returns a value.
     pub(crate) result: Option<usize>,
 }
 
@@ -19,9 +19,9 @@ pub(crate) struct Stored {
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The chain was rung and has taken effect. The completion follows after this many more polls. If the
-    /// world completes chains when the executor polls again, the number is the executor's turn in which the
-    /// chain was rung.
+    /// The doorbell was rung, and the chain has taken effect. Its completion is reported after this number of further
+    /// polls. If the world reports completions when the executor polls again, this is the number of the executor's
+    /// turn that rang the doorbell.
     Flying(u32),
     Completed,
 }
@@ -43,8 +43,8 @@ impl Chain {
         Self {
             node: NodeId(0),
             phase: Phase::Free,
-            // Each number starts at another generation, so that the use of another client's slot is likely to
-            // be detected.
+            // Each number starts with another generation, so that the use of another client's slot is likely to be
+            // detected.
             generation: index as u32,
             requests: Vec::new(),
             payload: Vec::new(),
@@ -54,7 +54,7 @@ impl Chain {
         }
     }
 
-    /// Copies the request and its payload.
+    /// Stores the request and a copy of its payload.
     pub(crate) fn push(&mut self, wqe: Wqe<'_>) {
         let begin = self.payload.len();
         let op = match wqe.op {
@@ -81,7 +81,7 @@ impl Chain {
         });
     }
 
-    /// Returns the request with its payload.
+    /// Returns the stored request with its payload.
     pub(crate) fn op(&self, stored: &Stored) -> Op<'_> {
         match stored.op {
             Op::Write { at, .. } => Op::Write {
@@ -92,12 +92,12 @@ impl Chain {
         }
     }
 
-    /// Refuses the whole chain before it is sent, unless it was already refused.
+    /// Refuses the whole chain before it is sent, unless it was refused before.
     pub(crate) fn refuse(&mut self, kind: VerbErrorKind, op: &Op<'_>) {
         self.error.get_or_insert(VerbError::refused(kind, op.at()));
     }
 
-    /// Records that request `index` failed with `effect`, and that those behind it have the effect `rest`.
+    /// Records that request `index` failed with `effect`, and that the later requests have the effect `rest`.
     pub(crate) fn fail(&mut self, index: usize, kind: VerbErrorKind, effect: Effect, rest: Effect) {
         let Some(at) = self.requests.get(index).map(|stored| stored.op.at()) else {
             return;
@@ -132,7 +132,7 @@ pub(crate) fn changes(op: &Op<'_>) -> bool {
     !matches!(op, Op::Read { .. } | Op::Word { .. })
 }
 
-/// All chains of a client, by number; the numbers and their buffers are reused.
+/// All chains of a client by number. Numbers and their buffers are reused.
 #[derive(Default)]
 pub(crate) struct Chains {
     all: Vec<Chain>,
@@ -141,7 +141,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Opens a chain. Returns its number, and whether there are now more than `max`.
+    /// Opens a chain, and returns its slot and the chain.
     pub(crate) fn open(&mut self, node: NodeId) -> (Slot, &mut Chain) {
         let index = match self.free.pop() {
             Some(index) => index as usize,
@@ -163,13 +163,13 @@ impl Chains {
         )
     }
 
-    /// Returns how many chains are open or in flight.
+    /// Returns the number of chains that are open or in flight.
     pub(crate) fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// Returns the chain of `slot`. A slot that this client does not have is a bug of the program, not a
-    /// network fault.
+    /// Returns the chain of `slot`. Panics if this client does not have the slot, because that is a bug of the program
+    /// and not a network fault.
     #[inline]
     pub(crate) fn get(&mut self, slot: &Slot) -> &mut Chain {
         let chain = self.all.get_mut(slot.index as usize);
@@ -177,7 +177,7 @@ impl Chains {
         chain.expect("a slot belongs to the client that opened it, until it is closed")
     }
 
-    /// Takes the slot back, and returns an error that has not been reported yet, if there is one.
+    /// Closes the chain of `slot`. Returns its error, if the chain has one that was not reported yet.
     pub(crate) fn close(&mut self, slot: Slot) -> Option<VerbError> {
         let chain = self.get(&slot);
         let untold = if matches!(chain.phase, Phase::Flying(_)) {
@@ -192,7 +192,7 @@ impl Chains {
         chain.results.clear();
         chain.error = None;
         chain.changes = false;
-        // The lowest number is used first, so that the chains of a client that posts few at once keep their buffers.
+        // The lowest number is used first. So a client that has few chains at a time always uses the same buffers.
         let place = self.free.partition_point(|index| *index > slot.index);
         self.free.insert(place, slot.index);
         untold

@@ -1,4 +1,4 @@
-//! One client: its queue pairs to all memory nodes, its meter, its randomness.
+//! One client: its queue pairs to all memory nodes, its meter, and its random numbers.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -22,11 +22,11 @@ use crate::rng::Rng;
 use crate::trouble::Trouble;
 use crate::world::{Node, World};
 
-/// A client of a [`crate::Loopback`], through which index code issues its verbs. It is cheap; make one per
+/// A client of a [`crate::Loopback`], through which index code issues its verbs. It is cheap, so make one per
 /// coroutine.
 ///
-/// It is `Send` but not `Sync`: it belongs to one thread at a time. Dropping it frees its client id, which is
-/// reused after all other ids have been used. Everything that it wrote to memory stays.
+/// It is `Send` but not `Sync`: it belongs to one thread at a time. Dropping it frees its client id, which is given
+/// out again after all other ids. All that the client has written stays in memory.
 pub struct Endpoint {
     world: Arc<World>,
     client: ClientId,
@@ -35,7 +35,7 @@ pub struct Endpoint {
     meter: Meter,
     chains: RefCell<Chains>,
     deferred: Cell<Option<VerbError>>,
-    /// Draws delays and orders; the streams of [`Env::rng`] are separate.
+    /// Draws delays and orders. The streams of [`Env::rng`] are separate.
     dice: Cell<Rng>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }
@@ -71,7 +71,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether a READ right behind an atomic is served first.
+    /// Returns whether a READ directly behind an atomic is served before the atomic.
     fn read_overtakes(&self, chain: &Chain, index: usize) -> bool {
         let (Some(first), Some(next)) = (chain.requests.get(index), chain.requests.get(index + 1)) else {
             return false;
@@ -122,8 +122,7 @@ impl Endpoint {
         }
     }
 
-    /// Carries out the requests of a chain. `unfenced` is set if a change was made after the last fence
-    /// instruction.
+    /// Carries out the requests of a chain. Sets `unfenced` if memory was changed after the last fence instruction.
     fn execute_requests(
         &self,
         memory: &Node,
@@ -168,7 +167,7 @@ impl Endpoint {
         if changes(&op) {
             *unfenced = true;
         } else if core::mem::take(unfenced) {
-            // All other clients must see the earlier WRITEs of this queue pair before this READ is served.
+            // The earlier WRITEs of this queue pair must be visible to all clients before this READ is served.
             region::fence();
         }
         let outcome = self.world.carry_out(memory, &op, self.line_order())?;
@@ -286,7 +285,7 @@ impl Transport for Endpoint {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
-        // If no request of a failed chain was carried out, its error is reported at once, even if completions
+        // If a chain failed and no request of it was carried out, the error is reported at once, even if completions
         // are delayed.
         let refused = chain
             .error
@@ -344,7 +343,7 @@ impl Control for Endpoint {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Completes at once, except for a fence, which waits for the chain in progress of the fenced client.
+    /// Answers at once, except that a fence waits for the chain in progress of the fenced client.
     fn poll_control(
         &self,
         request: &ControlRequest,
@@ -364,7 +363,7 @@ impl Control for Endpoint {
         if let ControlRequest::FenceMember { member } = *request {
             if core::mem::replace(state, 1) == 0 {
                 self.world.group(member).for_each(|client| {
-                    // A client that has left meanwhile posts no more requests, so it need not be fenced.
+                    // If the client has left meanwhile, it posts no more requests and need not be fenced.
                     let _there = self.world.fence_off(client);
                 });
             }
@@ -412,8 +411,7 @@ impl Endpoint {
                 self.world.enlist(self.client, member);
                 Ok(ControlReply::Done)
             }
-            // `poll_control` handles `Fence`, because it waits. Requests of a newer protocol are unknown
-            // here.
+            // `Fence` is handled in `poll_control`, because it waits. Requests of a newer protocol are unknown here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),

@@ -1,8 +1,9 @@
 //! Runs coroutines: one on a thread, or many on one thread.
 //!
-//! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its coroutines wait. A
-//! coroutine that woke itself (by a pause or a delayed completion) runs again after the others. From time to time the
-//! thread yields its processor before that, because the client for which the coroutine waits may need the processor.
+//! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its coroutines wait.
+//! A coroutine that woke itself (in a pause, or because of a delayed completion) runs again after the others. From
+//! time to time the thread first yields its processor, because the coroutine may wait for a client on a thread that
+//! does not run.
 
 use core::cell::Cell;
 use core::future::Future;
@@ -15,17 +16,16 @@ use dm_sync::Mutex;
 use dm_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use dm_sync::thread::{self, Thread};
 
-// `Wake` is defined over std's Arc, under loom too.
+// `Wake` requires std's `Arc`, even under loom.
 use std::sync::Arc as StdArc;
 
-/// Counts how often a thread could have yielded its processor. It really yields every [`TURNS_PER_YIELD`]th
-/// time.
+/// Counts the turns in which a thread could yield its processor. It really yields in every [`TURNS_PER_YIELD`]th turn.
 #[derive(Default)]
 struct Turns(u32);
 
-/// So many turns take a fraction of a time slice. On a busy machine, a yield costs one time slice of every other
-/// thread, and most waits are shorter, or are for a coroutine of the same thread. A model checker must see every turn,
-/// so there the number is 1.
+/// This number of turns takes a fraction of a time slice. On a busy machine, a yield costs one time slice of every
+/// other thread, and most waits are shorter, or are for a coroutine of the same thread. A model checker must see every
+/// turn, so there the number is 1.
 const TURNS_PER_YIELD: u32 = dm_sync::scaled(1024, 1) as u32;
 
 impl Turns {
@@ -52,7 +52,8 @@ impl Parker {
     }
 
     fn unpark(&self) {
-        // Release: the next poll sees what the waker's caller did; pairs with Acquire in `take`.
+        // Release: pairs with Acquire in `take`, so that the next poll sees all that the caller of the waker did
+        // before.
         if !self.woken.swap(true, Ordering::Release) {
             self.thread.unpark();
         }
@@ -70,8 +71,8 @@ impl Parker {
             turns.pass();
             return;
         }
-        // `unpark` sets the flag before it provides the token. So even if other code consumed the token, this
-        // thread finds the flag here.
+        // `unpark` sets the flag before it provides the token. So even if other code has consumed the token, this
+        // thread finds the flag.
         while !self.take() {
             thread::park();
         }
@@ -95,7 +96,7 @@ fn begin_turn() {
     TURNS.set(TURNS.get().wrapping_add(1));
 }
 
-/// Returns how often the executors of this thread have polled. The count wraps around.
+/// Returns the number of polls by the executors of this thread. The count wraps around.
 ///
 /// ```
 /// use dm_loopback::{block_on, turns};
@@ -108,7 +109,7 @@ pub fn turns() -> u32 {
     TURNS.get()
 }
 
-/// Runs `future` to its end on this thread, parking while it waits.
+/// Runs `future` to its end on this thread. The thread parks while the future waits.
 ///
 /// ```
 /// assert_eq!(dm_loopback::block_on(async { 6 * 7 }), 42);
@@ -147,9 +148,10 @@ struct TaskWaker {
 
 impl TaskWaker {
     fn enqueue(&self) {
-        // AcqRel: pairs with the swap before the poll, so that a wake is either in the queue or before the poll.
+        // AcqRel: pairs with the swap before the poll. So a wake is either in the queue, or was made before the poll.
         if !self.queued.swap(true, Ordering::AcqRel) {
-            // Relaxed: it decides only whether the thread yields. A wake by another thread may count as its own.
+            // Relaxed: this decides only whether the thread yields. A wake by another thread may count as the
+            // coroutine's own.
             if self.ready.polled.load(Ordering::Relaxed) == self.index {
                 self.ready.polled.store(NOBODY, Ordering::Relaxed);
             }
@@ -202,7 +204,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
     let mut running = tasks.len();
     let mut turns = Turns::default();
     while running > 0 {
-        // All wakes until now are in the queue.
+        // All wakes so far are in the queue.
         ready.parker.take();
         ready.queue.with(|queue| core::mem::swap(queue, &mut batch));
         if batch.is_empty() {
@@ -212,8 +214,8 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
         let mut gave_way = false;
         for index in batch.drain(..) {
             ready.polled.store(index, Ordering::Relaxed); // as in `enqueue`
-            // AcqRel: this poll sees everything that the waker's caller did before; a wake from here on
-            // queues the coroutine again.
+            // AcqRel: this poll sees all that callers of the waker did before. A wake from now on queues the coroutine
+            // again.
             wakers[index].queued.swap(false, Ordering::AcqRel);
             begin_turn();
             if tasks[index].poll(&mut Context::from_waker(&std_wakers[index])) {
@@ -221,7 +223,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
             }
             gave_way |= ready.polled.load(Ordering::Relaxed) == NOBODY; // as in `enqueue`
         }
-        // A task that has woken itself waits for another task, which may be on a thread that is not running.
+        // A coroutine that has woken itself may wait for a client on a thread that does not run.
         if gave_way {
             turns.pass();
         }
@@ -235,7 +237,7 @@ enum Task<F: Future> {
 }
 
 impl<F: Future> Task<F> {
-    /// Polls a running task, and returns whether it ended now.
+    /// Polls a future that has not ended. Returns whether it ended now.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Running(future) = self else { return false };
         match future.as_mut().poll(cx) {
@@ -261,7 +263,7 @@ mod tests {
     use core::cell::Cell;
     use dm_sync::Arc;
 
-    /// Ready once another thread, started at the first poll, has called the waker.
+    /// A future that is ready after another thread has called its waker. The thread starts at the first poll.
     struct FromElsewhere {
         done: Option<Arc<AtomicBool>>,
     }
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(run_all((0..50).map(|_| FromElsewhere { done: None })).len(), 50);
     }
 
-    /// Gives way once by waking itself.
+    /// A future that wakes itself once and is then ready.
     struct GiveWay(bool);
 
     impl Future for GiveWay {
@@ -312,8 +314,8 @@ mod tests {
 
     #[test]
     fn coroutines_of_a_thread_take_turns() {
-        // Each coroutine waits for its neighbour's number. They end only if every coroutine that has woken
-        // itself is polled again.
+        // Each coroutine waits for its neighbour's number. They end only if every coroutine that has woken itself is
+        // polled again.
         let turn = Cell::new(0);
         let outputs = run_all((0..1000).rev().map(|me| {
             let turn = &turn;

@@ -8,18 +8,18 @@
 //!  69632  per client: state · busy · group                                       one line each
 //!         per node:   host region, chip region                                   (in a file: the following bytes)
 //! ```
-//! All are little-endian words that are read and changed as atomics.
+//! All words are little-endian, and are accessed atomically.
 
 use dm_sync::region::{AtomicUnit, FILE_ALIGN, LINE_BYTES, Region, RegionError};
 use dm_verbs::RESERVED_BYTES;
 
 /// `dmkitLBK`, read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dmkitLBK");
-/// Changes whenever the layout does.
+/// The version of the layout.
 pub(crate) const VERSION: u64 = 1;
-/// Memory nodes at most.
+/// Maximum number of memory nodes.
 pub(crate) const NODES_MAX: u16 = 1024;
-/// Client ids are 1 to this number minus one. Id 0 is not used, so that a lock word of zero names no client.
+/// Client ids are from 1 to this number minus one. Id 0 is not used, so that a lock word of zero names no client.
 pub(crate) const CLIENTS_MAX: u32 = dm_sync::scaled(1 << 12, 64) as u32;
 
 const LINE: u64 = LINE_BYTES as u64;
@@ -36,7 +36,7 @@ pub(crate) mod header {
     pub(crate) const HOST_BYTES: u64 = 24;
     pub(crate) const CHIP_BYTES: u64 = 32;
     pub(crate) const UNIT: u64 = 40;
-    /// Not 0 after any node was cut off or any client was fenced. All clients then make the slow checks.
+    /// Not 0 if any node was cut off or any client was fenced. Then all clients make the slow checks.
     pub(crate) const ALARM: u64 = 48;
     pub(crate) const NEXT_CLIENT: u64 = 64;
 }
@@ -61,8 +61,7 @@ pub(crate) fn client_busy(client: u16) -> u64 {
     client_state(client) + 8
 }
 
-/// Returns the offset of the word that holds one more than the number of the group that `client` belongs to;
-/// 0 for none.
+/// Returns the offset of the word that holds the number of `client`'s group plus one; 0 means no group.
 pub(crate) fn client_group(client: u16) -> u64 {
     client_state(client) + 16
 }
@@ -91,8 +90,8 @@ impl Shape {
         })
     }
 
-    /// Returns the offsets of `node`'s regions in a file: host, chip. For the number after the last node, the
-    /// first offset is the end of the file.
+    /// Returns the offsets of `node`'s two regions in a file: host and on-chip. For the number after the last node,
+    /// the first offset is the end of the file.
     pub(crate) fn file_offsets(&self, node: u16) -> Option<(u64, u64)> {
         let host = Region::file_bytes(self.host_bytes)?;
         let chip = Region::file_bytes(self.chip_bytes)?;
@@ -101,7 +100,7 @@ impl Shape {
         Some((begin, begin.checked_add(host)?))
     }
 
-    /// Writes the header, the magic word last.
+    /// Writes the header. The magic word is written last.
     pub(crate) fn store(&self, control: &Region) -> Result<(), RegionError> {
         control.write_word(header::VERSION, VERSION)?;
         control.write_word(header::NODES, u64::from(self.nodes))?;
@@ -115,7 +114,7 @@ impl Shape {
         control.write_word(header::MAGIC, MAGIC)
     }
 
-    /// Reads the header behind magic and version. The error describes an invalid header.
+    /// Reads the rest of the header after magic and version. The error describes an invalid header.
     pub(crate) fn load(control: &Region) -> Result<Self, &'static str> {
         let word = |offset| control.read_word(offset).map_err(|_| "the header is unreadable");
         let nodes = u16::try_from(word(header::NODES)?)

@@ -1,13 +1,13 @@
-//! Buffers of READs. They are taken from a pool of the thread, and go back to a pool when they are dropped.
+//! Buffers of READs. They are taken from a pool of the thread, and return to a pool when they are dropped.
 
 use core::cell::RefCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// The bytes that a READ returned: owned, editable in place, one pointer wide.
+/// The bytes of a READ. A lease owns them, they can be edited in place, and it is one pointer wide.
 ///
-/// The buffer goes to the pool of the thread that drops it. So a client whose operations all run on one
-/// thread does not allocate in the steady state.
+/// The buffer returns to the pool of the thread that drops it. So if all operations of a client run on one thread,
+/// they allocate nothing in the steady state.
 pub struct Lease(Option<Box<Buffer>>);
 
 struct Buffer {
@@ -15,7 +15,7 @@ struct Buffer {
     bytes: Box<[u8]>,
 }
 
-/// Pooled capacities: 64 B, 128 B, … 64 KiB.
+/// Capacities of pooled buffers: 64 B, 128 B, … 64 KiB.
 const SMALLEST: usize = 64;
 const CLASSES: usize = 11;
 /// A thread keeps at most this many free bytes of each capacity.
@@ -35,7 +35,7 @@ fn class_of(len: usize) -> usize {
 }
 
 impl Lease {
-    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or an earlier READ's).
+    /// Returns a buffer of `len` bytes. Its content is unspecified: zeroes, or the bytes of an earlier READ.
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class_of(len);
@@ -63,7 +63,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(buffer) = self.0.take() else { return };
         let class = class_of(buffer.bytes.len());
-        // A thread that is ending has no pool any more: the buffer is freed then.
+        // A thread that is ending has no pool any more, so the buffer is freed.
         let _ = FREE.try_with(|free| {
             if let Some(pool) = free.borrow_mut().get_mut(class)
                 && pool.len() < KEPT_BYTES >> class >> SMALLEST.trailing_zeros()
@@ -78,7 +78,7 @@ impl Deref for Lease {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // The buffer exists until the drop, so this empty slice is never returned.
+        // A lease has a buffer until it is dropped, so this never returns the empty slice.
         self.0.as_ref().map_or(&[], |buffer| &buffer.bytes[..buffer.len])
     }
 }

@@ -1,4 +1,5 @@
-//! Loopback: the world of real threads over in-process memory nodes, for examples, tests and client-CPU benches.
+//! Loopback: the world of real threads over in-process memory nodes, for examples, tests and benchmarks of client CPU
+//! time.
 //!
 //! A [`Loopback`] contains memory nodes. [`Loopback::connect`] returns an [`Endpoint`], which is one client's
 //! [`Transport`](dm_verbs::Transport), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
@@ -13,11 +14,11 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** When its doorbell has been rung, a chain has taken effect, in posting order, whether or not it is
-//!   polled.
+//! * **I1** When the doorbell of a chain has been rung, the chain has taken effect, in posting order, whether or not
+//!   the client polls it.
 //! * **I2** A line is never torn, unless the world was built with word atomicity. A word is never torn.
-//! * **I3** After the reply to `Fence`, no verb of that client has an effect, in any process.
-//! * **I4** Buffers and chains come from pools: an operation allocates nothing in the steady state.
+//! * **I3** After the answer to `Fence`, no verb of that client has an effect, in any process.
+//! * **I4** Buffers and chains come from pools, so operations allocate nothing in the steady state.
 //!
 //! # Example
 //! ```
@@ -40,17 +41,17 @@
 //! ```
 //!
 //! # What it assumes
-//! By default, the world promises and provides whole lines in increasing order, CAS→READ in order, atomics
-//! serialised with WRITEs, failed CASes that do not write, masked atomics, and on-chip memory. The
-//! [`Builder`] can withdraw each promise, and then the world really breaks it. Lines of a WRITE always land
-//! in increasing order, and host memory before on-chip memory.
+//! By default, the world declares and provides whole lines in increasing order, CAS→READ in order, atomics serialised
+//! with WRITEs, failed CASes that do not write, masked atomics, and on-chip memory. The [`Builder`] can withdraw each
+//! of these capabilities, and then the world really behaves in the weaker way. Two orders always hold: lines of a
+//! WRITE take effect in increasing order, and WRITEs to host memory before later WRITEs to on-chip memory.
 //!
 //! # Limits
-//! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken
-//!   effect. So only the explorer can find errors that late effects cause.
-//! * If a process is stopped inside a WRITE, other users of the line get `Unreachable` after some seconds,
-//!   and a fence of its client waits until the process continues or ends.
-//! * The world itself never ends a lease. The clients that wait for its end measure the time.
+//! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken effect. So
+//!   only the explorer can find errors that late effects cause.
+//! * If a process is stopped during a WRITE, other users of the line get `Unreachable` after some seconds. A fence of
+//!   its client waits until the process continues or ends.
+//! * The world itself never ends a lease. The clients that wait for the end of a lease measure the time.
 #![forbid(unsafe_code)]
 
 mod builder;

@@ -13,32 +13,31 @@ use crate::format::{header, node_trouble};
 use crate::trouble::Trouble;
 use crate::world::World;
 
-/// A world of in-process memory nodes. Clones are handles of the same world; `Send + Sync`.
+/// A world of in-process memory nodes. Clones are handles of the same world, and can be used by all threads.
 #[derive(Clone)]
 pub struct Loopback {
     pub(crate) world: Arc<World>,
 }
 
 impl Loopback {
-    /// Begins to make a world.
+    /// Returns the builder of a world.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks
-    /// and members. Use [`Builder::open`] for settings other than the defaults.
+    /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks and
+    /// members. Use [`Builder::open`] for settings other than the defaults.
     ///
     /// # Errors
-    /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.
+    /// Returns [`BuildError`] if the file cannot be opened, or is not such a pool.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BuildError> {
         Builder::new().open(path)
     }
 
-    /// Connects a new client of compute node `compute_node`, with an id that no other client of the pool
-    /// uses.
+    /// Connects a new client of compute node `compute_node`, with an id that no other client of the pool uses.
     ///
     /// # Errors
-    /// Returns [`ConnectError::TooManyClients`] when all 65535 ids are in use.
+    /// Returns [`ConnectError::TooManyClients`] if all 4095 ids are in use.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, ConnectError> {
         let (client, epoch) = self.world.claim_any().ok_or(ConnectError::TooManyClients)?;
         Ok(Endpoint::new(
@@ -49,10 +48,10 @@ impl Loopback {
         ))
     }
 
-    /// Does the same as [`Loopback::connect`], with the id `client`.
+    /// Connects a new client of compute node `compute_node` with the id `client`.
     ///
     /// # Errors
-    /// Returns [`ConnectError::IdInUse`] when the id is 0 or some client of the pool has it.
+    /// Returns [`ConnectError::IdInUse`] if the id is 0 or above 4095, or another client of the pool has it.
     pub fn connect_as(&self, compute_node: u16, client: ClientId) -> Result<Endpoint, ConnectError> {
         let epoch = self
             .world
@@ -66,17 +65,17 @@ impl Loopback {
         ))
     }
 
-    /// Returns how many memory nodes there are.
+    /// Returns the number of memory nodes.
     pub fn memory_nodes(&self) -> u16 {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Returns the capabilities of `node`. An unknown node has none.
+    /// Returns the capabilities of the connection to `node`. An unknown node has none.
     pub fn caps(&self, node: NodeId) -> Caps {
         self.world.node(node).map_or_else(Caps::default, |node| node.caps)
     }
 
-    /// Gives `node` the `trouble` from now on, for all clients in all processes. Chains in progress are not
+    /// Cuts `node` off: from now on it has `trouble`, for all clients in all processes. Chains in progress are not
     /// affected.
     pub fn cut(&self, node: NodeId, trouble: Trouble) {
         self.set_trouble(node, Some(trouble));
@@ -95,11 +94,12 @@ impl Loopback {
         }
     }
 
-    /// Copies the bytes at `at` to `out`, regardless of troubles and without metering. This is for tests and
+    /// Copies the bytes at `at` to `out`, without metering and even if the node is cut off. This is for tests and
     /// tools.
     ///
     /// # Errors
-    /// Returns [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].
+    /// Returns [`VerbErrorKind::NoSuchNode`] if the node does not exist, [`VerbErrorKind::OutOfBounds`] if the bytes
+    /// end beyond its memory, and [`VerbErrorKind::DeadWriter`] if a dead process has left a line locked.
     pub fn inspect(&self, at: impl Into<Place>, out: &mut [u8]) -> Result<(), VerbError> {
         let at = at.into();
         let refused = |kind| VerbError::refused(kind, at);

@@ -1,9 +1,9 @@
 //! Members: client ids, membership epochs, and fencing.
 //!
-//! A client that changes memory sets its busy word, executes a fence instruction, and checks whether the
-//! client was fenced. A client that fences it writes its state, executes a fence instruction, and waits until
-//! the busy word is 0. At least one of the two sees the other's store (as in the store-buffer litmus test
-//! with both fences), so no effect happens after the reply to the fence request.
+//! Before a client changes memory, it sets its busy word, executes a fence instruction, and checks whether it was
+//! fenced. A client that fences it changes its state word, executes a fence instruction, and waits until the busy word
+//! is 0. At least one of the two clients sees the other's store (as in the store-buffer litmus test with both fences).
+//! So no effect happens after the answer to the fence request.
 
 use core::cell::Cell;
 
@@ -42,7 +42,7 @@ impl State {
         let epoch = u64::from(self.epoch().wrapping_add(1));
         Self(epoch << EPOCH_SHIFT | u64::from(process) << PROCESS_SHIFT | LIVE)
     }
-    /// Returns the word of the freed id, with its epoch kept.
+    /// Returns the word of the id after it was freed. The epoch stays.
     fn freed(self) -> Self {
         Self(self.0 >> EPOCH_SHIFT << EPOCH_SHIFT)
     }
@@ -53,10 +53,9 @@ impl World {
         State(self.word(client_state(client.0)))
     }
 
-    /// Changes `client`'s word if `change` returns a new one. Returns the old word, and whether it was
-    /// changed.
+    /// Changes `client`'s word if `change` returns a new one. Returns the old word, and whether it was changed.
     fn change(&self, client: ClientId, change: impl Fn(State) -> Option<State>) -> (State, bool) {
-        // The closure may be called several times; the last call counts.
+        // The closure may run several times, and its last run counts.
         let changed = Cell::new(false);
         let found = self.control.update(client_state(client.0), |word| {
             let new = change(State(word));
@@ -66,7 +65,7 @@ impl World {
         (State(found.unwrap_or_default()), changed.get())
     }
 
-    /// Claims `client` for this process. Returns its membership's epoch, or `None` if the id is taken.
+    /// Claims the id `client` for this process. Returns the epoch of the membership, or `None` if the id is in use.
     pub(crate) fn claim(&self, client: ClientId, from_the_dead: bool) -> Option<u32> {
         if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
             return None;
@@ -85,7 +84,7 @@ impl World {
         Some(found.successor(me).epoch())
     }
 
-    /// Claims a free id: an unused one if there is one, otherwise one of a dead process.
+    /// Claims a free id. If there is none, claims an id of a dead process.
     pub(crate) fn claim_any(&self) -> Option<(ClientId, u32)> {
         for from_the_dead in [false, true] {
             for _ in 1..CLIENTS_MAX {
@@ -118,8 +117,8 @@ impl World {
 
     pub(crate) fn enlist(&self, client: ClientId, member: u16) {
         self.set_word(client_group(client.0), 1 + u64::from(member));
-        // The fence orders the store before everything that the client reads next, so that a client that
-        // fences the group later sees it.
+        // The fence orders the store before all later loads of this client, so that it sees a later fence of the
+        // group.
         region::fence();
     }
 
@@ -129,7 +128,8 @@ impl World {
         clients.filter(move |client| self.word(client_group(client.0)) == 1 + u64::from(member))
     }
 
-    /// Fences `client`; returns false if there is no such client. Its chain in progress may still be busy.
+    /// Fences `client`. Returns false if there is no such client. The client may still be carrying out a chain
+    /// afterwards.
     pub(crate) fn fence_off(&self, client: ClientId) -> bool {
         if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
             return false;
@@ -137,8 +137,8 @@ impl World {
         let (found, _) = self.change(client, |state| state.live().then_some(State(state.0 | FENCED)));
         if found.live() {
             self.set_word(header::ALARM, 1);
-            // The fence orders the store before the load of the busy word in `quiet`: see the module's
-            // documentation.
+            // The fence orders the store before the load of the busy word in `quiet`. The documentation of this module
+            // explains why.
             region::fence();
         }
         found.live()
@@ -149,21 +149,20 @@ impl World {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
 
-    /// Marks `client` as busy with a chain that changes memory; check for alarms only after this.
+    /// Marks `client` as busy with a chain that changes memory. The caller must check for alarms only after this.
     #[inline]
     pub(crate) fn begin_change(&self, client: ClientId) {
         self.set_word(client_busy(client.0), 1);
         region::fence();
     }
 
-    /// Marks `client` as done. Every client that reads from now on sees its effects. `unfenced` tells whether
-    /// some effects came after the last fence instruction.
+    /// Marks `client` as not busy. Every client that reads from now on sees its effects. `unfenced` tells whether
+    /// memory was changed after the last fence instruction.
     #[inline]
     pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);
         if unfenced {
-            // Orders the effects before everything that this thread reads next, so that WRITE→READ is in
-            // order.
+            // Orders the effects before all later loads of this thread, so that WRITE→READ is in order.
             region::fence();
         }
     }

@@ -1,4 +1,4 @@
-//! A memory node's part in one request.
+//! The effect of one request on a memory node.
 
 use dm_sync::region::{LineOrder, Region, RegionError};
 use dm_verbs::{AtomicVsWrite, Capability, Effect, Op, Outcome, VerbErrorKind};
@@ -6,13 +6,13 @@ use dm_verbs::{AtomicVsWrite, Capability, Effect, Op, Outcome, VerbErrorKind};
 use crate::lease::Lease;
 use crate::world::{Node, World};
 
-/// The longest READ, bytes (an RDMA message has at most 2^31).
+/// The length of the longest READ in bytes (an RDMA message has at most 2^31).
 const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// One in this many racy atomics yields its processor between its read and its write-back.
+/// One in this number of racy atomics yields its processor between its read and its write-back.
 const WIDE_EVERY: u32 = 16;
 
-/// A failed request: the reason, and the effect.
+/// The reason for the failure of a request, and the request's effect.
 pub(crate) type Failed = (VerbErrorKind, Effect);
 
 impl World {
@@ -43,7 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out `op`; the lines of a READ are served in `order`.
+    /// Carries out `op`. The lines of a READ are served in `order`.
     pub(crate) fn carry_out(
         &self,
         node: &Node,
@@ -83,8 +83,9 @@ impl World {
             AtomicVsWrite::Serialised => region.update(offset, change),
             AtomicVsWrite::Racy => self.atomics.with(|count| {
                 let old = region.read_word(offset)?;
-                // This widens the window in which a WRITE is lost, so that tests observe it. It is not done every time,
-                // because on a busy machine a yield costs a time slice while all other clients wait for the mutex.
+                // A yield here makes it likely that a WRITE is lost, so that tests observe it. Not every atomic
+                // yields, because on a busy machine a yield costs a time slice, during which all other clients wait
+                // for the mutex.
                 *count = count.wrapping_add(1);
                 if count.is_multiple_of(WIDE_EVERY) {
                     dm_sync::thread::yield_now();
@@ -99,7 +100,7 @@ impl World {
 #[inline]
 fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Outcome<Lease>, Failed> {
     let size = region.size();
-    // This check comes before the buffer is taken, so that a corrupt length does not allocate a gigabyte.
+    // Check this before the buffer is taken, so that a corrupt length does not allocate a gigabyte.
     if len as u64 > size || offset > size - len as u64 {
         return Err((VerbErrorKind::OutOfBounds { size }, Effect::None));
     }
@@ -110,7 +111,7 @@ fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Ou
     }
 }
 
-/// Translates the error of a region. `stuck` is the effect of a request that stopped at a locked line.
+/// Converts the error of a region. `stuck` is the effect of a request that stopped at a locked line.
 #[cold]
 pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
     match error {
@@ -118,7 +119,7 @@ pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
         RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
         RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
         RegionError::Busy { pid, .. } => (VerbErrorKind::BusyWriter { process: pid }, stuck),
-        // All other errors are errors of mapping, which cannot happen here.
+        // All other errors are errors of mapping a file, which cannot happen here.
         _ => (VerbErrorKind::Unreachable, stuck),
     }
 }

@@ -2,15 +2,15 @@
 
 use dm_verbs::ClientId;
 
-/// One stream of numbers.
+/// A stream of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Makes a client's stream; `None` is the one that the world itself draws from.
+    /// Makes a stream of `client`. `None` selects the stream from which the world itself draws.
     pub(crate) fn new(seed: u64, client: ClientId, stream: Option<u32>) -> Self {
         let stream = stream.map_or(0, |stream| u64::from(stream) + 1);
-        // Each mixing step separates the streams of neighbouring numbers.
+        // Each mixing step makes the streams of neighbouring numbers independent.
         let mut mixed = Self(seed);
         for part in [u64::from(client.0), stream] {
             mixed = Self(mixed.next() ^ part);

@@ -1,6 +1,6 @@
 //! Memory nodes that are unreachable, or whose completions are lost.
 
-/// The trouble of a memory node. See [`crate::Loopback::cut`].
+/// The trouble of a memory node that was cut off. See [`crate::Loopback::cut`].
 ///
 /// ```
 /// use dm_loopback::{Loopback, Trouble, block_on};
@@ -19,10 +19,10 @@
 pub enum Trouble {
     /// No request reaches the node: chains fail before they are posted, without effect.
     Unreachable,
-    /// Chains take effect, and their completions are lost: the effect is unknown to the client.
+    /// Chains take effect, but their completions are lost, so the client does not know the effect.
     AnswersLost,
-    /// This many requests at the start of each chain take effect, and the others do not. No completion
-    /// arrives, so the effect is unknown to the client.
+    /// The first requests of each chain take effect, up to this number, and the others do not. No completion arrives,
+    /// so the client does not know the effect.
     LostAfter(u16),
 }
 
@@ -46,7 +46,7 @@ impl Trouble {
         }
     }
 
-    /// Returns how many of a chain's requests are carried out.
+    /// Returns how many requests of a chain are carried out.
     pub(crate) fn carried_out(self) -> usize {
         match self {
             Self::Unreachable => 0,

@@ -33,11 +33,11 @@ pub(crate) struct World {
     pub(crate) control: Region,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) knobs: Knobs,
-    /// A lock that is held during an atomic if atomics race with WRITEs, so that atomics still exclude each
-    /// other. The content counts atomics.
+    /// A lock that is held during an atomic if atomics race with WRITEs, so that atomics still exclude each other. Its
+    /// content counts atomics.
     pub(crate) atomics: Mutex<u32>,
     born: Instant,
-    /// Counts the queries of the clock, for a clock that advances with each query.
+    /// Counts the queries of the clock. A counted clock advances with each query.
     asked: AtomicU64,
 }
 
@@ -56,8 +56,8 @@ impl World {
         let (bytes, _) = shape
             .file_offsets(shape.nodes)
             .ok_or(BuildError::BadSize { bytes: u64::MAX })?;
-        // The file is made under another name and then linked, so that every process that opens the file
-        // finds a complete header, and no existing file is overwritten.
+        // The file is made under another name and then linked. So every process that opens the file finds a complete
+        // header, and no existing file is overwritten.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.new", std::process::id()));
         let draft = Path::new(&draft);
@@ -82,7 +82,7 @@ impl World {
             Ok(world)
         };
         let world = made();
-        // The draft may not exist, if it could not be made. No other file has this name.
+        // The draft does not exist if it could not be made. No other file has this name.
         let _ = std::fs::remove_file(draft);
         world
     }
@@ -137,7 +137,7 @@ impl World {
         })
     }
 
-    /// `region` makes the region of the given size at this offset of the file, if there is a file.
+    /// If there is a file, `region` makes the region of the given size at the given offset of the file.
     fn over(
         control: Region,
         shape: Shape,
@@ -169,12 +169,12 @@ impl World {
         })
     }
 
-    /// Returns the time since this process built or opened the world, or the steps since then with a counted
-    /// clock.
+    /// Returns the time since this process built or opened the world. With a counted clock, returns the steps since
+    /// then.
     pub(crate) fn now(&self) -> Nanos {
         match self.knobs.clock_step {
             None => Nanos(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)),
-            // Relaxed: a clock orders nothing, and each client sees its own steps in order.
+            // Relaxed: the clock orders nothing else, and each client sees its own queries in order.
             Some(step) => Nanos(
                 step.0
                     .saturating_mul(self.asked.fetch_add(1, Ordering::Relaxed) + 1),
@@ -193,7 +193,7 @@ impl World {
         self.control.read_word(offset).unwrap_or_default()
     }
 
-    /// Stores a word of the control region; the word exists, as above.
+    /// Stores a word of the control region. The word exists, as in `word`.
     #[inline]
     pub(crate) fn set_word(&self, offset: u64, value: u64) {
         let stored = self.control.write_word(offset, value);

@@ -1,10 +1,10 @@
 //! Measures the explorer's speed on Sherman's models: new states per second on one core and on all cores.
 //!
-//! If a search began each path at the start, it would have to replay the steps of the path; returning to a saved state
-//! avoids this. The bench prints both counts: the steps taken, and the steps including those that were avoided. Each
-//! search runs several times and the fastest run counts, because other work on the machine only makes runs slower. If
-//! other programs run on the machine, compare the figures per second of CPU time. With `--once` each search runs once,
-//! on one core, for counting instructions. An argument with a name selects the models with this name.
+//! A search returns to saved states. Without them, it would begin each path at the start and replay its steps. The
+//! bench prints the number of steps that were taken, and the number including those that were avoided in this way.
+//! Each search runs several times and the fastest run counts, because other programs can only make a run slower. If
+//! other programs run on the machine, compare the figures per second of CPU time. With `--once`, each search runs
+//! once, on one core, for counting instructions. Another argument selects the models with this name.
 
 #![expect(clippy::print_stdout, reason = "a bench's output is its purpose")]
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 use dm_explore::{Report, Search, Verdict};
 use dm_models::{Case, Entry, Size, Variant, find};
 
-/// The entries and their shapes.
+/// The entries and the shapes to run.
 const MODELS: [(&str, &str); 5] = [
     ("tree-split", "2x1, 2 operations each"),
     ("tree-split", "3x1"),
@@ -110,11 +110,11 @@ fn measure(entry: &Entry, number: usize, threads: u16) -> Sums {
     (seconds, report.states, report.steps, report.spared, cpu)
 }
 
-/// Returns the CPU time of this process in seconds, including threads that have ended. The kernel counts it in ticks of
-/// 10 ms, so only sums over many runs are exact. Returns NaN where there is no `/proc`.
+/// Returns the CPU time of this process in seconds, including threads that have ended. The kernel counts it in ticks
+/// of 10 ms, so only sums over many runs are exact. Returns NaN if the system has no `/proc`.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name before the last parenthesis may hold spaces; user and system time are fields 14 and 15 of the line.
+    // The program's name in parentheses may contain spaces. User and system time are fields 14 and 15 of the line.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u64>);
     match (ticks.next(), ticks.next()) {

@@ -1,11 +1,12 @@
 //! Runs all models of the registry and writes its page. `cargo xtask models` runs this program.
 //!
-//! Arguments: the file of the page, then
+//! The first argument is the file of the page. The others are options:
 //! * `--check` changes nothing, and fails if the page differs.
-//! * `--only PART` runs only the entries whose names contain this, and prints the verdict of each case. It ignores the page.
-//! * `--seconds N` limits each case to this time.
-//! * `--nightly` also runs the cases of nightly size (they are not on the page).
-//! * `--charts DIR` writes the stories and charts of the counterexamples.
+//! * `--only PART` runs only the entries whose names contain PART, and prints the verdict of each case. It ignores the
+//!   page.
+//! * `--seconds N` limits the time of each case.
+//! * `--nightly` also runs the cases of nightly size, which are not on the page.
+//! * `--charts DIR` writes the stories and charts of the counterexamples to DIR.
 
 #![expect(
     clippy::print_stdout,
@@ -112,8 +113,8 @@ fn run(jobs: Vec<Job>, seconds: Option<u64>) -> Vec<Ran> {
                 Size::Check => Search::exhaustive().time(CHECK),
                 Size::Nightly => Search::exhaustive().time(NIGHTLY).states(200_000_000),
             };
-            // Only the counterexamples on the page need to be the shortest ones, and finding a shortest one takes the
-            // most time.
+            // Only the counterexamples on the page must be shortest ones. To find a shortest one takes most of the
+            // time.
             let search = if job.shown { search } else { search.unshortened() };
             let search = search.threads(1);
             let search = match seconds {
@@ -176,7 +177,7 @@ fn print_table(ran: &[Ran]) {
     }
 }
 
-/// Writes the page if more than its times differ, and returns whether it differs. With `check`, writes nothing.
+/// Writes the page if it differs in more than its times, and returns whether it does. With `check`, writes nothing.
 fn draw(file: &Path, wanted: &str, check: bool) -> io::Result<bool> {
     let present = fs::read_to_string(file).unwrap_or_default();
     let stale = timeless(&present) != timeless(wanted);

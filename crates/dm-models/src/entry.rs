@@ -1,4 +1,4 @@
-//! An entry of the registry: a model, its source, its expected verdicts, and its broken twins.
+//! An entry of the registry: a model, its source, its expected verdicts, and its twins.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the printed name.
+    /// Returns the name to print.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Litmus => "litmus",
@@ -42,12 +42,12 @@ impl Kind {
     }
 }
 
-/// When a case is run.
+/// The size of a case, which decides how often it runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Size {
-    /// On every check.
+    /// Runs in every check.
     Check,
-    /// Every night: the case takes too long for every check.
+    /// Runs every night, because it takes too long for every check.
     Nightly,
 }
 
@@ -66,7 +66,7 @@ pub enum How {
     Panic,
     /// Clients wait for ever.
     Stuck,
-    /// Clients run for ever, and no run ends.
+    /// Clients run for ever, and no continuation ends.
     Livelock,
     /// A waiting client is overtaken too often.
     Bypass,
@@ -91,7 +91,7 @@ impl How {
         })
     }
 
-    /// Returns the printed name.
+    /// Returns the name to print.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotLinearizable => "not linearizable",
@@ -125,18 +125,19 @@ impl fmt::Display for Expect {
     }
 }
 
-/// One run of a model: a shape, the knobs with which it is explored, and the expected verdict.
+/// One run of a model: a shape, the knobs under which it is explored, and the expected verdict. The *shape* selects
+/// the size and the operations of the model, for example its number of clients.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// The name of the model's shape (for example its number of clients); empty if the model has only one.
+    /// The name of the model's shape; empty if the model has only one.
     pub shape: &'static str,
-    /// The freedoms of the RNIC, the crashes and the cancellations.
+    /// The knobs: the freedoms of the RNIC, the crashes and the cancellations.
     pub knobs: Knobs,
     /// The expected verdict.
     pub expect: Expect,
-    /// Other accepted failures, because it depends on the search which failing run it finds first.
+    /// Other accepted failures. If several failures are possible, the search determines which one is found.
     pub or: Vec<How>,
-    /// When the case is run.
+    /// The size of the case.
     pub size: Size,
 }
 
@@ -160,14 +161,14 @@ impl Case {
         }
     }
 
-    /// Accepts this kind of failure too.
+    /// Also accepts failures of this kind.
     #[must_use]
     pub fn or(mut self, how: How) -> Self {
         self.or.push(how);
         self
     }
 
-    /// Makes the case run every night only.
+    /// Makes the case run only every night.
     #[must_use]
     pub fn nightly(mut self) -> Self {
         self.size = Size::Nightly;
@@ -175,14 +176,14 @@ impl Case {
     }
 }
 
-/// One of a model's twins.
+/// A twin of a model, or dmkit's own protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Variant {
     /// The protocol of dmkit.
     Ours,
     /// The protocol as it was published.
     Published,
-    /// A version that is broken on purpose, by name: it must fail.
+    /// A version with this name that was broken on purpose. It must fail.
     Mutant(&'static str),
 }
 
@@ -206,9 +207,9 @@ impl fmt::Display for Variant {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Twin {
-    /// A short name, for the command line.
+    /// The short name for the command line.
     pub name: &'static str,
-    /// The difference.
+    /// The difference from dmkit's protocol.
     pub about: &'static str,
     /// The cases of the twin; at least one must fail.
     pub cases: fn() -> Vec<Case>,
@@ -216,7 +217,7 @@ pub struct Twin {
 
 /// The parameters from which a model is built.
 ///
-/// This example runs a model under other knobs than those of its cases:
+/// This example explores a model under knobs that differ from those of its cases:
 /// ```
 /// use dm_explore::{Knobs, Search};
 /// use dm_models::{Explorable, Setting, Variant, find};
@@ -232,9 +233,9 @@ pub struct Twin {
 pub struct Setting<'a> {
     /// The name to print.
     pub title: String,
-    /// The shape, from the case.
+    /// The shape, as in the case.
     pub shape: &'a str,
-    /// The twin.
+    /// The twin to build.
     pub variant: Variant,
     /// The knobs under which the model will be explored.
     pub knobs: &'a Knobs,
@@ -246,7 +247,7 @@ impl Setting<'_> {
         matches!(self.variant, Variant::Mutant(m) if m == name)
     }
 
-    /// Returns whether this is the published twin.
+    /// Returns whether this is the twin with the published protocol.
     pub fn published(&self) -> bool {
         self.variant == Variant::Published
     }
@@ -255,11 +256,11 @@ impl Setting<'_> {
 /// A model of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// A unique name. The model of a flaw is named by the flaw's id.
+    /// The unique name of the entry. The model of a flaw has the id of the flaw as its name.
     pub name: &'static str,
-    /// The subject.
+    /// The subject of the model.
     pub kind: Kind,
-    /// The paper's section, the code, or the document of which this is a model.
+    /// The section of a paper, the code, or the document that describes the protocol.
     pub source: &'static str,
     /// One sentence about the model.
     pub about: &'static str,
@@ -274,7 +275,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns all twins, dmkit's first.
+    /// Returns all variants, dmkit's protocol first.
     pub fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
         let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
         [Variant::Ours]
@@ -283,7 +284,7 @@ impl Entry {
             .chain(mutants)
     }
 
-    /// Returns the difference of a twin; `None` for dmkit's protocol.
+    /// Returns the twin of this variant; `None` for dmkit's protocol.
     pub fn twin(&self, variant: Variant) -> Option<&Twin> {
         match variant {
             Variant::Ours => None,
@@ -292,7 +293,7 @@ impl Entry {
         }
     }
 
-    /// Returns the cases of a twin; none if there is no such twin.
+    /// Returns the cases of a variant; none if there is no such twin.
     pub fn cases_of(&self, variant: Variant) -> Vec<Case> {
         match variant {
             Variant::Ours => (self.cases)(),
@@ -318,7 +319,7 @@ impl Entry {
     }
 }
 
-/// A model without its types.
+/// A model behind a trait without type parameters.
 pub trait Explorable {
     /// Explores the model under these knobs.
     fn explore(&self, knobs: &Knobs, search: Search) -> Verdict;
@@ -326,7 +327,7 @@ pub trait Explorable {
     /// Runs a trace again.
     ///
     /// # Errors
-    /// Returns an error if the trace belongs to another model or other knobs, or does not fail.
+    /// Returns an error if the trace belongs to another model or other knobs, or if its run does not fail.
     fn replay(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, dm_explore::BadReplay>;
 }
 

@@ -1,9 +1,10 @@
 //! All models of dmkit by name: litmus tests of the RNIC's contract, and models of locks, shared operations,
 //! nodes, B-link trees, hopscotch leaves, radix trees, reclamation and crashes.
 //!
-//! An [`Entry`] has a model, its source, and the cases in which it is run. A case is a shape of the model, a setting of
-//! every knob, and the expected verdict. It also has the published twin if the paper's protocol differs from ours, and
-//! mutants that must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
+//! An [`Entry`] contains a model, its source, and the cases in which the model runs. A case is a shape of the model, a
+//! setting of every knob, and the expected verdict. An entry also contains a twin with the published protocol, if this
+//! differs from dmkit's, and broken twins (mutants), which must fail. The tests, `dmkit explore` and `cargo xtask
+//! models` run these entries.
 //!
 //! ```
 //! use dm_explore::Search;
@@ -17,11 +18,10 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Models run the shipped crates. Only litmus tests, and published protocols that dmkit does not ship, are
-//!   written by hand, and they say so.
-//! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes only because it checks
-//!   nothing.
-//! * **I3** A truncated search or a sample is always a failure, whatever verdict was expected.
+//! * **I1** Models run the shipped crates. Exceptions are litmus tests, and published protocols that dmkit does not
+//!   ship. These are written by hand, and say so.
+//! * **I2** Every entry has a case or a twin that fails, so that no model passes only because it checks nothing.
+//! * **I3** A truncated search or a sample is always a failure, whichever verdict was expected.
 //!
 //! # Limits
 //! A case holds within its bounds and with its knobs. The documentation of `dm-explore` lists the assumptions
@@ -70,7 +70,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     .flatten()
 }
 
-/// Returns the entry of that name, ignoring case.
+/// Returns the entry with this name, ignoring case.
 pub fn find(name: &str) -> Option<&'static Entry> {
     all().find(|e| e.name.eq_ignore_ascii_case(name))
 }

@@ -3,26 +3,25 @@
 use dm_explore::Knobs;
 use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, FailedCas, LineOrder};
 
-/// A freedom of the RNIC, with the settings with which a model can be run. Each setting is called a side of
-/// the knob.
+/// A freedom of the RNIC, as a knob. A *side* is the number of one of its settings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Knob {
-    /// The lines of one READ: any order, or increasing.
+    /// The order of the lines of one READ: any, or increasing.
     ReadOrder,
-    /// The lines of one WRITE: increasing, or any order.
+    /// The order of the lines of one WRITE: increasing, or any.
     WriteOrder,
-    /// The atomic unit: a line, or a word.
+    /// The unit that is never torn: a line, or a word.
     Unit,
-    /// A READ behind a CAS: any line first, the whole READ first, or in order.
+    /// A READ behind a CAS may overtake it line by line, or as a whole, or not at all.
     CasThenRead,
-    /// An atomic and a WRITE to one word: racy (and a failed CAS writes back or does not write), or
+    /// An atomic and a WRITE to one word: racy with a failed CAS that writes back, racy with one that does not, or
     /// serialised.
     AtomicVsWrite,
     /// Whether a WRITE may overtake an earlier READ or atomic.
     Overtaking,
-    /// Host memory before on-chip memory, or unordered.
+    /// Whether WRITEs to host memory take effect before later requests to on-chip memory.
     ChipOrder,
-    /// Masked atomics, or none.
+    /// Whether the cards have masked atomics.
     Masked,
 }
 
@@ -39,7 +38,7 @@ impl Knob {
         Self::Masked,
     ];
 
-    /// Returns the printed name.
+    /// Returns the name to print.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadOrder => "read order",
@@ -53,7 +52,7 @@ impl Knob {
         }
     }
 
-    /// Returns the number of sides.
+    /// Returns the number of settings.
     pub const fn sides(self) -> u8 {
         match self {
             Self::CasThenRead | Self::AtomicVsWrite => 3,
@@ -61,7 +60,7 @@ impl Knob {
         }
     }
 
-    /// Sets the knob to a side.
+    /// Sets the knob in `knobs` to setting number `side`.
     pub fn set(self, knobs: &mut Knobs, side: u8) {
         let second = side > 0;
         match self {
@@ -94,7 +93,7 @@ impl Knob {
         }
     }
 
-    /// Returns the side to which the knob is set.
+    /// Returns the number of the knob's setting in `knobs`.
     pub fn side(self, knobs: &Knobs) -> u8 {
         match self {
             Self::ReadOrder => u8::from(knobs.read_lines == LineOrder::Increasing),
@@ -116,7 +115,7 @@ impl Knob {
         }
     }
 
-    /// Returns the printed name of a side.
+    /// Returns the name of setting number `side`.
     pub const fn side_name(self, side: u8) -> &'static str {
         match (self, side) {
             (Self::ReadOrder, 0) | (Self::WriteOrder, 1) => "any",
@@ -147,7 +146,7 @@ fn order(increasing: bool) -> LineOrder {
     }
 }
 
-/// Returns all combinations of the sides of `turned`; the other knobs are as in `base`.
+/// Returns all combinations of settings of the knobs in `turned`. The other knobs are as in `base`.
 ///
 /// ```
 /// use dm_explore::Knobs;
@@ -173,9 +172,9 @@ pub fn matrix(base: &Knobs, turned: &[Knob]) -> Vec<Knobs> {
     all
 }
 
-/// Returns, for each knob, the sides that occur in `all`: the coverage.
+/// Returns, for each knob, the numbers of the settings that occur in `all`.
 ///
-/// [`matrix`] has an example.
+/// See [`matrix`] for an example.
 pub fn covered<'k>(all: impl IntoIterator<Item = &'k Knobs>) -> Vec<(Knob, Vec<u8>)> {
     let all: Vec<&Knobs> = all.into_iter().collect();
     Knob::ALL

@@ -1,4 +1,4 @@
-//! The page of all models, and the story of each counterexample.
+//! The page of all models, and the pages about their counterexamples.
 
 use core::fmt::Write;
 use core::time::Duration;
@@ -17,7 +17,7 @@ const NOTE: &str = "<!-- Drawn by `cargo xtask models` from the registry, dm-mod
 
 impl Entry {
     /// Returns the case whose counterexample is on the page: the first case of check size that must fail. The
-    /// published twin is considered first, then dmkit's protocol, then the mutants.
+    /// published twin is searched first, then dmkit's protocol, then the mutants.
     pub fn shown(&self) -> Option<(Variant, usize)> {
         let published = self.published.map(|_| Variant::Published);
         let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
@@ -29,7 +29,7 @@ impl Entry {
     }
 }
 
-/// Returns the page `models.md`, with a row for each entry. `ran` holds the cases of check size.
+/// Returns the page `models.md`, which has a row for each entry. `ran` must contain the cases of check size.
 pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> String {
     let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
     for entry in entries {
@@ -62,7 +62,7 @@ pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> St
     models(&tables)
 }
 
-/// Returns the page without its times, so that two runs of the same tree give equal pages.
+/// Returns the page without its times. Two runs of the same source tree then give equal pages.
 pub fn timeless(page: &str) -> String {
     let rows = page.lines().map(|line| {
         let mut cells: Vec<&str> = line.split(" | ").collect();
@@ -111,7 +111,7 @@ counterexample shows how the outcome arises. A mutant is broken on purpose and m
     page
 }
 
-/// Summarises the results of one twin's cases.
+/// Summarises the results of one variant's cases.
 pub fn outcome(ran: &[&Ran]) -> String {
     let failing: Vec<_> = ran.iter().filter_map(|r| r.verdict.counterexample()).collect();
     let mut how: Vec<&str> = failing
@@ -132,8 +132,8 @@ pub fn outcome(ran: &[&Ran]) -> String {
     }
 }
 
-/// Summarises dmkit's cases. A failing case of a litmus test is not a failure: it shows that a setting of the
-/// knobs allows the outcome.
+/// Summarises the cases of dmkit's protocol. A failing case of a litmus test is no error: it shows that a setting of
+/// the knobs allows the outcome.
 fn ours(kind: Kind, ran: &[&Ran]) -> String {
     let shown = ran
         .iter()
@@ -160,7 +160,7 @@ fn mutants(entry: &Entry, ran: &[Ran]) -> String {
     }
 }
 
-/// Lists how dmkit's protocol was run: the shapes, the knobs with several settings, and the knobs that are not at their
+/// Lists the bounds of dmkit's cases: the shapes, the knobs with several settings, and the knobs that are not at their
 /// weakest setting.
 pub fn knobs(entry: &Entry) -> String {
     let (now, night): (Vec<Case>, Vec<Case>) =

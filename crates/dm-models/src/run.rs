@@ -19,7 +19,7 @@ pub struct Ran {
     pub verdict: Verdict,
 }
 
-/// Returns the command that explores one case.
+/// Returns the command that explores a case.
 pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> String {
     let twin = match variant {
         Variant::Ours => String::new(),
@@ -30,11 +30,11 @@ pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> Strin
 }
 
 impl Ran {
-    /// Checks that the verdict is the expected one.
+    /// Checks that the case has the expected verdict.
     ///
     /// # Errors
-    /// Returns the actual verdict with the whole counterexample. A truncated search or a sample is never as
-    /// expected.
+    /// Returns the actual verdict, with the whole counterexample, if it is not the expected one. A truncated search or
+    /// a sample never is.
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,

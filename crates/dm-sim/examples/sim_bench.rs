@@ -1,7 +1,8 @@
-//! Measures how many verbs are simulated per second of CPU time. The rates depend on the machine and on other
-//! programs on it: compare counters and digests in tests, and use these rates only as information.
+//! Measures how many verbs are simulated per second of CPU time. The rates depend on the machine and on other programs
+//! on it, so they are only information; tests compare counters and digests instead.
 //!
-//! `cargo run --release -p dm-sim --example sim_bench [verbs per row, in thousands] [only this mix] [only so many clients]`
+//! `cargo run --release -p dm-sim --example sim_bench [verbs per row, in thousands] [only this mix] [only so many
+//! clients]`
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
@@ -16,7 +17,7 @@ fn cpu_seconds() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `t` is a valid timespec that lives for the call; the clock id is one that Linux has.
+    // SAFETY: `t` is a valid timespec that is valid during the call; the clock id is one that Linux has.
     let ok = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
     assert_eq!(ok, 0, "this thread has a CPU clock");
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
@@ -27,9 +28,10 @@ enum Mix {
     Read64,
     Cas,
     Read1K,
-    /// Half READs, a third WRITEs, a fifth CASes, of 64 bytes or 1 KB.
+    /// 50 % READs, 30 % WRITEs and 20 % CASes, of 64 bytes or 1 KB.
     Mixed(u32),
-    /// Sherman's verbs, half updates: READ of a leaf, or lock, READ, WRITE of an entry with the unlock.
+    /// Sherman's verbs. Half of the operations READ a leaf; the other half lock it, READ it, and WRITE an entry with
+    /// the unlock.
     Sherman,
 }
 

@@ -1,5 +1,5 @@
-//! The throughput that the model itself allows: the minimum, over all resources, of capacity divided by
-//! demand per operation.
+//! The throughput limit of the cost model: for each resource, its capacity divided by the demand of one operation. The
+//! smallest of these values is the limit.
 
 use core::fmt;
 
@@ -25,13 +25,13 @@ pub enum VerbKind {
 pub struct Demand {
     /// The kind of verb.
     pub kind: VerbKind,
-    /// The memory that they access.
+    /// The memory that the verbs access.
     pub space: Space,
     /// Payload bytes of one verb.
     pub bytes: f64,
     /// 64-byte lines that one verb touches on average.
     pub lines: f64,
-    /// Number per operation of the mix, on average.
+    /// Average number of verbs per operation of the mix.
     pub per_op: f64,
 }
 
@@ -63,21 +63,21 @@ impl Demand {
     }
 }
 
-/// The average demand of one operation of a mix without contention: retries, stalls and torn READs are not
-/// included.
+/// The average demand of one operation of a mix without contention: it does not include retries, stalls and torn
+/// READs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MixDemand {
-    /// Its verbs.
+    /// The verbs of one operation.
     pub verbs: Vec<Demand>,
-    /// Doorbells.
+    /// Doorbells of one operation.
     pub chains: f64,
     /// Client CPU time besides posting, in nanoseconds.
     pub cpu_ns: f64,
 }
 
 impl MixDemand {
-    /// Returns the demand if the share `share` of the operations (0 to 1, as measured) is covered by other
-    /// operations and issues no verbs.
+    /// Returns the demand if a share of the operations (`share`, 0 to 1, as measured) issues no verbs, because other
+    /// operations do their work too.
     pub fn combined(mut self, share: f64) -> Self {
         for d in &mut self.verbs {
             d.per_op *= 1.0 - share;
@@ -87,14 +87,14 @@ impl MixDemand {
     }
 }
 
-/// The machines. The load is assumed to spread evenly over them.
+/// The machines of a testbed. The load is assumed to spread evenly over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Testbed {
     /// Compute nodes.
     pub compute_nodes: u16,
     /// Memory nodes.
     pub memory_nodes: u16,
-    /// Whether a compute and a memory node share a card.
+    /// Whether a compute node and a memory node share a card.
     pub colocated: bool,
     /// Hardware threads per compute node.
     pub threads: u16,
@@ -103,9 +103,9 @@ pub struct Testbed {
 /// The owner of a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// A compute node's.
+    /// The card of a compute node.
     Compute,
-    /// A memory node's.
+    /// The card of a memory node.
     Memory,
     /// A card that both share.
     Shared,
@@ -116,11 +116,11 @@ pub enum Side {
 pub enum Resource {
     /// Pipelines that send requests.
     Requester,
-    /// Pipelines that serve them.
+    /// Pipelines that serve requests.
     Responder,
-    /// Links, sending.
+    /// Outgoing links.
     LinkOut(Side),
-    /// Links, receiving.
+    /// Incoming links.
     LinkIn(Side),
     /// PCIe, from host memory to the card.
     FromHost(Side),
@@ -149,7 +149,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// The model's own bound for a mix on a testbed.
+/// The limit of the cost model for a mix on a testbed.
 ///
 /// ```
 /// use dm_sim::{Bound, CostModel, Demand, MixDemand, Resource, Testbed, VerbKind};

@@ -14,7 +14,7 @@ use crate::stalls::Stalls;
 /// Default host memory of a memory node in bytes.
 pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 
-/// A simulation that could not be built.
+/// The reason why a simulation could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -123,7 +123,7 @@ impl SimBuilder {
         self.seed = seed;
         self
     }
-    /// Sets the host memory per memory node. A page takes no memory before its first use.
+    /// Sets the host memory per memory node. A page takes no real memory before its first use.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
@@ -134,8 +134,8 @@ impl SimBuilder {
         self.huge_pages = yes;
         self
     }
-    /// Suspends clients from time to time, like an operating system: one poll in `one_in` is late by up to
-    /// `longest`. Requests that the client has already rung proceed meanwhile.
+    /// Suspends clients from time to time, as an operating system does: one poll in `one_in` is late by up to
+    /// `longest`. Requests that the client has already posted proceed meanwhile.
     pub fn stalls(mut self, one_in: u32, longest: Nanos) -> Self {
         self.stalls = Some((one_in.max(1), longest));
         self
@@ -151,10 +151,10 @@ impl SimBuilder {
         self
     }
 
-    /// Builds it.
+    /// Builds the simulation.
     ///
     /// # Errors
-    /// Returns [`BuildError`].
+    /// Returns [`BuildError`] if there are no nodes or too many, or if memory cannot be mapped.
     pub fn build(self) -> Result<Sim, BuildError> {
         if self.compute_nodes == 0 || self.memory_nodes == 0 {
             return Err(BuildError::NoNodes);

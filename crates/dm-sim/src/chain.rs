@@ -6,27 +6,27 @@ use crate::status::Status;
 
 /// The owner of a chain for which no task waits.
 pub(crate) const NOBODY: u32 = u32::MAX;
-/// The owner of a chain whose waiting client gave a waker other than a task's own.
+/// The owner of a chain that was polled with a waker other than the task's own.
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
 /// Requests to one memory node behind one doorbell.
 ///
-/// It has two cache lines: the second holds everything that the events of a lone READ access.
+/// The struct has two cache lines. The second one holds all fields that the events of a lone READ access.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Chain {
     more: Vec<Request>,
-    /// The time at which the card has the first request.
+    /// The time at which the card receives the first request.
     pub(crate) bell: u64,
     /// The first request. Most chains have no other. It is valid while `count > 0`.
     pub(crate) first: Request,
-    /// The time at which a poll finds the last known completion, or any time in the past if none is known.
+    /// The time at which a poll finds the last known completion; a time in the past if none is known.
     pub(crate) done_at: u64,
     pub(crate) status: Status,
     pub(crate) qp: u32,
-    /// The task that waits. For a free chain in the list: the next free one, or [`NOBODY`].
+    /// The task that waits for the chain. In a free chain of the list, the next free chain or [`NOBODY`].
     pub(crate) owner: u32,
-    /// The cards of the client and of the memory node, and that node, copied from the queue pair.
+    /// The cards of the client and of the memory node, and the memory node, copied from the queue pair.
     pub(crate) client_nic: u16,
     pub(crate) node_nic: u16,
     pub(crate) node: u16,
@@ -36,8 +36,8 @@ pub(crate) struct Chain {
     pub(crate) unanswered: u16,
     /// The number of times that the node had been cut off when the last request arrived.
     pub(crate) cuts: u8,
-    /// Whether the chain belongs permanently to its client, which uses it whenever it is free. It is in no
-    /// list. Most clients need no other chain, and so reuse its buffers.
+    /// Whether the chain is a client's own chain. Such a chain is in no list, and its client uses it whenever it is
+    /// free. Most clients need no other chain, so they reuse its buffers.
     pub(crate) home: bool,
 }
 
@@ -64,13 +64,13 @@ impl Chain {
         }
     }
 
-    /// Makes the own chain of `client`, whose card is `nic`.
+    /// Makes the client's own chain. `nic` is the client's card.
     pub(crate) fn home(client: u16, nic: u16) -> Self {
         Self {
             home: true,
             client,
             client_nic: nic,
-            // No queue pair: the first use looks up the node's.
+            // The chain has no queue pair yet; its first use looks up the node's queue pair.
             qp: u32::MAX,
             ..Self::new()
         }
@@ -129,7 +129,7 @@ impl Chain {
         }
     }
 
-    /// Takes a free chain into use: the client's own chain, or the `first` of the list.
+    /// Takes a free chain into use: the client's own chain, or the first chain of the list.
     #[inline]
     pub(crate) fn leave_free(&mut self, first: &mut u32) {
         let next = core::mem::replace(&mut self.owner, NOBODY);

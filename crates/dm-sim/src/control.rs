@@ -1,4 +1,4 @@
-//! The control plane: one weak core per memory node, served first come, first served, over RPCs.
+//! The control plane: one weak core per memory node, which serves RPCs in the order of their arrival.
 
 use std::task::{Poll, Waker};
 
@@ -21,7 +21,7 @@ struct Core {
 
 type Answer = Result<ControlReply, ControlError>;
 
-/// The memory nodes' weak cores, and calls in flight.
+/// The weak cores of the memory nodes, and the calls in flight.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     cores: Vec<Core>,
@@ -45,7 +45,8 @@ impl ControlPlane {
 }
 
 impl Engine {
-    /// Implements `Control::poll_control`; `state` is 0, or one more than the number of the call.
+    /// Implements `Control::poll_control`. `state` is 0 before the call is sent, and later 1 plus the number of the
+    /// call.
     pub(crate) fn poll_control(
         &mut self,
         client: u16,
@@ -64,7 +65,7 @@ impl Engine {
         }
         let slot = (*state - 1) as usize;
         let (at, answer) =
-            self.control.calls[slot].expect("a control call is polled no more once it was ready");
+            self.control.calls[slot].expect("a control call that was ready is not polled again");
         if self.now < at {
             self.wake_at(at, task, waker);
             return Poll::Pending;
@@ -101,7 +102,7 @@ impl Engine {
                     used: core.used,
                 })),
                 ControlRequest::Join => Ok(ControlReply::Joined(Membership {
-                    // A client id is given out only once per simulation.
+                    // A simulation never gives out a client id again.
                     epoch: 1,
                     lease: Nanos(self.t.lease / 1000),
                 })),

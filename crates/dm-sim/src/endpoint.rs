@@ -24,17 +24,18 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
 }
 
-/// One simulated client coroutine: its queue pairs, its hardware thread, its meter.
+/// A simulated client coroutine with its queue pairs, its hardware thread and its meter.
 ///
-/// Implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1. Single-threaded: not `Send`.
+/// It implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1. It is not `Send`, because the
+/// simulation runs on one thread.
 pub struct Endpoint {
     shared: Rc<Shared>,
-    /// The engine's number, from 0.
+    /// The engine's number of this client, from 0.
     client: u16,
     compute_node: u16,
     thread: u16,
     meter: Rc<Meter>,
-    /// The random stream that was used last; the others are below.
+    /// The random stream that was used last. The other streams are in the map below.
     stream: Cell<(u32, Rng)>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }
@@ -68,19 +69,18 @@ impl Endpoint {
         }
     }
 
-    /// Returns its hardware thread, which it shares with the clients of the same thread number on its compute
-    /// node.
+    /// Returns the client's hardware thread. Clients with the same thread number on one compute node share the thread.
     pub fn thread(&self) -> u16 {
         self.thread
     }
 
-    /// Returns the current task, if `cx` has the task's own waker.
+    /// Returns the current task, if `cx` contains this task's own waker.
     #[inline]
     fn asking(&self, cx: &Context<'_>) -> Option<u32> {
         self.shared.current.get().asking(cx.waker())
     }
 
-    /// Waits for `time` from the first poll on. `state` stores the end.
+    /// Waits until `time`, which is computed in the first poll. `state` stores the result.
     #[inline]
     fn wait(&self, time: impl Fn(&Engine) -> u64, state: &mut u64, cx: &Context<'_>) -> Poll<()> {
         let mut e = self.engine();
@@ -142,8 +142,7 @@ impl Env for Endpoint {
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.wait(|e| e.t.pause, state, cx)
     }
-    /// If another thread woke this one, the hand-off between cores is charged. Entering a section costs
-    /// nothing.
+    /// Charges the hand-off between cores if another thread has woken this one. To enter a section costs nothing.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),
@@ -190,7 +189,7 @@ impl Transport for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    // This is always inlined, because each caller passes a known kind of request, so only one of these
+    // Inlined into every caller, because each caller passes a known kind of request, so that only one of these
     // branches remains.
     #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Slot {
@@ -206,7 +205,7 @@ impl Transport for Endpoint {
         };
         Slot { index, generation }
     }
-    // This is always inlined, because polling a ticket is then only a check of the chain's state.
+    // Inlined, so that polling a ticket only checks the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut e = self.engine();

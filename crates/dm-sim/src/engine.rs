@@ -39,12 +39,12 @@ use pair::{ClientState, Odd, QueuePair};
 pub(crate) use what::What;
 use what::{ARRIVE, ARRIVE_READ, DONE, KIND};
 
-/// The next action of the executor. It fits into a register.
+/// The next action of the executor. The enum fits into a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// Poll this task.
     Poll(u32),
-    /// Wake the foreign waker in [`Engine::woken`].
+    /// Call the foreign waker in [`Engine::woken`].
     Wake,
     /// No event up to the limit is left.
     Idle,
@@ -56,11 +56,11 @@ pub(crate) struct Node {
     pub(crate) memory: Memory,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// The time until which each atomic bucket is occupied, in the time of the responder's pipeline.
+    /// For each atomic bucket, the time until which it is occupied, on the clock of the responder's pipeline.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
-    /// The time at which each bucket's last atomic writes back, for each space. It is empty if atomics act in
-    /// a single step.
+    /// For each space and bucket, the time at which the bucket's last atomic writes back. Empty if atomics take a
+    /// single step.
     write_backs: [Box<[u64]>; 2],
     pub(crate) down: bool,
     /// The number of times that the node was cut off (modulo 256), and the time of the last one.
@@ -68,9 +68,8 @@ pub(crate) struct Node {
     cut_at: u64,
 }
 
-/// The task that the executor is polling, and the address of the waker that it passes. While that waker
-/// exists, no other waker can have this address, so its address identifies the task's own waker. The default
-/// is no task.
+/// The task that the executor polls, and the address of the waker that it passes. No other waker has this address
+/// while this one exists, so the address identifies the task's own waker. The default means that no task is polled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
@@ -87,7 +86,7 @@ pub(crate) struct Setup {
     pub(crate) queue: QueueKind,
 }
 
-/// The engine, which the module's documentation explains.
+/// The engine of the simulation; see the documentation of this module.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) now: u64,
@@ -112,7 +111,7 @@ pub(crate) struct Engine {
     threads: BTreeMap<(u16, u16), u16>,
     pairs: Vec<QueuePair>,
     chains: Vec<Chain>,
-    /// The first free chain; each free chain has the number of the next one.
+    /// The first free chain. Each free chain stores the number of the next one.
     free_chains: u32,
     rng: Dice,
     /// Errors of chains that have not been polled yet.
@@ -140,7 +139,7 @@ impl Node {
         }
     }
 
-    /// Returns the time at which the last atomic of this bucket writes back, if the write-back is a separate
+    /// Returns the time at which the last atomic of this bucket writes back. Returns `None` if atomics take a single
     /// step.
     #[inline]
     fn write_back(&mut self, space: Space, bucket: usize) -> Option<&mut u64> {
@@ -205,20 +204,21 @@ impl Engine {
         self.queue.push(at, what.pack());
     }
 
-    /// Returns the time of a new task's first poll: within the next microsecond, so that tasks do not run in
-    /// lockstep.
+    /// Returns the time of a new task's first poll. It is a random time within the next microsecond, so that tasks do
+    /// not run in lockstep.
     pub(crate) fn start_time(&mut self) -> u64 {
         self.now + self.rng.below(1_000_000)
     }
 
-    /// Runs events up to `limit` until the executor must act.
-    // This is always inlined, because only the executor's loop calls this, once for every poll.
+    /// Runs events up to `limit`, until the executor must act.
+    // Inlined into its only caller, the executor's loop, which calls this once for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
         while let Some(event) = self.next(limit) {
             debug_assert!(event.at >= self.now, "time never goes back");
             self.now = event.at;
-            // Comparisons for the most frequent kinds are faster than a jump that is hard to predict.
+            // The most frequent kinds are compared one by one, because this is faster than a jump that the CPU
+            // predicts badly.
             let (kind, chain) = (event.what >> KIND, event.what as u32);
             let turn = if kind == ARRIVE_READ {
                 self.arrive_lone_read(chain);
@@ -286,7 +286,7 @@ impl Engine {
 
     // ---- time, for the endpoint -----------------------------------------------------------------------------
 
-    /// Schedules a poll at time `at`: of the current task, or through `waker`.
+    /// Schedules a poll at time `at`, of the given task or by calling `waker`.
     #[inline]
     pub(crate) fn wake_at(&mut self, at: u64, task: Option<u32>, waker: &Waker) {
         match task {
@@ -316,7 +316,7 @@ impl Engine {
 }
 
 impl Current {
-    /// Returns the task, if `waker` is its own.
+    /// Returns this task, if `waker` is its own waker.
     #[inline(always)]
     pub(crate) fn asking(self, waker: &Waker) -> Option<u32> {
         (core::ptr::from_ref(waker) as usize == self.waker).then_some(self.task)

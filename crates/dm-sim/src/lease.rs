@@ -1,4 +1,4 @@
-//! Buffers that the transport owns: one pointer wide, returned to their thread's pool when dropped.
+//! Buffers of READs. A lease is one pointer wide, and returns its buffer to the pool of its thread when it is dropped.
 
 use core::cell::Cell;
 use core::fmt;
@@ -9,7 +9,7 @@ use core::ops::{Deref, DerefMut};
 const SMALLEST: u32 = 6;
 /// Size classes: 64 B to 16 MiB.
 const CLASSES: usize = 19;
-/// The longest READ, bytes.
+/// The length of the longest READ in bytes.
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
 /// The number of free lists, a power of two, so that a class needs no bounds check.
 const LISTS: usize = CLASSES.next_power_of_two();
@@ -51,7 +51,7 @@ impl Pool {
     fn pop(&self, class: usize) -> Option<Box<Buffer>> {
         let list = &self.free[class % LISTS];
         let mut b = list.take()?;
-        // This forgets the old content instead of dropping it, because it has just been taken and is empty.
+        // The old content is forgotten and not dropped. It is empty, because it has just been taken out.
         forget(list.replace(b.next.take()));
         Some(b)
     }
@@ -59,8 +59,8 @@ impl Pool {
     #[inline]
     fn push(&self, mut b: Box<Buffer>) {
         let list = &self.free[b.class as usize % LISTS];
-        // Both old values are forgotten, because both are empty: a buffer in use has no next one, and the
-        // list's content has been taken.
+        // Both old values are forgotten and not dropped. They are empty: a buffer in use has no next buffer, and the
+        // content of the list was taken out.
         forget(core::mem::replace(&mut b.next, list.take()));
         forget(list.replace(Some(b)));
     }
@@ -78,10 +78,10 @@ impl Drop for Pool {
     }
 }
 
-/// The bytes of a READ. A lease owns them, can edit them in place, and is one pointer wide. Dropping it
-/// returns the buffer to the current thread.
+/// The bytes of a READ. A lease owns them, and they can be edited in place. A lease is one pointer wide. Dropping it
+/// returns the buffer to the current thread's pool.
 ///
-// This is `ManuallyDrop`, because it is always empty after the lease's own drop.
+// The field is a `ManuallyDrop`, because it is always empty after `Lease::drop`.
 pub struct Lease(ManuallyDrop<Option<Box<Buffer>>>);
 
 impl Lease {
@@ -167,7 +167,7 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(buffer) = self.0.take() {
-            // A thread that is ending has no pool any more: the buffer is freed then.
+            // A thread that is ending has no pool any more, so the buffer is freed.
             let _ = POOL.try_with(|pool| pool.push(buffer));
         }
     }
@@ -220,7 +220,7 @@ mod tests {
             Lease::take(8)
         })
         .join()
-        .expect("it does not panic");
+        .expect("the thread does not panic");
         assert_eq!(lease.len(), 8);
         drop(lease);
         let _ = std::thread::spawn(|| core::mem::drop(Lease::take(8))).join();

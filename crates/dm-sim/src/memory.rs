@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Does the same for the line of `at`.
+    /// Hints that the line of `at` will be accessed soon.
     #[inline(always)]
     pub(crate) fn prefetch_line(&self, at: usize) {
         if let Some(byte) = self.host.get(at) {

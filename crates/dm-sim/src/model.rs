@@ -1,4 +1,4 @@
-//! The cost model: the cost of each step of a verb, and the source of each figure.
+//! The cost model: the cost of each step of a verb, and the source of each value.
 
 use dm_verbs::{Capability, Caps};
 
@@ -24,11 +24,12 @@ pub enum Provenance {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tearing {
-    /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes
-    /// the other, so a torn READ has equal ends. This is why bookend versions fail (CHIME §2).
+    /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] per line. No transfer overtakes
+    /// another one, so the first and the last line of a torn READ have equal versions. This is why bookend versions
+    /// fail (CHIME §2).
     EqualSpeed,
-    /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] a line: transfers overtake each
-    /// other. This is for testing.
+    /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] per line. So transfers overtake
+    /// each other. This is for tests.
     Random,
 }
 
@@ -72,24 +73,24 @@ macro_rules! cost_model {
                 #[doc = concat!("\n\nUnit: ", $unit, ". ", stringify!($provenance), ": ", $source, ".")]
                 pub $name: f64,
             )*
-            /// Whether an atomic that meets a busy bucket stops the responder's pipeline until the bucket is
-            /// free, instead of waiting beside the pipeline.
+            /// Whether an atomic that finds its bucket busy stops the responder's pipeline until the bucket is free.
+            /// Otherwise, the atomic waits beside the pipeline.
             ///
-            /// Fit, structural: inferred from the ratios of Sherman §5.7, not a documented behaviour. Without
-            /// it the gain of on-chip locks is 1.3x instead of 2.9x.
+            /// This is a fit of the structure: it is inferred from the ratios of Sherman §5.7, and is not a documented
+            /// behaviour. Without it, on-chip locks are 1.3 times as fast as host locks, instead of 2.9 times.
             pub atomics_stall: bool,
             /// The way in which transfers of several lines tear. This is an assumption.
             pub tearing: Tearing,
-            /// The promises of the simulated cards. If a promise is weak, the cards really behave in the
-            /// weaker way. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
+            /// The capabilities of the simulated cards. The cards really behave as weakly as these say. `host_bytes`
+            /// is set per simulation, `inline_bytes` from the field of that name.
             ///
-            /// 256 KiB of on-chip memory and masked atomics are from Sherman §4.3, and increasing READ lines
-            /// are from Sherman, footnote 5. All other values are assumptions.
+            /// 256 KiB of on-chip memory and masked atomics are from Sherman §4.3, and increasing READ lines are from
+            /// Sherman, footnote 5. All other values are assumptions.
             pub caps: Caps,
         }
 
         impl CostModel {
-            /// Returns every figure with its provenance.
+            /// Returns every value with its provenance.
             pub fn parameters(&self) -> Vec<Parameter> {
                 vec![$(Parameter {
                     name: stringify!($name),
@@ -227,7 +228,8 @@ impl CostModel {
         }
     }
 
-    /// Returns the promises of [`CostModel::caps`] that are in no specification. Print them with results.
+    /// Returns the capabilities in [`CostModel::caps`] that no specification promises. Print them together with
+    /// results.
     pub fn assumptions(&self) -> Vec<Capability> {
         [
             Capability::LineAtomicity,
@@ -259,7 +261,7 @@ fn preset_caps() -> Caps {
     }
 }
 
-/// The model in picoseconds, with values that the engine needs precomputed.
+/// The model in picoseconds, with precomputed values for the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticks {
     pub(crate) link_byte: u64,
@@ -348,7 +350,7 @@ impl Ticks {
         }
     }
 
-    /// Returns the packets of a message with `payload` bytes; an empty message has one.
+    /// Returns the number of packets of a message with `payload` bytes. An empty message has one.
     #[inline]
     pub(crate) fn packets(&self, payload: u64) -> u64 {
         if payload <= self.mtu {

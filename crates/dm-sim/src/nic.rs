@@ -10,9 +10,9 @@ pub(crate) struct Nic {
     pub(crate) responder: Server,
     pub(crate) link_out: Server,
     pub(crate) link_in: Server,
-    /// DMA reads: payloads, READ data, an atomic's first half.
+    /// DMA reads: payloads of WRITEs, data for READs, and the read step of atomics.
     pub(crate) from_host: Server,
-    /// DMA writes: WRITE data, READ data at the requester.
+    /// DMA writes: data of WRITEs, and at the requester the data of READs.
     pub(crate) to_host: Server,
     pub(crate) tally: Tally,
 }
@@ -24,15 +24,15 @@ pub(crate) struct Tally {
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) reads: u64,
-    /// READs of one line that were alone in their chains. Their messages, bytes and responder time are
-    /// derived from this count, and the other counters do not include them.
+    /// The number of lone READs. Their messages, bytes and responder time are computed from it, and the other counters
+    /// do not include them.
     pub(crate) lone_reads: u64,
     pub(crate) writes: u64,
     pub(crate) atomics: u64,
     pub(crate) cas_failed: u64,
     pub(crate) stalled: u64,
     pub(crate) torn_windows: u64,
-    /// Picoseconds of work of the pipelines whose cost is not constant per message or byte.
+    /// Picoseconds of work of the pipelines whose cost per message or byte is not constant.
     pub(crate) responder: u64,
     pub(crate) to_host: u64,
     pub(crate) from_host: u64,
@@ -57,9 +57,9 @@ pub struct NicCounters {
     pub writes: u64,
     /// Atomics served, failed CASes included.
     pub atomics: u64,
-    /// CASes that did not find the expected value.
+    /// CASes that failed because they found another value.
     pub cas_failed: u64,
-    /// Transfers of several lines that took place in two steps.
+    /// Transfers of several lines that moved in two steps.
     pub torn_windows: u64,
     /// Nanoseconds for which the responder was stopped by atomics whose buckets were busy.
     pub stall_ns: u64,

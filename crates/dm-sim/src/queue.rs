@@ -1,4 +1,4 @@
-//! The event queue: a timing wheel, exact to the picosecond, and a binary heap to check it against.
+//! The event queue: a timing wheel, exact to the picosecond, and a binary heap for checks.
 //!
 //! Events are ordered by `(time, sequence number)` in both queues, so a run's digest does not depend on the choice of
 //! queue.
@@ -24,7 +24,7 @@ pub enum QueueKind {
     /// The timing wheel.
     #[default]
     Wheel,
-    /// std's binary heap. It is slower from a few hundred clients on. Tests compare the wheel with it.
+    /// std's binary heap. With more than some hundred clients it is slower than the wheel. Tests compare both.
     Heap,
 }
 
@@ -45,10 +45,10 @@ mod tests {
         Push { ahead: u64 },
         /// Pushes an event close to the boundary of two parts of the wheel.
         Edge { bits: u32, times: u64, off: u64 },
-        /// Pushes an event at the very time of a waiting one.
+        /// Pushes an event at the time of another event that still waits.
         Tie { with: usize },
-        /// Pops the events that are due within this time. If there is none, the current time advances to the
-        /// end of it.
+        /// Pops the events that are due within this time. If there are none, the current time advances to the end of
+        /// it.
         Pop { within: u64 },
         /// Pops the next event, however far ahead.
         Next,
@@ -91,7 +91,7 @@ mod tests {
             self.pop(limit, |_| {}).map(|e| (e.at, e.what))
         }
     }
-    /// The plain definition of the order: the smallest (time, number) first.
+    /// The definition of the order: the smallest (time, number) first.
     impl Pops for BinaryHeap<Reverse<(u64, u64)>> {
         fn put(&mut self, at: u64, what: u64) {
             self.push(Reverse((at, what)));
@@ -118,7 +118,7 @@ mod tests {
             self.waiting.push(at);
         }
 
-        /// Returns whether there was an event up to `limit`.
+        /// Pops an event, and returns whether there was one up to `limit`.
         fn take(&mut self, queue: &mut impl Pops, limit: u64) -> bool {
             let event = queue.take(limit);
             self.now = match event {

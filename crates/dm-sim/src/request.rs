@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// A work queue entry, with the same fields for all kinds. It is built in the function that posts the verb,
-/// where the kind is known, so that the engine checks the kind only once.
+/// A work queue entry, with the same fields for all kinds of verbs. The function that posts the verb builds the entry,
+/// because it knows the kind, so that the engine checks the kind only once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: Place,
@@ -96,14 +96,14 @@ impl<'a> From<Wqe<'a>> for Entry<'a> {
 /// Payload bytes that fit a request's first three words.
 const SMALL: usize = 24;
 
-/// One request. The fields that the engine's events access come last: in a chain's first request they are
-/// then in the chain's second cache line.
+/// One request. The fields that the engine's events access come last, so that in a chain's first request they lie in
+/// the second cache line of the chain.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Request {
-    /// For an atomic: compare, swap and their masks, and later the old value in the first word. For a WRITE
-    /// of up to 24 bytes: the payload. For a READ or WRITE in two parts, the fourth word has the bytes or
-    /// lines of the first part.
+    /// An atomic stores compare, swap and their masks here, and later the old value in the first word. A WRITE of up
+    /// to 24 bytes stores its payload. A transfer in two parts stores in the fourth word which bytes or lines belong
+    /// to the first part.
     pub(crate) words: [u64; 4],
     /// The result of a READ after it has acted on memory, or the payload of a longer WRITE.
     pub(crate) buffer: Lease,
@@ -111,7 +111,7 @@ pub(crate) struct Request {
     pub(crate) len: u32,
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
-    /// The number of parts: 2 if the lines of a transfer do not move in a single step, otherwise 1.
+    /// The number of parts: 2 if the units of a transfer do not move in a single step, otherwise 1.
     pub(crate) parts: u8,
     space: Space,
 }
@@ -191,7 +191,7 @@ impl Request {
         RemotePtr::from_raw(self.raw).offset() as usize
     }
 
-    /// Returns how many units of 2^`shift` bytes it touches.
+    /// Returns the number of units of 2^`shift` bytes that the request touches.
     #[inline(always)]
     pub(crate) fn units(&self, shift: u32) -> u64 {
         let from = self.offset() as u64;
@@ -199,7 +199,7 @@ impl Request {
         (last >> shift) - (from >> shift) + 1
     }
 
-    /// Returns the new value of an atomic on `old`, or `None` if it fails.
+    /// Returns the new value of an atomic that finds `old`, or `None` if the atomic fails.
     #[inline]
     pub(crate) fn apply(&self, old: u64) -> Option<u64> {
         let [a, b, c, d] = self.words;
@@ -219,7 +219,7 @@ impl Request {
         }
     }
 
-    /// Takes its result.
+    /// Takes the result of the request.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Outcome<Lease> {
         if self.kind == Kind::Read {
@@ -231,8 +231,8 @@ impl Request {
         }
     }
 
-    /// Copies `range` of the request's bytes between the request and `memory`, which is its node's memory of
-    /// its space.
+    /// Moves `range` of the request's bytes. `memory` is the memory of the request's node and space. A WRITE is copied
+    /// to `memory`, a READ from it.
     #[inline]
     pub(crate) fn transfer(&mut self, kind: Kind, memory: &mut [u8], range: core::ops::Range<usize>) {
         let base = self.offset();

@@ -28,9 +28,9 @@ impl Rng {
     }
 }
 
-/// The generator for the model's own random numbers, of which each verb needs two. It is a linear
-/// congruential generator (multiplier: Steele and Vigna 2021). Either the upper half of its state is used, or
-/// all of it after mixing.
+/// The generator for the model's own random numbers; each verb needs two. It is a linear congruential generator
+/// (multiplier: Steele and Vigna 2021). `below` uses only the upper half of the state; `bits` uses the whole state
+/// after mixing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dice(u64);
 

@@ -7,8 +7,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Adds work that can start at `ready`, first come, first served, and returns its start. `ready` must not
-    /// be before that of any earlier call.
+    /// Adds work that can start at `ready`, and returns its start. Work is served in the order of the calls, and
+    /// `ready` must not decrease.
     #[inline]
     pub(crate) fn fifo(&mut self, ready: u64, service: u64) -> u64 {
         let start = self.free.max(ready);
@@ -16,8 +16,8 @@ impl Server {
         start
     }
 
-    /// Does the same as [`Self::fifo`] for work that would end at `end`, and returns its end. `end` must not
-    /// be before that of any earlier call. Work that would begin before time 0 begins at time 0.
+    /// Adds work that would end at `end` if the server were idle, and returns its real end. `end` must not decrease.
+    /// Work that would begin before time 0 begins at time 0.
     #[inline]
     pub(crate) fn through(&mut self, end: u64, service: u64) -> u64 {
         self.free = (self.free + service).max(end);
@@ -26,9 +26,9 @@ impl Server {
 
     /// Adds work that is submitted at `now` and can start at `ready >= now`. Returns its end.
     ///
-    /// If a server were reserved for a future start (`free = max(free, ready) + service`), it would block
-    /// work that arrives before that start. Therefore the queue consists of the work that was *submitted*
-    /// before: only its backlog at `now` counts, and its gaps do not.
+    /// A reservation of a future start (`free = max(free, ready) + service`) would block work that arrives before that
+    /// start. Therefore the queue consists of the work that was *submitted* before: only its backlog at `now` counts,
+    /// and its gaps do not.
     #[inline]
     pub(crate) fn booked(&mut self, now: u64, ready: u64, service: u64) -> u64 {
         let turn = self.free.max(now);

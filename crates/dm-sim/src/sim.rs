@@ -64,7 +64,7 @@ pub enum RunEnd {
 /// ```
 pub struct Sim {
     tasks: Tasks,
-    /// The suspended tasks, if suspending is simulated.
+    /// The suspended tasks, if the simulation suspends clients.
     stalls: Option<RefCell<Stalls>>,
     meters: RefCell<Vec<Rc<Meter>>>,
     compute_nodes: u16,
@@ -135,10 +135,10 @@ impl Sim {
         Endpoint::new(Rc::clone(&self.shared), client, compute_node, thread, meter)
     }
 
-    /// Makes a client and starts `client` on it. Its first poll comes within the next virtual microsecond.
+    /// Makes a client and starts the task `client` on it. The first poll happens within the next virtual microsecond.
     ///
     /// # Panics
-    /// Panics in the same cases as [`Sim::endpoint`].
+    /// Panics under the same conditions as [`Sim::endpoint`].
     pub fn spawn<F, Fut>(&self, compute_node: u16, thread: u16, client: F) -> TaskId
     where
         F: FnOnce(Endpoint) -> Fut,
@@ -149,7 +149,7 @@ impl Sim {
         self.start(Box::pin(client(endpoint)), Some(id))
     }
 
-    /// Starts a task that uses endpoints which the caller has made with [`Sim::endpoint`].
+    /// Starts a task that uses endpoints of [`Sim::endpoint`].
     pub fn spawn_task(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.start(Box::pin(future), None)
     }
@@ -166,8 +166,8 @@ impl Sim {
         }
     }
 
-    /// Drops a task at the await where it waits. Its destructors run, and requests that it has rung proceed.
-    /// Returns false if it had already ended.
+    /// Drops a task at the await where it waits. Its destructors run, and the requests that it has posted proceed.
+    /// Returns false if the task had already ended.
     pub fn cancel(&self, id: TaskId) -> bool {
         let job = self.tasks.take(id.index, id.generation);
         let found = job.is_some();
@@ -178,9 +178,9 @@ impl Sim {
         found
     }
 
-    /// Kills a spawned task's client. From now on it rings no doorbells, so no guard can undo its requests,
-    /// while requests that it has already rung proceed. Returns false if the task had already ended, or if it
-    /// uses its own endpoints.
+    /// Crashes the client of a spawned task. From now on it posts nothing, so no guard can undo its requests. Requests
+    /// that it has already posted proceed. Returns false if the task had already ended, or if it uses endpoints of
+    /// [`Sim::endpoint`].
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
         self.shared.engine.borrow_mut().crash(client);
@@ -194,7 +194,7 @@ impl Sim {
 
     // ---- running --------------------------------------------------------------------------------------------
 
-    /// Runs until there are no more events. Clients that poll or spin for ever need their own deadline.
+    /// Runs until there are no more events. Clients that poll or spin for ever need a deadline of their own.
     pub fn run(&self) -> RunEnd {
         self.run_events(u64::MAX)
     }
@@ -224,8 +224,8 @@ impl Sim {
             }
             self.collect();
         }
-        // While a task runs, `current` contains it. After the run, or in a run inside a task, `current`
-        // contains no task, and the waker of a waiting task is stored instead.
+        // While a task runs, `current` contains it. Otherwise, and in a run inside a task, `current` contains no task,
+        // and the engine stores the waker of a waiting task instead.
         self.shared.current.set(Current::default());
         let tasks = self.live_tasks();
         if !self.shared.engine.borrow().queue.is_empty() {
@@ -250,7 +250,7 @@ impl Sim {
         if self.stalls.is_some() && self.is_put_aside(index) {
             return;
         }
-        // The task is removed from its slot while it runs, so it cannot be polled recursively.
+        // The task is removed from its slot while it runs, so that it cannot be polled recursively.
         let Some(slot) = self.tasks.slot(index) else {
             return;
         };
@@ -299,10 +299,10 @@ impl Sim {
 
     // ---- faults ---------------------------------------------------------------------------------------------
 
-    /// Cuts `node` off the network at virtual time `at` (or now, if `at` is in the past).
+    /// Cuts `node` off the network at virtual time `at`, or now if `at` is in the past.
     ///
-    /// Requests that arrive later are lost, and so are the responses of requests that act later. Clients get
-    /// `Unreachable` after [`CostModel::timeout_ns`].
+    /// Requests that arrive later are lost, and so are the responses of requests that act later. Their clients get the
+    /// error `Unreachable` after [`CostModel::timeout_ns`].
     pub fn cut_off(&self, node: NodeId, at: Nanos) {
         self.fault(
             at,
@@ -312,7 +312,7 @@ impl Sim {
         );
     }
 
-    /// Connects `node` again at virtual time `at`. A connection is established again after its error has been
+    /// Connects `node` again at virtual time `at`. A broken connection is established again after its error has been
     /// reported.
     pub fn restore(&self, node: NodeId, at: Nanos) {
         self.fault(
@@ -336,13 +336,13 @@ impl Sim {
         Nanos(self.shared.engine.borrow().now / 1000)
     }
 
-    /// Returns the model that it runs on.
+    /// Returns the cost model of the simulation.
     pub fn model(&self) -> &CostModel {
         &self.model
     }
 
-    /// Returns a hash of every (completion time, address) so far, in order. It depends only on the code, the
-    /// model and the seed.
+    /// Returns a hash of all completions so far, each with its time and address, in order. It depends only on the
+    /// code, the model and the seed.
     pub fn digest(&self) -> u64 {
         self.shared.engine.borrow().digest
     }
@@ -352,7 +352,7 @@ impl Sim {
         self.shared.engine.borrow().verbs_done
     }
 
-    /// Returns the number of events of the engine so far.
+    /// Returns the number of events that the engine has processed so far.
     pub fn events(&self) -> u64 {
         self.shared.engine.borrow().queue.pushed()
     }
@@ -379,7 +379,7 @@ impl Sim {
         engine.nics[usize::from(n)].counters(&engine.t)
     }
 
-    /// Returns the counters of `node`'s card (the compute node's card too, if they are colocated).
+    /// Returns the counters of the card of memory node `node`. A colocated compute node shares this card.
     ///
     /// # Panics
     /// Panics if there is no such memory node.
@@ -398,7 +398,7 @@ impl Sim {
             .map(|n| f(n.memory.bytes_mut(space)))
     }
 
-    /// Turns lone READs off: all READs take the general path.
+    /// Turns the fast path for lone READs off, so that all READs take the general path.
     #[cfg(test)]
     pub(crate) fn forget_lone_reads(&self) {
         self.shared.engine.borrow_mut().forget_lone_reads();

@@ -1,4 +1,4 @@
-//! Clients that an operating system suspends for a while.
+//! Suspends clients for a while, as an operating system does.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use dm_verbs::Nanos;
 
 use crate::rng::Dice;
 
-/// The decision about a poll.
+/// The decision whether a poll takes place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Runs,
-    /// The task is suspended already.
+    /// The task is already suspended.
     Waits,
-    /// The task is suspended until this time.
+    /// The task is suspended from now until this time.
     Until(u64),
 }
 

@@ -1,4 +1,4 @@
-//! The status of a chain as one word, so that a single comparison suffices for nearly every chain.
+//! The status of a chain as one word. For nearly every chain a single comparison suffices.
 
 /// The state of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ const FAILED: u64 = 1 << 8;
 const CLOSED: u64 = 1 << 9;
 
 impl Status {
-    /// Free, in generation 0.
+    /// The status of a free chain in generation 0.
     pub(crate) const NEW: Self = Self(State::Free as u64);
 
     #[inline(always)]
@@ -56,7 +56,7 @@ impl Status {
     pub(crate) fn set_failed(&mut self) {
         self.0 |= FAILED;
     }
-    /// Returns whether it failed, and clears that flag.
+    /// Returns whether the chain has failed, and clears this flag.
     #[inline]
     pub(crate) fn take_failed(&mut self) -> bool {
         let failed = self.failed();
@@ -88,38 +88,38 @@ impl Status {
     pub(crate) fn is_free(self) -> bool {
         self.0 as u8 == State::Free as u8
     }
-    /// Makes it free, in the next generation.
+    /// Makes the chain free, in the next generation.
     #[inline(always)]
     pub(crate) fn free(&mut self) {
         self.0 = u64::from(self.generation().wrapping_add(1)) << GENERATION | State::Free as u64;
     }
-    /// Changes it from free to in flight.
+    /// Changes the chain from free to in flight.
     #[inline(always)]
     pub(crate) fn take_off(&mut self) {
         debug_assert_eq!(self.0 as u32, State::Free as u32, "it was free");
         self.0 += State::Flying as u64 - State::Free as u64;
     }
-    /// Returns whether it is in flight, without unusual conditions.
+    /// Returns whether the chain is in flight, without unusual conditions.
     #[inline(always)]
     pub(crate) fn flies(self) -> bool {
         self.0 as u32 == State::Flying as u32
     }
-    /// Changes it from in flight to done.
+    /// Changes the chain from in flight to done.
     #[inline(always)]
     pub(crate) fn land(&mut self) {
         self.0 += State::Done as u64 - State::Flying as u64;
     }
-    /// Returns the same as [`Self::flies`], if it also has `generation`.
+    /// Returns whether the chain is in flight and has `generation`, without unusual conditions.
     #[inline(always)]
     pub(crate) fn is_flying(self, generation: u32) -> bool {
         self == Self(u64::from(generation) << GENERATION | State::Flying as u64)
     }
-    /// Returns whether it is done and has `generation`, without unusual conditions.
+    /// Returns whether the chain is done and has `generation`, without unusual conditions.
     #[inline(always)]
     pub(crate) fn is_done(self, generation: u32) -> bool {
         self == Self(u64::from(generation) << GENERATION | State::Done as u64)
     }
-    /// Returns whether it is closed, done, and has acted on memory.
+    /// Returns whether the chain is closed and done, and all its requests have acted on memory.
     #[inline]
     pub(crate) fn is_over(self) -> bool {
         let asked = CLOSED | 0xFFFF << LATE | 0xFF;
@@ -155,7 +155,7 @@ mod tests {
         s.set_failed();
         s.set_closed();
         s.set_state(State::Done);
-        assert!(!s.is_over(), "one has not acted yet");
+        assert!(!s.is_over(), "one request has not acted yet");
         s.executed();
         assert!(s.is_over() && s.take_failed() && !s.failed() && s.closed());
         s.free();

@@ -1,11 +1,11 @@
-//! Tasks, in slots that never move. A task is polled without a borrow of the whole table, so it can spawn,
-//! cancel or drop other tasks while it runs.
+//! Tasks, in slots that never move. The table is not borrowed while a task is polled, so the task can spawn, cancel or
+//! drop other tasks.
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use std::sync::Arc as StdArc; // std's, whatever dm-sync's is: wakers are made of it
+use std::sync::Arc as StdArc; // std's, even if dm-sync uses another one: std's wakers require it
 use std::task::{Wake, Waker};
 
 use dm_sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +27,15 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Returns whether there may be any.
+    /// Returns whether there may be woken tasks.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: pairs with Release in `wake_by_ref`. If this misses a wake of another thread, the wake is
-        // found after the next event.
+        // Acquire: pairs with Release in `wake_by_ref`. If this misses a wake by another thread, the next event finds
+        // it.
         self.full.load(Ordering::Acquire)
     }
 
-    /// Empties it.
+    /// Removes all tasks, and passes each of them to `each`.
     pub(crate) fn drain(&self, mut each: impl FnMut(u32)) {
         self.full.store(false, Ordering::Relaxed); // Relaxed: the list's own mutex orders what follows.
         self.tasks.with(|tasks| tasks.drain(..).for_each(&mut each));
@@ -78,8 +78,7 @@ impl Slot {
     /// Puts the future of a waiting task back.
     #[inline(always)]
     pub(crate) fn put(&self, job: Job) {
-        // This forgets the old content instead of dropping it, because the slot is empty: its future was
-        // taken out before.
+        // The old content is forgotten and not dropped. It is empty, because the future was taken out.
         core::mem::forget(self.job.replace(Some(job)));
     }
 }
@@ -87,7 +86,7 @@ impl Slot {
 /// All tasks.
 pub(crate) struct Tasks {
     chunks: Box<[OnceCell<Box<[Slot; CHUNK]>>; CHUNKS]>,
-    /// Slots of all chunks that were ever used.
+    /// Number of slots that were ever used.
     used: Cell<u32>,
     free: RefCell<Vec<u32>>,
     live: Cell<usize>,
@@ -116,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// Returns the slot of that number, if it was ever used.
+    /// Returns slot number `index`, if it was ever used.
     #[inline(always)]
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         let chunk = self.chunks.get(index as usize / CHUNK)?.get()?;
@@ -144,7 +143,7 @@ impl Tasks {
         (index, slot.generation.get())
     }
 
-    /// Makes the slots from number `first` on.
+    /// Makes a chunk of slots, the first of which has number `first`.
     fn chunk(&self, first: u32) -> Box<[Slot; CHUNK]> {
         Box::new(core::array::from_fn(|i| Slot {
             job: Cell::new(None),
@@ -156,7 +155,7 @@ impl Tasks {
         }))
     }
 
-    /// Takes the waiting task of this number and generation out.
+    /// Takes the future of a waiting task out of its slot.
     pub(crate) fn take(&self, index: u32, generation: u32) -> Option<Job> {
         let slot = self.slot(index)?;
         if slot.generation.get() == generation {
@@ -166,9 +165,9 @@ impl Tasks {
         }
     }
 
-    /// Ends a task that was taken out.
+    /// Ends a task whose future was taken out.
     pub(crate) fn end(&self, index: u32, job: Job) {
-        // This comes first, because a destructor may do anything here.
+        // Drop the future first, because its destructor may do anything here.
         drop(job);
         self.live.set(self.live.get() - 1);
         if let Some(slot) = self.slot(index) {
@@ -177,7 +176,7 @@ impl Tasks {
         self.free.borrow_mut().push(index);
     }
 
-    /// Returns how many there are.
+    /// Returns the number of tasks that have not ended.
     pub(crate) fn live(&self) -> usize {
         self.live.get()
     }

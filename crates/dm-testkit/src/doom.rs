@@ -1,4 +1,5 @@
-//! The end of a compute node: when its clients die, and what of their last requests still reaches memory.
+//! Simulates the death of a compute node: decides when its clients die, and which of their last requests still reach
+//! memory.
 
 use core::task::Waker;
 
@@ -9,24 +10,25 @@ use dm_verbs::{ClientId, Nanos};
 /// How a compute node dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Death {
-    /// Requests that its clients still post together. The request after these is the one that is not posted. If it is in
-    /// the middle of a chain, the requests before it are posted.
+    /// Number of requests that the clients, counted together, still post. The next request is not posted. If a chain
+    /// contains that next request, only the requests before it in the chain are posted.
     pub requests: u64,
-    /// Number of 64-byte lines of that request that are written nevertheless, if it is a WRITE. A card may die in the
-    /// middle of a message.
+    /// If the request that is not posted is a WRITE, this number of its 64-byte lines is written nevertheless, because
+    /// a card may die in the middle of a message.
     pub lines: u64,
-    /// Whether the requests that are still on their way are lost as well. A card that dies with its host loses what it has
-    /// not sent; a card that lives on sends it.
+    /// Whether posted requests that have not arrived yet are lost too. A card that dies with its host loses the
+    /// requests that it has not sent; a card that survives its host sends them.
     pub loses_posted: bool,
-    /// If this is set, the clients do not die: they are suspended for so long, and then post what they were about to. If
-    /// that is longer than a lease, the other members have expelled them meanwhile.
+    /// If this is set, the clients do not die: they are suspended for this time, and then post their next requests. If
+    /// the time is longer than a lease, the other members may have expelled the clients meanwhile.
     pub sleeps: Option<Nanos>,
 }
 
-/// Decides when the clients of one compute node die. They share it, and die together: the process is the unit of failure.
+/// Decides when the clients of one compute node die. All clients of a compute node share one `Doom` and die together,
+/// because the process is the unit of failure.
 ///
-/// From then on nothing that they post is sent, their polls never end, and the control plane never answers them. So
-/// dropping their futures posts nothing either, as when the process was killed.
+/// After the death, no request of the clients is sent, their polls never return `Ready`, and the control plane never
+/// answers them. So dropping their futures posts nothing either, as if the process had been killed.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -50,22 +52,35 @@ pub struct Death {
 /// ```
 #[derive(Debug, Default)]
 pub struct Doom {
-    /// [`CALM`], [`ARMED`], [`ASLEEP`] or [`DEAD`].
+    /// One of the states [`CALM`], [`ARMED`], [`ASLEEP`] and [`DEAD`], which says how the clients behave:
+    ///
+    /// ```text
+    ///         arm              next request, if `Death::sleeps`          time is over
+    ///  CALM ───────▶ ARMED ──────────────────────────────────▶ ASLEEP ───────────────▶ CALM
+    ///                  │ next request
+    ///                  ▼
+    ///                DEAD     (`strike` leads here from every state)
+    /// ```
     state: AtomicU8,
     fate: Mutex<Fate>,
-    /// Whether its clients' fences do nothing.
+    /// Whether fence requests of the clients have no effect, although the clients receive an answer.
     powerless: bool,
 }
 
+/// The clients live, and nothing is planned for them.
 const CALM: u8 = 0;
+/// The clients live, and die or are suspended after [`Death::requests`] more requests.
 const ARMED: u8 = 1;
+/// The clients are suspended, and become calm again at `Fate::until`.
 const ASLEEP: u8 = 2;
+/// The clients are dead. No other state follows.
 const DEAD: u8 = 3;
 
+/// The part of a [`Doom`] that is changed under its mutex.
 #[derive(Debug, Default)]
 struct Fate {
     death: Death,
-    /// The time at which the clients go on, if they are suspended.
+    /// The time at which a suspension ends.
     until: Nanos,
     /// Whether the clients were ever suspended.
     slept: bool,
@@ -73,24 +88,25 @@ struct Fate {
     waiting: Vec<Waker>,
 }
 
-/// What of a chain reaches memory.
+/// The part of a chain that reaches memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     All,
     Nothing,
-    /// The client is suspended: the chain is posted when it goes on.
+    /// The client is suspended, so its chain is posted when the suspension ends.
     Later,
-    /// The client dies now. These many of its requests are posted, and then so many lines of the next one.
+    /// The client dies now. The chain's first `requests` requests are posted, and `lines` lines of the next one.
     Last {
         requests: usize,
         lines: u64,
-        /// The clients whose posted requests are lost.
+        /// The clients whose requests on the way are lost. Empty unless [`Death::loses_posted`] is set.
         lost: Vec<ClientId>,
     },
 }
 
 impl Doom {
-    /// Makes one whose clients fence nobody, although they are told so. A run with such clients must fail.
+    /// Makes a `Doom` whose clients receive an answer to each fence request, but fence nobody. A run with such clients
+    /// must fail.
     pub(crate) fn powerless() -> Self {
         Self {
             powerless: true,
@@ -102,7 +118,8 @@ impl Doom {
         self.powerless
     }
 
-    /// Lets the clients die as `death` says, counted from now on. It does nothing if they are suspended or dead.
+    /// Plans the death of the clients; `death` counts requests from now on. Does nothing if they are suspended or
+    /// dead.
     pub fn arm(&self, death: Death) {
         self.fate.with(|fate| {
             // Relaxed: all changes of the state are made in this section.
@@ -113,7 +130,7 @@ impl Doom {
         });
     }
 
-    /// Kills the clients now, between two requests.
+    /// Kills the clients now, after their last posted request.
     pub fn strike(&self) {
         let waiting = self.fate.with(|fate| self.die(fate));
         waiting.into_iter().for_each(Waker::wake);
@@ -126,22 +143,23 @@ impl Doom {
         self.state.load(Ordering::Acquire) == DEAD
     }
 
-    /// Returns whether the clients live, and are not suspended or about to die.
+    /// Returns whether the clients live, are not suspended, and no death is planned.
     pub(crate) fn is_calm(&self) -> bool {
         self.state.load(Ordering::Acquire) == CALM // as in `is_dead`
     }
 
-    /// Returns whether the clients were ever suspended. The others may have expelled them then.
+    /// Returns whether the clients were ever suspended. If so, other members may have expelled them.
     pub(crate) fn has_slept(&self) -> bool {
         self.fate.with(|fate| fate.slept)
     }
 
-    /// Returns whether the clients are still to die or to be suspended, as [`Doom::arm`] said.
+    /// Returns whether a planned death or suspension has not happened yet.
     pub(crate) fn is_armed(&self) -> bool {
         self.state.load(Ordering::Acquire) == ARMED // as in `is_dead`
     }
 
-    /// Returns for how long the clients are still suspended, and lets them go on if that time is over.
+    /// Returns the rest of the suspension, or `None` if the clients are not suspended. Ends the suspension if its time
+    /// is over.
     pub(crate) fn sleeps(&self, now: Nanos) -> Option<Nanos> {
         // Acquire: as in `is_dead`.
         if self.state.load(Ordering::Acquire) != ASLEEP {
@@ -157,6 +175,8 @@ impl Doom {
         })
     }
 
+    /// Registers a waker that is called when the clients die, because a client whose poll is pending has nothing else
+    /// to wake it.
     pub(crate) fn wake_at_death(&self, waker: &Waker) {
         self.fate.with(|fate| {
             if !fate.waiting.iter().any(|w| w.will_wake(waker)) {
@@ -165,20 +185,22 @@ impl Doom {
         });
     }
 
+    /// Marks the clients as dead. Returns the wakers that the caller must call after it has unlocked the mutex.
     fn die(&self, fate: &mut Fate) -> Vec<Waker> {
         self.state.store(DEAD, Ordering::Release); // pairs with Acquire in `is_dead`
         core::mem::take(&mut fate.waiting)
     }
 
-    /// Records a client.
+    /// Registers a client of this compute node.
     pub(crate) fn enter(&self, client: ClientId) {
         self.fate.with(|fate| fate.clients.push(client));
     }
 
-    /// Returns what is sent of a chain of so many requests, by `client`.
+    /// Counts the next `requests` requests of `client`, which it posts as one chain, and returns the part that is
+    /// sent.
     pub(crate) fn sends(&self, client: ClientId, now: Nanos, requests: usize) -> Sent {
-        // Acquire: pairs with Release in `arm` and `die`. A client that another thread's death overtakes here has posted
-        // its chain a moment before.
+        // Acquire: pairs with Release in `arm` and `die`. If another thread kills the clients after this load, this
+        // chain counts as posted before the death.
         match self.state.load(Ordering::Acquire) {
             CALM => return Sent::All,
             ARMED => {}
@@ -204,7 +226,7 @@ impl Doom {
                 self.state.store(ASLEEP, Ordering::Release); // pairs with Acquire above
                 return (Sent::Later, Vec::new());
             }
-            // The client itself is last, because a client that is fenced may not fence others.
+            // The fences run in this order. The client itself is last, because a fenced client cannot fence others.
             let mut lost: Vec<_> = fate.clients.iter().copied().filter(|c| *c != client).collect();
             lost.push(client);
             if !fate.death.loses_posted {
@@ -234,7 +256,7 @@ mod tests {
         assert_eq!(
             doom.sends(ClientId(1), Nanos(0), 100),
             Sent::All,
-            "it is not armed"
+            "no death is planned"
         );
         doom.arm(Death {
             requests: 5,
@@ -254,7 +276,7 @@ mod tests {
         assert!(doom.is_dead());
         assert_eq!(doom.sends(ClientId(2), Nanos(0), 1), Sent::Nothing);
         doom.arm(Death::default());
-        assert!(doom.is_dead(), "nobody comes back");
+        assert!(doom.is_dead(), "a dead client stays dead");
     }
 
     #[test]

@@ -14,23 +14,24 @@ use dm_verbs::{
 
 use crate::doom::{Doom, Sent};
 
-/// A client that dies when its [`Doom`] says so. It implements the traits of `dm-verbs` over any other world.
+/// A client that dies when its [`Doom`] says so. It implements the traits of `dm-verbs` on top of another world's
+/// client.
 ///
-/// A chain is passed on as a whole when its doorbell is rung, so that a death cuts it between any two requests. Use
-/// [`Mortal::unless_dead`] to end the client's future.
+/// It passes a chain to the other world only when the doorbell is rung, so that a death can cut the chain between any
+/// two requests. Use [`Mortal::unless_dead`] to end the client's future.
 ///
-/// The world knows nothing of the death: to it, a dead client is one that is silent. Its requests that are still on their way
-/// have their effects, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is
-/// fenced first.
+/// The other world does not know of the death; a dead client is only silent. Its requests on the way still take
+/// effect, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is fenced
+/// first.
 pub struct Mortal<'m, V: Transport> {
     inner: &'m V,
     doom: &'m Doom,
     flights: RefCell<Flights>,
-    /// The chains that are posted when the client is no longer suspended, in order.
+    /// The chains of a suspended client, in order. They are posted when the suspension ends.
     held: RefCell<Vec<Held>>,
 }
 
-/// The chains of a client, by number. The numbers and their buffers are used again.
+/// The chains of a client, by slot. Slots and their buffers are reused.
 #[derive(Default)]
 struct Flights {
     all: Vec<Flight>,
@@ -43,16 +44,18 @@ struct Flight {
     requests: Vec<Stored>,
     payload: Vec<u8>,
     generation: u32,
-    /// The other world's chain, once the doorbell was rung. A chain that was not passed on as a whole has none.
+    /// The slot of the other world's chain, once the doorbell was rung. `None` if the chain was not passed on as a
+    /// whole.
     inner: Option<(u32, u32)>,
-    /// Whether it is among the chains that are posted later.
+    /// Whether this chain is in [`Mortal::held`].
     held: bool,
 }
 
-/// A chain that is posted later.
+/// A chain that is posted when the suspension ends.
 enum Held {
-    /// The client may wait for it.
+    /// The slot and its generation. The client may still wait for this chain.
     Open(u32, u32),
+    /// The client has closed this chain, so it is posted and nobody waits for it.
     Closed(Flight),
 }
 
@@ -123,7 +126,7 @@ impl Flight {
     }
 }
 
-/// Returns the part of a WRITE that lies in the first `lines` of the lines that it touches.
+/// Returns the part of a WRITE to `at` that lies in the first `lines` of the lines that it touches.
 fn first_lines(at: Place, bytes: &[u8], lines: u64) -> &[u8] {
     let (line, within) = (LINE as u64, at.offset() % LINE as u64);
     let end = lines.saturating_mul(line) - within;
@@ -144,17 +147,17 @@ impl Flights {
         }
     }
 
-    /// Returns the chain of `slot`, which the client must not have closed.
+    /// Returns the chain of `slot`. Panics if the client has closed it.
     fn get(&mut self, slot: &Slot) -> &mut Flight {
         let flight = self.all.get_mut(slot.index as usize);
         let flight = flight.filter(|flight| flight.generation == slot.generation);
         flight.expect("a slot belongs to its client until it is closed")
     }
 
-    /// Takes the chain of `slot` out.
+    /// Removes and returns the chain of `slot`.
     fn close(&mut self, slot: &Slot) -> Flight {
         let flight = core::mem::take(self.get(slot));
-        // Later uses of the number differ from this one.
+        // A new generation, so that an old slot with this index is not mistaken for the next one.
         self.all[slot.index as usize].generation = flight.generation.wrapping_add(1);
         self.free.push(slot.index);
         flight
@@ -166,7 +169,7 @@ fn slot_of((index, generation): (u32, u32)) -> Slot {
 }
 
 impl<'m, V: Transport> Mortal<'m, V> {
-    /// Makes the client of `inner` die when `doom` says so. Its compute node's other clients have the same `doom`.
+    /// Wraps the client `inner`, which dies when `doom` says so. All clients of one compute node share one `doom`.
     pub fn new(inner: &'m V, doom: &'m Doom) -> Self {
         doom.enter(inner.client());
         Self {
@@ -177,9 +180,8 @@ impl<'m, V: Transport> Mortal<'m, V> {
         }
     }
 
-    /// Runs `work` of this client until it ends or the client dies. Then `work` is dropped, and this returns `None`. An answer
-    /// that comes in the moment of the death counts as none, because nobody hears it. While the client is suspended, `work`
-    /// is not polled.
+    /// Runs `work` until it ends or the client dies. If the client dies, this drops `work` and returns `None`, even if
+    /// `work` ends at the same moment. While the client is suspended, this does not poll `work`.
     pub async fn unless_dead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let mut sleep = None;
@@ -197,6 +199,9 @@ impl<'m, V: Transport> Mortal<'m, V> {
                 }
                 self.go_on();
                 let ended = work.as_mut().poll(cx);
+                // A death or a suspension may have begun during this poll. Then its result does not count, and the
+                // loop handles the new state. An ended `work` counts even if the client is suspended now, because it
+                // cannot be polled again.
                 let asleep = ended.is_pending() && self.doom.sleeps(self.inner.now()).is_some();
                 if !self.doom.is_dead() && !asleep {
                     return ended.map(Some);
@@ -206,13 +211,14 @@ impl<'m, V: Transport> Mortal<'m, V> {
         .await
     }
 
-    /// Waits for `time`. In the simulator that is one step; on loopback a charge takes no time, and the client pauses.
+    /// Waits for `time`. In the simulator, `charge` takes this time. On loopback it takes none, and only the pause
+    /// waits.
     async fn nap(&self, time: Nanos) {
         self.inner.charge(time).await;
         self.inner.pause().await;
     }
 
-    /// Posts the chains that were held back, if the client is no longer suspended.
+    /// Posts the held chains, unless the client is dead or still suspended.
     fn go_on(&self) {
         let mut held = self.held.borrow_mut();
         if held.is_empty() || self.doom.is_dead() || self.doom.sleeps(self.inner.now()).is_some() {
@@ -240,7 +246,7 @@ impl<'m, V: Transport> Mortal<'m, V> {
         self.doom.is_dead() || self.doom.sleeps(self.inner.now()).is_some()
     }
 
-    /// Posts requests in a chain of the other world.
+    /// Posts `requests` as one chain of the other world.
     fn post<'w>(&self, node: NodeId, requests: impl Iterator<Item = Wqe<'w>>) -> Slot {
         let slot = self.inner.open(node);
         requests.for_each(|wqe| self.inner.push(&slot, wqe));
@@ -250,8 +256,8 @@ impl<'m, V: Transport> Mortal<'m, V> {
 }
 
 impl<V: Control + Transport> Mortal<'_, V> {
-    /// Takes the effects from the requests of `clients` that are still on their way. A fence does this to those that have
-    /// not arrived, as if the card had not sent them. Nobody waits for its answer.
+    /// Cancels the requests of `clients` that have not arrived yet, as if the card had not sent them. It uses a fence
+    /// for this, whose answer nobody awaits.
     fn lose(&self, clients: Vec<ClientId>) {
         for client in clients {
             let fence = ControlRequest::Fence { client };
@@ -342,9 +348,10 @@ impl<V: Transport + Control> Transport for Mortal<'_, V> {
     }
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         match self.doom.sends(self.inner.client(), self.inner.now(), 1) {
-            // It cannot be held back, but nobody else uses that memory yet.
+            // While the client is suspended, the image is loaded at once: this call cannot wait, and nobody else uses
+            // that memory yet.
             Sent::All | Sent::Later => self.inner.load_image(at, bytes),
-            // A dead client's answer is heard by nobody.
+            // The client is dead, so the answer does not matter.
             Sent::Nothing | Sent::Last { .. } => Ok(()),
         }
     }
@@ -360,6 +367,7 @@ impl<V: Transport> Env for Mortal<'_, V> {
     fn now(&self) -> Nanos {
         self.inner.now()
     }
+    // The clock also advances while the client is suspended, so that its lease may end.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         self.inner.elapsed(since, limit)
     }
@@ -369,6 +377,7 @@ impl<V: Transport> Env for Mortal<'_, V> {
     fn meter(&self) -> &Meter {
         self.inner.meter()
     }
+    // A client that stands still registers no waker here, because `unless_dead` polls it again.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match self.stands_still() {
             true => Poll::Pending,
@@ -414,7 +423,7 @@ impl<V: Transport + Control> Control for Mortal<'_, V> {
         if matches!(request, ControlRequest::FenceMember { .. }) && self.doom.is_powerless() {
             return Poll::Ready(Ok(ControlReply::Done));
         }
-        // The first poll sends the request, and counts as one.
+        // The first poll sends the request, so only this poll counts as a request.
         let sent = match *state {
             0 => self.doom.sends(self.inner.client(), self.inner.now(), 1),
             _ if self.stands_still() => Sent::Nothing,

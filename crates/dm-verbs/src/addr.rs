@@ -55,8 +55,8 @@ macro_rules! pointer {
             pub const fn offset(self) -> u64 {
                 self.0 & OFFSET_MASK
             }
-            /// Returns the pointer `bytes` further on the same node. It wraps within 48 bits; a world then
-            /// refuses it as out of bounds.
+            /// Returns the pointer `bytes` further on the same node. The offset wraps at 2^48; a world refuses a
+            /// pointer beyond the node's memory.
             #[inline]
             #[must_use]
             pub const fn add(self, bytes: u64) -> Self {
@@ -102,7 +102,7 @@ pointer!(
 pub enum Space {
     /// Host DRAM behind PCIe.
     Host,
-    /// The NIC's own memory: small, and atomics there need no PCIe transaction.
+    /// The card's own memory. It is small, and atomics on it need no PCIe transaction.
     Chip,
 }
 

@@ -1,5 +1,5 @@
-//! Capabilities of a world. A protocol queries them and never assumes them. Each item is a line of the RNIC
-//! contract, or a size.
+//! Capabilities of a world. A protocol queries capabilities and never assumes them. Each field of [`Caps`] is either
+//! one rule of the RNIC contract or a size.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use core::fmt;
 /// ```
 /// use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
 ///
-/// // What a world promises of a card whose lines are atomic and whose WRITEs land in order.
+/// // The capabilities of a card whose lines are atomic and whose WRITEs are served in order.
 /// let caps = Caps {
 ///     atomic_unit: AtomicUnit::Line,
 ///     write_lines: LineOrder::Increasing,
@@ -23,9 +23,9 @@ use core::fmt;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineOrder {
-    /// Any.
+    /// The lines are served in any order.
     Any,
-    /// By increasing address.
+    /// The lines are served by increasing address.
     Increasing,
 }
 
@@ -54,7 +54,7 @@ pub enum CasThenRead {
 pub enum AtomicVsWrite {
     /// A WRITE between the atomic's read and its write-back may be lost.
     Racy,
-    /// Serialised.
+    /// The atomic and the WRITE take effect one after the other.
     Serialised,
 }
 
@@ -67,7 +67,7 @@ pub enum FailedCas {
     LeavesAlone,
 }
 
-/// The name of something that a protocol may need from a world.
+/// A capability that a protocol may need from a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Capability {
@@ -83,9 +83,9 @@ pub enum Capability {
     AtomicVsWriteSerialised,
     /// A WRITE to host memory is visible before a later WRITE to on-chip memory of that node.
     HostBeforeChip,
-    /// The lines of one WRITE land by increasing address.
+    /// The lines of one WRITE take effect by increasing address.
     WriteLinesIncreasing,
-    /// The control plane can write an image directly.
+    /// Memory can be written directly, without verbs ([`crate::Verbs::load`]).
     DirectLoad,
 }
 
@@ -104,18 +104,18 @@ impl fmt::Display for Capability {
     }
 }
 
-/// The promises of one memory node's connection.
+/// The capabilities of the connection to one memory node.
 ///
-/// The default is the weakest promise of every item, without on-chip memory, masked atomics or inlining.
+/// The default is the weakest value of every field: no on-chip memory, no masked atomics, no inlining.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caps {
     /// Bytes of host memory that verbs can access.
     pub host_bytes: u64,
     /// Bytes of on-chip memory; 0 if there is none.
     pub chip_bytes: u64,
-    /// Masked CAS in hardware.
+    /// Whether the hardware has masked CAS.
     pub masked_atomics: bool,
-    /// Largest payload that travels inside its work request, in bytes.
+    /// Maximum payload in bytes that a work request contains itself.
     pub inline_bytes: u32,
     /// The largest unit that is never torn.
     pub atomic_unit: AtomicUnit,
@@ -123,9 +123,9 @@ pub struct Caps {
     pub read_lines: LineOrder,
     /// Order of a WRITE's lines.
     pub write_lines: LineOrder,
-    /// CAS→READ in one chain.
+    /// The order of a CAS and a READ that follows it in one chain.
     pub cas_then_read: CasThenRead,
-    /// Atomics against WRITEs.
+    /// Whether atomics and WRITEs to the same word exclude each other.
     pub atomic_vs_write: AtomicVsWrite,
     /// The effect of a failed CAS on memory.
     pub failed_cas: FailedCas,
@@ -166,10 +166,10 @@ impl Caps {
         }
     }
 
-    /// Refuses `protocol` if one of `needs` is missing; the error names both.
+    /// Checks that the world has all capabilities in `needs`, which `protocol` requires.
     ///
     /// # Errors
-    /// Returns [`Refused`], which names the first missing capability.
+    /// Returns [`Refused`], with the protocol and the first missing capability, if one is missing.
     pub fn require(&self, protocol: &'static str, needs: &[Capability]) -> Result<(), Refused> {
         match needs.iter().find(|c| !self.has(**c)) {
             None => Ok(()),
@@ -177,8 +177,8 @@ impl Caps {
         }
     }
 
-    /// Returns the same capabilities with `c` added, because the user asserts it. A world prints such
-    /// assumptions.
+    /// Returns these capabilities with `c` added, because the user asserts that the hardware has it. A world prints
+    /// such assumptions.
     #[must_use]
     pub fn assume(mut self, c: Capability) -> Self {
         match c {
@@ -188,14 +188,14 @@ impl Caps {
             Capability::AtomicVsWriteSerialised => self.atomic_vs_write = AtomicVsWrite::Serialised,
             Capability::HostBeforeChip => self.host_before_chip = true,
             Capability::WriteLinesIncreasing => self.write_lines = LineOrder::Increasing,
-            // On-chip memory and direct loading cannot be assumed: an assumption does not create them.
+            // On-chip memory and direct loading cannot be assumed, because an assumption does not create them.
             Capability::ChipMemory | Capability::DirectLoad => {}
         }
         self
     }
 }
 
-/// The error that a protocol cannot run in this world.
+/// The error of a protocol that cannot run in this world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     /// The protocol that was requested.

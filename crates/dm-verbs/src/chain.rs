@@ -7,21 +7,21 @@ use core::mem::ManuallyDrop;
 use crate::meter::Tally;
 use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then, Ticket, Verbs, Wqe};
 
-/// Chain state: anything may be appended.
+/// State of a chain to which any request may be appended.
 #[derive(Debug)]
 pub enum Open {}
-/// Chain state: a CAS whose success matters was appended, so only READs may follow.
+/// State of a chain to which a CAS was appended whose success matters, so that only READs may follow.
 #[derive(Debug)]
 pub enum Gated {}
 
-/// A chain under construction. Requests execute in posting order on one queue pair; the last one is signalled.
+/// A chain under construction. Requests take effect in posting order on one queue pair; the last one is signalled.
 ///
 /// Later requests run even when an earlier CAS fails, so after [`Chain::cas`] only READs may follow:
 ///
 /// ```compile_fail
 /// # use dm_verbs::*;
 /// # fn f<V: Verbs>(v: &V, lock: RemotePtr, data: RemotePtr) {
-/// // The WRITE would land although the lock was not taken.
+/// // The WRITE would take effect although the lock was not taken.
 /// v.chain(lock.node()).cas(lock, 0, 1).write(data, b"x").post().detach();
 /// # }
 /// ```
@@ -33,7 +33,7 @@ pub enum Gated {}
 pub struct Chain<'v, V: Verbs, S, P = Open> {
     v: &'v V,
     node: NodeId,
-    /// Dropping an unposted chain closes the slot; posting moves the slot out instead.
+    /// The world's slot of the chain. Dropping an unposted chain closes it; posting moves it to the ticket.
     slot: Slot,
     fence: bool,
     /// The meter's counts for this chain.
@@ -54,7 +54,8 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
         }
     }
 
-    /// Numbers the results from here on at run time instead of typing them, for chains of variable length.
+    /// Makes the type of the chain independent of the number of its results. The results from here on are taken by
+    /// number. Use this for chains of variable length.
     pub fn many(self) -> Chain<'v, V, Many, Open> {
         self.retype()
     }
@@ -74,14 +75,13 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
-    // This is always inlined, because the kind of request is then known at compile time, so only its own
-    // branch remains.
+    // Inlined into every caller, so that the kind of request is known at compile time and only its branch remains.
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.tally.add(&op);
         let fence = core::mem::take(&mut self.fence);
-        // Passes a copy of the slot, so that the compiler need not keep the chain itself in memory.
+        // This passes a copy of the slot, so that the compiler need not keep the chain in memory.
         self.v.push(&self.slot.same(), Wqe { op, fence });
     }
 
@@ -111,7 +111,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         self.retype()
     }
 
-    /// Rings the doorbell. From here on the chain takes effect, whether or not the caller polls.
+    /// Rings the doorbell. The chain then takes effect, whether or not the caller polls.
     #[inline(always)]
     pub fn post(self) -> Ticket<'v, V, S>
     where
@@ -124,8 +124,8 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 }
 
 impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
-    /// Appends a WRITE of a copy of `bytes`. It appends no result, so a conditional WRITE does not change the
-    /// type.
+    /// Appends a WRITE of a copy of `bytes`. A WRITE has no result, so it does not change the type of the chain, and may
+    /// be appended conditionally.
     #[inline(always)]
     pub fn write(mut self, at: impl Into<Place>, bytes: &[u8]) -> Self {
         self.push(Op::Write { at: at.into(), bytes });
@@ -165,7 +165,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Appends a compare-and-swap on whose success nothing later in this chain depends.
+    /// Appends a compare-and-swap on whose success no later request of the chain depends.
     #[inline(always)]
     pub fn free_cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Open>
     where
@@ -179,7 +179,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Appends a masked compare-and-swap on whose success nothing later in this chain depends.
+    /// Appends a masked compare-and-swap on whose success no later request of the chain depends.
     #[inline(always)]
     pub fn free_masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Open>
     where

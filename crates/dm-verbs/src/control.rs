@@ -47,14 +47,14 @@ pub enum ControlRequest {
         /// The client to fence.
         client: ClientId,
     },
-    /// Puts this client into a group. The clients of one compute node form a group. A client belongs to one
-    /// group at a time.
+    /// Puts this client into a group, and removes it from its earlier group. The clients of one compute node form a
+    /// group.
     Enlist {
         /// The group's number.
         member: u16,
     },
-    /// Fences the group's present members: after the answer, none of their verbs takes effect. Clients that
-    /// join later are not affected.
+    /// Fences the current clients of a group: after the answer, none of their verbs takes effect. Clients that enter
+    /// the group later are not affected.
     FenceMember {
         /// The group's number.
         member: u16,
@@ -64,7 +64,7 @@ pub enum ControlRequest {
 /// The membership of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
-    /// Grows each time the same client id is given out again.
+    /// The number of clients that have had this id.
     pub epoch: u32,
     /// The time for which the lease lasts without renewal. A waiter compares it with the time that has passed
     /// on its own clock; the clocks of different machines are never compared.
@@ -94,7 +94,7 @@ pub enum ControlReply {
     Done,
 }
 
-/// The control plane refused, or could not be reached.
+/// The reason why the control plane refused a request, or could not be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -162,7 +162,7 @@ impl core::error::Error for ControlError {}
 /// }
 /// ```
 pub trait Control {
-    /// Returns how many memory nodes there are; they are numbered from 0.
+    /// Returns the number of memory nodes, which are numbered from 0.
     fn memory_nodes(&self) -> u16;
 
     /// Implements [`Control::call`] for a world. `state` is 0 at the first poll, which sends the request.
@@ -173,8 +173,8 @@ pub trait Control {
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>>;
 
-    /// Sends `request` at the first poll. If the future is dropped while the request is in flight, the
-    /// request may still be carried out. A chunk is then lost until its pool is created again.
+    /// Returns a future that sends `request` at its first poll. If the future is dropped while the request is in
+    /// flight, the request may still be carried out. A chunk is then lost until the pool is created again.
     fn call(&self, request: ControlRequest) -> ControlCall<'_, Self>
     where
         Self: Sized,
@@ -189,7 +189,8 @@ pub trait Control {
     /// Allocates a chunk of `bytes` on `node`.
     ///
     /// # Errors
-    /// Returns [`ControlError`], which names the node.
+    /// Returns [`ControlError`] if the node does not exist, cannot be reached or has not enough memory, or if this
+    /// client was fenced.
     fn chunk(&self, node: NodeId, bytes: u64) -> impl Future<Output = Result<RemotePtr, ControlError>>
     where
         Self: Sized,

@@ -9,7 +9,7 @@ use core::task::{Context, Poll};
 
 use crate::Meter;
 
-/// A time or a duration in nanoseconds; each world chooses its origin.
+/// A point in time, or a duration, in nanoseconds. Each world chooses the origin of its clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nanos(pub u64);
 
@@ -54,34 +54,33 @@ impl fmt::Display for ClientId {
 pub enum LocalStep {
     /// The client is about to enter a section (a queue, a table, a cache).
     Section,
-    /// Another thread has woken the client and handed something over. This step is charged the cost of the
-    /// hand-off between cores.
+    /// Another thread has woken the client and handed something over. The simulator charges the cost of a hand-off
+    /// between cores.
     HandOff,
 }
 
-/// The attempts of retry loops. Only an explorer implements these methods; every other world uses the defaults.
+/// The attempts of retry loops. Only the explorer implements these methods; every other world uses the defaults.
 pub trait Attempts {
-    /// Marks the start of a retry loop whose failed attempts leave the client's state
-    /// unchanged.
+    /// Marks the start of a retry loop whose failed attempts leave the client's state unchanged.
     fn mark(&self) -> u64 {
         0
     }
-    /// Reports that an attempt failed and that the client's state is as it was at `mark`.
-    /// **Soundness depends on this claim**, so only [`crate::Retry`] calls it.
+    /// Reports that an attempt has failed, and that the client's state is the same as at `mark`. **Soundness depends
+    /// on this claim**, so only [`crate::Retry`] calls this.
     fn rewind(&self, _mark: u64) {}
-    /// Returns how many attempts a loop with the budget `attempts` may make. An explorer rewinds failed
-    /// attempts and therefore returns more.
+    /// Returns how many attempts a loop with the budget `attempts` may make. The explorer rewinds failed attempts, and
+    /// therefore returns a larger number.
     fn budget(&self, attempts: u32) -> u32 {
         attempts
     }
 }
 
-/// The services that protocol code may ask of its environment.
+/// The environment of protocol code.
 ///
 /// ```
 /// use dm_verbs::{Env, LocalStep, Nanos};
 ///
-/// /// Waits until `ready` says so of something that the threads of a compute node share, a millisecond at most.
+/// /// Waits until `ready` returns true for shared state of the compute node, a millisecond at most.
 /// async fn wait<E: Env>(env: &E, ready: impl Fn() -> bool) -> bool {
 ///     let since = env.now();
 ///     loop {
@@ -100,8 +99,8 @@ pub trait Env: Attempts {
     fn compute_node(&self) -> u16;
     /// Reads the clock, for measurements only. Protocol code asks [`Env::elapsed`].
     fn now(&self) -> Nanos;
-    /// Returns whether at least `limit` has passed since `since`. Protocol code asks nothing else about time,
-    /// so an explorer may give either answer.
+    /// Returns whether at least `limit` has passed since `since`. Protocol code learns nothing else about time, so the
+    /// explorer may return either result.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         self.now() - since >= limit
     }
@@ -110,15 +109,15 @@ pub trait Env: Attempts {
     /// Returns this client's meter.
     fn meter(&self) -> &Meter;
 
-    /// Lets other clients run until something that this client has read may have changed. A retry loop must
-    /// not wait in any other way.
+    /// Lets other clients run until something that this client has read may have changed. Retry loops must wait only
+    /// in this way.
     fn pause(&self) -> Pause<'_, Self>
     where
         Self: Sized,
     {
         Pause { env: self, state: 0 }
     }
-    /// Charges `work` of client CPU time; outside a simulator this costs nothing.
+    /// Charges `work` of client CPU time. Only the simulator implements this; in other worlds it does nothing.
     fn charge(&self, work: Nanos) -> Charge<'_, Self>
     where
         Self: Sized,
@@ -141,8 +140,8 @@ pub trait Env: Attempts {
         }
     }
 
-    /// Implements [`Env::pause`] for a world; `state` is 0 at the first poll and belongs to the world
-    /// afterwards.
+    /// Implements [`Env::pause`] for a world. `state` is 0 at the first poll; later the world may store anything in
+    /// it.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()>;
     /// Implements [`Env::local`] for a world; `state` is 0 at the first poll.
     fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {

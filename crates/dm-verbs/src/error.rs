@@ -7,33 +7,33 @@ use crate::{Capability, Place};
 /// Whether a failed request changed remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It certainly had no effect and never will.
+    /// The request had no effect, and never will.
     None,
-    /// It may have had an effect (a lost acknowledgement), and may have one later (a request that is still in
-    /// the fabric). This ends when the control plane has fenced the client, or when another request of the
-    /// same client to the same memory node has taken effect: a world that reconnects a client shuts its old
-    /// queue pair first. A request to another memory node, or by another client, proves nothing.
+    /// The request may have had an effect (the acknowledgement was lost), or may have one later (it is still in the
+    /// fabric). After the control plane has fenced the client, it has no further effect. The same holds after another
+    /// request of the same client to the same memory node has taken effect, because a world that reconnects a client
+    /// shuts the old queue pair first. A request to another memory node, or by another client, does not change this.
     Unknown,
-    /// It certainly had its effect; only the answer was lost.
+    /// The request had its effect, and only the answer was lost.
     Done,
 }
 
-/// A chain failed. The requests before number `index` had their effect, request `index` has the effect
-/// `effect`, and the later requests have the effect `rest`.
+/// The error of a chain. The requests before number `index` had their effect, request `index` has the effect `effect`,
+/// and the later requests have the effect `rest`.
 ///
-/// When a queue pair fails, all chains that the client has in flight to that memory node fail together. If a
-/// request is never carried out, then no later request of its queue pair is carried out either.
+/// When a queue pair fails, all chains that the client has in flight to this memory node fail. If a request is never
+/// carried out, no later request of its queue pair is carried out either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbError {
     /// The reason.
     pub kind: VerbErrorKind,
     /// The address of the request that failed.
     pub at: Place,
-    /// Its number in the chain, from 0.
+    /// The number of this request in the chain, from 0.
     pub index: u16,
-    /// Its effect.
+    /// The effect of this request.
     pub effect: Effect,
-    /// The effect of the requests behind it.
+    /// The effect of the requests after it.
     pub rest: Effect,
 }
 
@@ -41,14 +41,14 @@ pub struct VerbError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VerbErrorKind {
-    /// No such memory node.
+    /// The memory node does not exist.
     NoSuchNode,
     /// The memory node does not answer.
     Unreachable,
     /// The connection was lost while the chain was in flight.
     ConnectionLost,
-    /// The memory node's card refused the request (a wrong key, or memory that is no longer part of the
-    /// pool). The connection is lost as well.
+    /// The memory node's card refused the request, because of a wrong key or because the memory is no longer part of
+    /// the pool. The connection is lost too.
     Refused,
     /// The access ends beyond the node's memory.
     OutOfBounds {
@@ -62,19 +62,19 @@ pub enum VerbErrorKind {
         /// The requested length in bytes.
         len: u64,
     },
-    /// The world lacks what the request needs.
+    /// The world lacks this capability, which the request needs.
     Unsupported(Capability),
     /// The control plane has fenced this client.
     Fenced,
     /// This client has too many chains or buffers in flight.
     QueueFull,
-    /// A line of a shared region is locked by a process that died while it wrote to the line.
+    /// A process died while it wrote to a line of a shared region, and has left the line locked.
     DeadWriter {
         /// The process id.
         process: u32,
     },
-    /// A line of a shared region stays locked by a process that lives but makes no progress (most likely it
-    /// was stopped).
+    /// A process keeps a line of a shared region locked. The process is alive but makes no progress; most likely it
+    /// was stopped.
     BusyWriter {
         /// The process id.
         process: u32,
@@ -92,8 +92,8 @@ impl VerbError {
             rest: Effect::None,
         }
     }
-    /// Returns this error as the error of an operation that has already posted an earlier chain. The
-    /// operation as a whole may have had an effect, even if this chain had none.
+    /// Converts this error for an operation that has posted an earlier chain. The operation as a whole may have had an
+    /// effect, even if this chain had none.
     #[must_use]
     pub fn after_effect(mut self) -> Self {
         if self.overall() == Effect::None {
@@ -101,8 +101,7 @@ impl VerbError {
         }
         self
     }
-    /// Returns the effect of the chain as a whole: `None` or `Done` if every request of it has this effect,
-    /// else `Unknown`.
+    /// Returns the effect of the whole chain: `None` or `Done` if every request has this effect, otherwise `Unknown`.
     pub fn overall(&self) -> Effect {
         match (self.index, self.effect, self.rest) {
             (0, Effect::None, Effect::None) => Effect::None,

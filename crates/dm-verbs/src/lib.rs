@@ -15,16 +15,16 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** A rung chain progresses whether or not its poster polls again, and its requests take effect in
-//!   posting order.
-//! * **I2** Payloads are copied at `push`; a READ's buffer belongs to the transport until its lease is dropped.
-//!   Dropping any future or ticket is safe at any await.
-//! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters
-//!   only READs may follow, and the type of [`Chain`] enforces this ([`Gated`]).
+//! * **I1** A chain whose doorbell was rung progresses whether or not the client polls again. Its requests take effect
+//!   in posting order.
+//! * **I2** Payloads are copied at `push`, and a READ's buffer belongs to the transport until its lease is dropped. So
+//!   dropping any future or ticket is safe at any await.
+//! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters only
+//!   READs may follow, and the type of [`Chain`] enforces this ([`Gated`]).
 //! * **I4** The error of a dropped ticket is not lost: the client's next [`Verbs::operation`] returns it.
-//! * **I5** If a chain failed with [`Effect::Unknown`], its requests may land at any time, or never, until a
-//!   later request of the same client to the same memory node has taken effect. After that, none of them
-//!   lands.
+//! * **I5** If a chain failed with [`Effect::Unknown`], its requests may take effect at any later time, or never.
+//!   After a later request of the same client to the same memory node has taken effect, none of them does.
+//!
 //! # Example
 //! Index code, generic over the world:
 //! ```

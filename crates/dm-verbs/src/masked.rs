@@ -34,7 +34,7 @@ impl MaskedCas {
 pub enum MaskedCasError {
     /// A verb failed.
     Verb(VerbError),
-    /// The CAS was emulated, and before each attempt another client changed other bits of the word.
+    /// The CAS was emulated, and every attempt failed because another client had changed other bits of the word.
     Exhausted(Exhausted),
 }
 
@@ -53,12 +53,12 @@ impl core::fmt::Display for MaskedCasError {
 }
 impl core::error::Error for MaskedCasError {}
 
-/// Carries out a masked CAS at `at` and returns the old value. It takes one verb if the hardware has masked
-/// CAS. Otherwise it posts plain CASes, each of which expects the value that the previous one saw. `guess` is
-/// the value that the first plain CAS expects for the whole word. The meter counts the verbs that were posted.
+/// Carries out a masked CAS at `at` and returns the old value. It takes one verb if the hardware has masked CAS.
+/// Otherwise it posts plain CASes; each expects the value that the one before it returned. `guess` is the value of the
+/// whole word that the first plain CAS expects. The meter counts the verbs that were posted.
 ///
 /// # Errors
-/// Returns [`MaskedCasError`]; the emulation stops after `budget` lost races.
+/// Returns [`MaskedCasError`] if a verb fails, or if the emulation has lost `budget` races.
 ///
 /// ```
 /// use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
@@ -81,8 +81,8 @@ pub async fn masked_cas<V: Verbs>(
     if v.caps(at.node()).masked_atomics {
         return Ok(v.chain(at.node()).masked_cas(at, m).post().await?);
     }
-    // If `guess` fails the comparison, a plain CAS with it could only store the same value again. So this
-    // reads the word first.
+    // If `guess` does not pass the comparison, a plain CAS that expects it could only store the same value again. So
+    // read the word first.
     let mut expect = if m.matches(guess) {
         guess
     } else {

@@ -46,21 +46,22 @@ counters! {
     bytes_read,
     /// Payload bytes of WRITEs.
     bytes_written,
-    /// Chains rung.
+    /// Chains whose doorbell was rung.
     doorbells,
-    /// Dependent waits: awaited completions of chains that were posted after the previous wait ended.
+    /// Waits for completions, if the chain was posted after the previous wait ended. Chains in flight together count
+    /// once.
     round_trips,
     /// Masked compare-and-swaps.
     masked_cas,
     /// Fetch-and-adds.
     faa,
-    /// Attempts at a remote lock that found it held.
+    /// Attempts that found a remote lock held.
     lock_retries,
-    /// READs that were discarded because they mixed two states.
+    /// READs that were discarded because they mixed bytes from before and after a WRITE.
     torn_reads,
-    /// Attempts repeated because a cached address or fence was out of date.
+    /// Attempts that were repeated because a cached address or fence key was out of date.
     stale_reads,
-    /// Locks received from a thread of the same compute node.
+    /// Locks that were handed over by another client of the compute node.
     handovers,
     /// Index cache hits.
     cache_hits,
@@ -70,42 +71,43 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
-    /// Changes of other clients, left unfinished, that this client finished.
+    /// Structural changes that other clients had left unfinished and this client finished.
     mended,
-    /// Members that were silent for a lease, and were removed.
+    /// Members that were expelled because they had been silent for a lease.
     expelled,
     /// Locks of dead members that were freed.
     freed_locks,
-    /// Nodes that were replaced by a copy, by their only child, or by nothing.
+    /// Nodes that were replaced by a copy or by their only child, or removed.
     renewals,
-    /// Words of those nodes; each word took one CAS.
+    /// Words of the replaced nodes that were changed by CAS, to stop other writers.
     renewed_words,
     /// Bytes of the copies.
     renewed_bytes,
     /// Gets that another client's READ answered (read delegation).
     delegated,
-    /// Writes that another client's write supersedes (write combining).
+    /// Writes that had no effect of their own, because a later write of another client replaced theirs (write
+    /// combining).
     combined,
-    /// Operations that found their local lock held for another key, and ran without sharing.
+    /// Operations that ran without sharing, because their local lock was in use for another key.
     went_alone,
-    /// READs of a single entry at the place where the compute node expected a key.
+    /// READs of a single entry, at the place where the compute node expected the key.
     speculations,
     /// Speculative READs that did not show whether the key is present.
     wrong_speculations,
-    /// Verbs posted as housekeeping (announcements, leases, loading); no other counter includes them.
+    /// Verbs that no operation needs: announcements, leases, loading. No other counter includes them.
     housekeeping_verbs,
-    /// Payload bytes of housekeeping verbs and of directly loaded images.
+    /// Payload bytes of such verbs and of directly loaded memory.
     housekeeping_bytes,
 }
 
 impl Counters {
-    /// Returns the number of verbs without housekeeping.
+    /// Returns the number of verbs without housekeeping verbs.
     pub fn verbs(&self) -> u64 {
         self.reads + self.writes + self.cas + self.masked_cas + self.faa
     }
 }
 
-/// An event that index code reports itself; verbs are counted without its help.
+/// An event that index code reports. The meter counts verbs by itself.
 ///
 /// ```
 /// use dm_verbs::{Event, Meter};
@@ -119,11 +121,11 @@ impl Counters {
 pub enum Event {
     /// A remote lock was found held.
     LockRetry,
-    /// A READ mixed two states.
+    /// A READ was torn.
     TornRead,
-    /// A cached address or fence was out of date.
+    /// A cached address or fence key was out of date.
     StaleRead,
-    /// The lock was received by handover.
+    /// The lock was handed over by another client of the compute node.
     Handover,
     /// The index cache had the answer.
     CacheHit,
@@ -133,17 +135,17 @@ pub enum Event {
     Split,
     /// Two nodes were merged.
     Merge,
-    /// A split, merge or hop that another client had left unfinished was finished.
+    /// This client finished a split, merge or hop that another client had left unfinished.
     Mended,
-    /// A silent member was removed.
+    /// A silent member was expelled.
     Expelled,
     /// A lock of a dead member was freed.
     FreedLock,
     /// A get was answered by another client's READ.
     Delegated,
-    /// Another client's write supersedes this one.
+    /// Another client's write replaced this one.
     Combined,
-    /// A local lock held another key.
+    /// The local lock was in use for another key.
     WentAlone,
     /// A single entry was read at the place where the compute node expected a key.
     Speculated,
@@ -151,15 +153,15 @@ pub enum Event {
     Misguessed,
 }
 
-/// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
+/// One client's meter. Each endpoint of a world has one; this crate updates it.
 ///
 /// The counters that most verbs change are in its first cache line, because with a thousand clients no meter
 /// stays in the L1 cache.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meter {
-    /// Waits ended so far; a completion counts as a round trip only if no wait has ended since its chain was
-    /// posted.
+    /// The number of waits that have ended. A completion counts as a round trip only if no wait has ended since its
+    /// chain was posted.
     waits: Cell<u32>,
     housekeeping: Cell<bool>,
     cells: Cells,
@@ -178,7 +180,7 @@ impl Meter {
         self.cells.get()
     }
 
-    /// Counts an event that only index code knows.
+    /// Counts an event.
     #[inline]
     pub fn note(&self, e: Event) {
         let c = &self.cells;
@@ -205,7 +207,7 @@ impl Meter {
         );
     }
 
-    /// Counts a node of `words` words that was replaced by a copy of `copy` bytes, or by none.
+    /// Counts the replacement of a node of `words` words by a copy of `copy` bytes; 0 if there is no copy.
     pub fn renewed(&self, words: usize, copy: usize) {
         let c = &self.cells;
         bump(&c.renewals, 1);
@@ -221,9 +223,8 @@ impl Meter {
         }
     }
 
-    /// Counts a chain of these verbs that is being posted. Returns the number of the wait in which it is posted.
-    // This is always inlined, because if a chain is built and posted in one function, its counts are then
-    // constants.
+    /// Counts a posted chain with these verbs. Returns the number of waits so far.
+    // Inlined, so that the counts are constants if a chain is built and posted in one function.
     #[inline(always)]
     pub(crate) fn posted(&self, tally: &Tally) -> u32 {
         let c = &self.cells;
@@ -242,8 +243,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// This is marked as cold, because otherwise the compiler merges the two branches, and chooses the
-    /// counter at run time for every verb.
+    /// Marked as cold, because otherwise the compiler merges the two branches, and chooses the counter at run time for
+    /// every verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {
@@ -255,7 +256,7 @@ impl Meter {
         bump(&self.cells.housekeeping_bytes, bytes as u64);
     }
 
-    /// Counts an awaited completion that was posted at wait number `posted_at`.
+    /// Counts an awaited completion. `posted_at` is the number of waits when its chain was posted.
     #[inline]
     pub(crate) fn waited(&self, posted_at: u32) {
         if posted_at == self.waits.get() && !self.housekeeping.get() {
@@ -301,7 +302,7 @@ impl Tally {
         }
     }
 
-    // These are always inlined, because at each call the tally is then a constant, which need not be stored.
+    // Inlined, because the tally is then a constant at each call and need not be stored.
     #[inline(always)]
     fn verbs(&self) -> u64 {
         [self.reads, self.writes, self.cas, self.masked_cas, self.faa]
@@ -310,7 +311,7 @@ impl Tally {
             .sum()
     }
 
-    /// Counts bytes of remote memory.
+    /// Returns the bytes of remote memory that the chain reads and writes.
     #[inline(always)]
     fn bytes(&self) -> u64 {
         let atomics = u64::from(self.cas) + u64::from(self.masked_cas) + u64::from(self.faa);

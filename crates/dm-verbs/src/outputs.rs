@@ -1,21 +1,21 @@
-//! Results of a chain as types: each request that returns a value adds a marker to a tuple.
+//! Results of a chain as types: each request that returns a value appends a marker type to a tuple.
 
 use core::marker::PhantomData;
 use core::task::{Context, Poll};
 
 use crate::{Outcome, Slot, VerbError, Verbs};
 
-/// Marker: the old value of an atomic, or a word READ. Becomes a `u64`.
+/// Marker of the old value of an atomic, or of a word READ. The value is a `u64`.
 #[derive(Debug)]
 pub enum Old {}
-/// Marker: the bytes of a READ. Becomes the world's lease.
+/// Marker of the bytes of a READ. The value is the world's lease.
 #[derive(Debug)]
 pub enum Bytes {}
-/// Marker: a number of results known only at run time. See [`crate::Chain::many`].
+/// Marker of results whose number is known only at run time. See [`crate::Chain::many`].
 #[derive(Debug)]
 pub enum Many {}
 
-/// One result.
+/// A marker: the type of one result.
 pub trait Marker<L> {
     /// The type of the value.
     type Value;
@@ -45,16 +45,15 @@ impl<L> Marker<L> for Bytes {
     }
 }
 
-/// The value of a chain with the results `Self`: `()` for none, the bare value for one, a tuple for two to
-/// six, [`Outcomes`] for [`Many`].
+/// The results of a chain. The value is `()` for none, the bare value for one, a tuple for two to six, and
+/// [`Outcomes`] for [`Many`].
 pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     /// The type of the value.
     type Out;
     /// Collects the results of a completed slot. Closes the slot, unless the results need it.
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
-    /// Polls a rung slot; when this is ready, the slot has been collected, or has been closed after an error.
-    // This is always inlined, because the caller takes the result apart at once, so it need not be built in
-    // memory.
+    /// Polls a rung slot. When this is ready, it has collected the results, or has closed the slot after an error.
+    // Inlined, because the caller takes the result apart at once, so that it is never built in memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {
         match core::task::ready!(v.poll_chain(slot, cx)) {
@@ -67,10 +66,10 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     }
 }
 
-/// The results `Self` followed by one `M`.
+/// The results `Self` followed by one more result `M`.
 #[diagnostic::on_unimplemented(message = "a chain gives at most six typed results; use `.many()` for more")]
 pub trait Then<M> {
-    /// The longer list.
+    /// The longer tuple.
     type Next;
 }
 
@@ -94,7 +93,7 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
         v.close(slot);
         A::unwrap(outcome)
     }
-    // This is always inlined, because a wide result is then never built in memory.
+    // Inlined, so that a wide result is never built in memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
         match core::task::ready!(v.poll_single(slot, cx)) {
@@ -158,11 +157,11 @@ pub struct Outcomes<'v, V: Verbs> {
 }
 
 impl<V: Verbs> Outcomes<'_, V> {
-    /// Returns the `i`-th result, an old value or a word. Each result can be taken once.
+    /// Returns the `i`-th result, an old value or a word. Take each result only once.
     pub fn old(&self, i: u16) -> u64 {
         Old::unwrap(self.take(i))
     }
-    /// Returns the `i`-th result, the bytes of a READ. Each result can be taken once.
+    /// Returns the `i`-th result, the bytes of a READ. Take each result only once.
     pub fn lease(&self, i: u16) -> V::Lease {
         Bytes::unwrap(self.take(i))
     }

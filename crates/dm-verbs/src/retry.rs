@@ -12,11 +12,11 @@ pub enum Why {
         /// The lock word as last seen.
         word: u64,
     },
-    /// A READ mixed two states.
+    /// A READ was torn.
     Torn,
-    /// A cached address or fence was out of date.
+    /// A cached address or fence key was out of date.
     Stale,
-    /// A CAS lost its race.
+    /// A CAS failed because another client changed the word first.
     Raced,
     /// A node is being split or merged.
     Changing,
@@ -25,9 +25,9 @@ pub enum Why {
 /// The error that the budget of a retry loop is used up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted {
-    /// The place of the last attempt.
+    /// The address that the last attempt accessed.
     pub at: Place,
-    /// The reason why it failed.
+    /// The reason why this attempt failed.
     pub why: Why,
     /// Number of attempts that were made.
     pub attempts: u32,
@@ -84,10 +84,10 @@ impl<'e, E: Env> Retry<'e, E> {
         }
     }
 
-    /// Counts a failed attempt at `at`, and pauses before the next.
+    /// Counts a failed attempt at `at`, and pauses before the next one.
     ///
     /// # Errors
-    /// Returns [`Exhausted`] when the budget is used up.
+    /// Returns [`Exhausted`] if no attempt is left.
     pub async fn again(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
         self.env.rewind(self.mark);
@@ -114,16 +114,15 @@ impl<'e, E: Env> Retry<'e, E> {
         Ok(())
     }
 
-    /// Does the same as [`Retry::again`] for a loop whose attempts change the caller's state. An explorer
-    /// does not rewind the client to its state before this attempt, and rewinds later attempts only to this
-    /// point.
+    /// Counts a failed attempt that has changed the caller's state, and pauses like [`Retry::again`]. The explorer
+    /// keeps this change: it rewinds later attempts only to this point.
     ///
     /// # Errors
-    /// Returns [`Exhausted`] when the budget is used up.
+    /// Returns [`Exhausted`] if no attempt is left.
     pub async fn again_wiser(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
         self.env.pause().await;
-        // Rewinding beyond the changes of this attempt would give a state that the loop never had.
+        // A rewind beyond the changes of this attempt would lead to a state that the loop never had.
         self.mark = self.env.mark();
         Ok(())
     }

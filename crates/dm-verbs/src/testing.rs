@@ -1,4 +1,4 @@
-//! A connection whose answers a test alters.
+//! A connection for tests that changes some answers.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -9,25 +9,24 @@ use crate::{
     Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
-/// A connection that passes everything on to another one, except for the answers that its fields alter. It records the
-/// requests to the control plane.
+/// Wraps a connection and changes the answers that its fields select. It records the requests to the control plane.
 pub struct Altered<E> {
-    /// The connection behind it.
+    /// The wrapped connection.
     pub inner: E,
-    /// Alters the error of a failed chain.
+    /// Changes the error of a failed chain.
     pub fails: fn(VerbError) -> VerbError,
-    /// Returns the error of a direct load; `None` if the connection must do it.
+    /// Returns the error of a direct load, or `None` if the wrapped connection must carry it out.
     pub refuses_load: fn(Place) -> Option<VerbError>,
-    /// Returns the error of a request to the control plane; `None` if the connection must answer it.
+    /// Returns the error of a request to the control plane, or `None` if the wrapped connection must answer it.
     pub refuses: fn(&ControlRequest) -> Option<ControlError>,
-    /// Number of listed memory nodes, if it is not the real one.
+    /// The number of memory nodes to report, if not the real one.
     pub nodes: Option<u16>,
     /// The requests to the control plane so far.
     pub asked: RefCell<Vec<ControlRequest>>,
 }
 
 impl<E> Altered<E> {
-    /// Wraps `inner`, and alters nothing yet.
+    /// Wraps `inner`, and changes no answers.
     pub fn new(inner: E) -> Self {
         Self {
             inner,

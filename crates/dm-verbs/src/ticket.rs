@@ -7,9 +7,9 @@ use core::task::{Context, Poll};
 
 use crate::{Outputs, Slot, VerbError, Verbs};
 
-/// A chain in flight. It has been posted already, so a client can post several chains and then await one
-/// after another. Dropping the ticket makes the post unsignalled: the chain still runs, and the client's next
-/// [`Verbs::operation`] returns its error, if there is one.
+/// A chain in flight. A client can post several chains and then await their tickets one after another. Dropping a
+/// ticket makes its chain unsignalled: it still runs, and the client's next [`Verbs::operation`] returns its error, if
+/// there is one.
 ///
 /// ```
 /// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};
@@ -28,12 +28,12 @@ pub struct Ticket<'v, V: Verbs, S> {
     slot: Slot,
     /// Whether the slot still belongs to this ticket.
     open: bool,
-    /// The client's wait number at posting, for counting round trips.
+    /// The client's number of waits at the time of posting, for counting round trips.
     posted_at: u32,
     _results: PhantomData<fn() -> S>,
 }
 
-// Results are moved out by value on completion; nothing points into a ticket.
+// The results are moved out by value, so nothing points into a ticket.
 impl<V: Verbs, S> Unpin for Ticket<'_, V, S> {}
 
 impl<'v, V: Verbs, S> Ticket<'v, V, S> {
@@ -48,7 +48,7 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         }
     }
 
-    /// Marks the chain as collected or closed.
+    /// Marks the slot as collected or closed.
     #[inline(always)]
     fn taken(&mut self) {
         self.open = false;
@@ -61,7 +61,7 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         Poll::Ready(Err(e))
     }
 
-    /// Lets the chain run unsignalled.
+    /// Drops the ticket, so that the chain runs unsignalled.
     pub fn detach(self) {
         drop(self);
     }
@@ -70,13 +70,12 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 
-    // This is always inlined, because most polls find a request still in flight, or a single result, which
-    // then stays in a register.
+    // Inlined, because most polls find a request still in flight, or a single result, which then stays in a register.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         assert!(this.open, "a ticket is polled no more once it was ready");
-        // The two arms stay separate, so that moving a result does not also copy space for an error.
+        // Two separate arms, so that a result is moved without space for an error.
         match core::task::ready!(S::poll(this.v, &this.slot.same(), cx)) {
             Ok(out) => {
                 this.taken();

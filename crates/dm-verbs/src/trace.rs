@@ -33,7 +33,7 @@ pub struct Recording {
     pub world: String,
     /// The unit of [`Event::at`]: `step` in the explorer, `ns` elsewhere.
     pub unit: String,
-    /// Names of the clients: the first is that of client 1.
+    /// Names of the clients, from client 1 on.
     pub clients: Vec<String>,
     /// The events, in the order in which they happened.
     pub events: Vec<Event>,
@@ -51,14 +51,14 @@ impl Recording {
         }
     }
 
-    /// Adds the events of several clients, each in its own order, sorted by time.
+    /// Adds the events of several clients, and sorts all events by time. The events of one client keep their order.
     pub fn merge(&mut self, events: impl IntoIterator<Item = Event>) {
         self.events.extend(events);
         self.events.sort_by_key(|e| e.at);
     }
 }
 
-/// Something that happened to one client, or on its behalf.
+/// An event of one client.
 ///
 /// ```
 /// use dm_verbs::trace::{Event, What};
@@ -71,7 +71,7 @@ impl Recording {
 pub struct Event {
     /// The time, in the recording's unit.
     pub at: u64,
-    /// The number of the client's [`ClientId`], from 1.
+    /// The client's [`ClientId`] as a number.
     pub client: u16,
     /// The kind of event, for programs.
     #[cfg_attr(feature = "serde", serde(flatten))]
@@ -86,7 +86,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Kinds of events. Chains are numbered by client from 1, in the order posted; requests of a chain from 0.
+/// The kind of an event. Chains are numbered per client from 1, in posting order; the requests of a chain from 0.
 ///
 /// ```
 /// use dm_verbs::trace::What;
@@ -106,7 +106,7 @@ pub enum What {
         /// Its requests, in order.
         requests: Vec<Request>,
     },
-    /// A request, or a part of it, acts on memory. Only the explorer sees this.
+    /// A request, or a part of it, acts on memory. Only the explorer records this.
     Effect {
         /// The chain's number.
         chain: u32,
@@ -114,17 +114,17 @@ pub enum What {
         request: u16,
         /// The number of the part (from 1) and the number of parts.
         part: (u8, u8),
-        /// The 8-byte words that memory held there.
+        /// The 8-byte words in memory before this.
         held: Vec<u64>,
-        /// The words that memory holds afterwards, if the verb changes memory.
+        /// The words in memory after this, if the verb changes memory.
         written: Vec<u64>,
     },
-    /// A chain completes, and its poster can see it.
+    /// A chain completes, and its client can see this.
     Completes {
         /// The chain's number.
         chain: u32,
-        /// The words that each request returned, in order; none for a WRITE, nor for a READ whose bytes
-        /// nobody took.
+        /// The words that each request returned, in order. Empty for a WRITE, and for a READ whose bytes were not
+        /// taken.
         values: Vec<Vec<u64>>,
         /// The error, if it failed.
         error: Option<String>,
@@ -171,9 +171,9 @@ pub enum What {
 pub struct Request {
     /// `READ`, `WRITE`, `CAS`, `masked CAS` or `FAA`.
     pub verb: String,
-    /// Memory node and offset, with `chip` in front for on-chip memory.
+    /// Memory node and offset; `chip` stands before the offset for on-chip memory.
     pub place: String,
-    /// The model's name for that place.
+    /// The name that the model gives this address.
     pub name: Option<String>,
     /// The number of bytes.
     pub bytes: u32,
@@ -184,7 +184,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Describes `op`; `name` is the model's name for its place.
+    /// Describes `op`. `name` is the name that the model gives its address.
     pub fn new(op: &Op<'_>, fenced: bool, name: Option<String>) -> Self {
         let (verb, operands) = match *op {
             Op::Read { .. } | Op::Word { .. } => ("READ", Vec::new()),
@@ -235,7 +235,7 @@ pub fn posting(requests: &[Request]) -> String {
     format!("posts {}", told.join(" ▸ "))
 }
 
-/// Returns the little-endian words of `bytes`; the last one may be short.
+/// Returns the little-endian words of `bytes`. The last word may come from fewer than 8 bytes.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -245,10 +245,10 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// Records the requests that a client posts and their results. It implements [`Verbs`] over any other world.
+/// Wraps a client of any world, and records the requests that it posts and their results. It implements [`Verbs`].
 ///
-/// Recording does not change the costs and the counts of the other world. To record a program, run it on this
-/// type instead of on its endpoint; [`Traced::take_events`] returns the events for a [`Recording`].
+/// Recording changes neither costs nor counters of the world. To record a program, run it on this type instead of on
+/// its endpoint; [`Traced::take_events`] returns the events for a [`Recording`].
 ///
 /// ```
 /// use dm_verbs::trace::{Recording, Traced};
@@ -278,12 +278,12 @@ struct Flight {
     slot: (u32, u32),
     chain: u32,
     requests: Vec<Request>,
-    /// The position of its completion among the events.
+    /// The index of its completion among the events.
     completed: Option<usize>,
 }
 
 impl<V: Verbs> Traced<V> {
-    /// Starts to record the client of `inner`.
+    /// Wraps `inner` and starts to record.
     pub fn new(inner: V) -> Self {
         Self {
             inner,
@@ -293,7 +293,7 @@ impl<V: Verbs> Traced<V> {
         }
     }
 
-    /// Returns the events so far and forgets them.
+    /// Returns the events so far and removes them.
     pub fn take_events(&self) -> Vec<Event> {
         for flight in self.flights.borrow_mut().iter_mut() {
             flight.completed = None;

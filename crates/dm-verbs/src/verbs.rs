@@ -6,31 +6,31 @@ use core::task::{Context, Poll};
 use crate::meter::Tally;
 use crate::{Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Retry, Slot, Ticket, VerbError, Wqe};
 
-/// One client's reliable connections to all memory nodes: a queue pair per node. A world implements this.
+/// One client's reliable connections to all memory nodes, with a queue pair per node. Each world implements this
+/// trait.
 ///
 /// A world need not be `Sync`: a client belongs to one thread.
 pub trait Transport: Env + Sized {
     /// The bytes of a READ: owned, editable in place, one pointer wide. Dropping it returns the buffer.
     type Lease: DerefMut<Target = [u8]>;
 
-    /// Returns the promises of the connection to `node`. An unknown node has default (empty) capabilities.
+    /// Returns the capabilities of the connection to `node`. An unknown node has default (empty) capabilities.
     fn caps(&self, node: NodeId) -> Caps;
     /// Opens a new chain to `node`. This never fails: errors are reported by [`Transport::poll_chain`].
     fn open(&self, node: NodeId) -> Slot;
     /// Appends a request and copies its payload.
     fn push(&self, slot: &Slot, wqe: Wqe<'_>);
-    /// Rings the doorbell: the chain takes effect from now on, whether or not the caller polls.
+    /// Rings the doorbell. The chain then takes effect, whether or not the caller polls.
     fn ring(&self, slot: &Slot);
     /// Polls until the whole rung chain has completed.
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>>;
-    /// Takes the `i`-th result of a completed chain, counting only requests that return a value.
+    /// Takes the `i`-th result of a completed chain. Only requests that return a value count.
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease>;
-    /// Returns the slot. If the chain was not rung, the world forgets it. If it is in flight, it becomes
-    /// unsignalled, and its error is kept for [`Transport::take_deferred`]. If it has completed, the world
-    /// recycles it.
+    /// Returns the slot to the world. A chain that was not rung is discarded. A chain in flight becomes unsignalled,
+    /// and its error is kept for [`Transport::take_deferred`]. A completed chain is recycled.
     fn close(&self, slot: Slot);
-    /// Polls a chain of which only the first result is needed. Most chains are of this kind. When the chain
-    /// has completed or failed, this closes it, and `slot` is no longer valid.
+    /// Polls a chain of which only the first result is needed; most chains are of this kind. When the chain has
+    /// completed or failed, this closes it, and `slot` is not valid any more.
     #[inline]
     fn poll_single(
         &self,
@@ -50,11 +50,11 @@ pub trait Transport: Env + Sized {
         self.ring(&slot);
         slot
     }
-    /// Returns the first error of a dropped ticket since the last call of this method.
+    /// Returns the first error of a ticket that was dropped since the last call of this method.
     fn take_deferred(&self) -> Option<VerbError>;
-    /// See [`Verbs::load`].
+    /// Implements [`Verbs::load`].
     /// # Errors
-    /// Returns the same errors as [`Verbs::load`].
+    /// Returns [`VerbError`] under the same conditions as [`Verbs::load`].
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;
 }
 
@@ -75,7 +75,7 @@ pub trait Verbs: Transport {
     fn word(&self, at: impl Into<Place>) -> Ticket<'_, Self, (Old,)> {
         post(self, Op::Word { at: at.into() })
     }
-    /// Posts a WRITE; the payload is copied here.
+    /// Posts a WRITE of a copy of `bytes`.
     #[inline]
     fn write(&self, at: impl Into<Place>, bytes: &[u8]) -> Ticket<'_, Self, ()> {
         post(self, Op::Write { at: at.into(), bytes })
@@ -102,10 +102,10 @@ pub trait Verbs: Transport {
     fn retry(&self, budget: u32) -> Retry<'_, Self> {
         Retry::new(self, budget)
     }
-    /// Begins an index operation.
+    /// Starts an index operation.
     ///
     /// # Errors
-    /// Returns the error of a ticket that was dropped earlier; the operation must not start then.
+    /// Returns the error of a ticket that was dropped earlier, if there is one. Do not start the operation then.
     #[inline]
     fn operation(&self) -> Result<Operation, VerbError> {
         match self.take_deferred() {
@@ -113,11 +113,11 @@ pub trait Verbs: Transport {
             Some(e) => Err(e),
         }
     }
-    /// Writes `bytes` to `at` directly, outside the cost model. No client may use that memory meanwhile. Bulk
-    /// loads and tests need this. The meter counts this as housekeeping.
+    /// Writes `bytes` to `at` directly, outside the cost model. No client may use this memory meanwhile. Bulk loads
+    /// and tests use this. The meter counts it as housekeeping.
     ///
     /// # Errors
-    /// Returns `Unsupported(DirectLoad)` if the memory can only be accessed by verbs; use WRITEs then.
+    /// Returns `Unsupported(DirectLoad)` if the memory can be accessed only by verbs. Use WRITEs then.
     fn load(&self, at: impl Into<Place>, bytes: &[u8]) -> Result<(), VerbError> {
         self.meter().loaded(bytes.len());
         self.load_image(at.into(), bytes)
@@ -142,8 +142,8 @@ impl<T: Transport> Verbs for T {}
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());
 
-// This is always inlined, because each caller passes a constant kind of request, so the compiler keeps only
-// the code for that kind.
+// Inlined, because each caller passes a constant kind of request, so that the compiler keeps only the code for this
+// kind.
 #[inline(always)]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();

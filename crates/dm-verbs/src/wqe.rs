@@ -1,4 +1,4 @@
-//! The interface of a world: work queue entries, and their outcomes.
+//! The interface of a world: work queue entries and their outcomes.
 
 use crate::{MaskedCas, Place};
 
@@ -19,19 +19,19 @@ pub struct Wqe<'a> {
 pub enum Op<'a> {
     /// READ `len` bytes into a lease.
     Read {
-        /// The source, at any alignment.
+        /// The address to read from, with any alignment.
         at: Place,
         /// The number of bytes, at least 1.
         len: u32,
     },
     /// READ of one aligned 8-byte word, without a lease.
     Word {
-        /// The source, aligned to 8 bytes.
+        /// The address to read from, aligned to 8 bytes.
         at: Place,
     },
-    /// WRITE; pushing it copies the payload.
+    /// WRITE. The world copies the payload when the request is pushed.
     Write {
-        /// The destination, at any alignment.
+        /// The address to write to, with any alignment.
         at: Place,
         /// The payload.
         bytes: &'a [u8],
@@ -107,18 +107,17 @@ impl<'a> From<Op<'a>> for Wqe<'a> {
     }
 }
 
-/// A chain under construction or in flight, numbered by the world. It is not `Copy`: it has one owner, which
-/// closes it.
+/// A chain of a world, under construction or in flight. It is not `Copy`, because it has one owner, which closes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The world's own number.
+    /// A number that the world chooses.
     pub index: u32,
-    /// Distinguishes successive uses of one number.
+    /// Distinguishes successive uses of the same number.
     pub generation: u32,
 }
 
 impl Slot {
-    /// Returns a second handle of the same chain, to close it or to poll it once.
+    /// Returns a second handle of this chain, to close it or to poll it once.
     #[inline(always)]
     pub(crate) fn same(&self) -> Self {
         Slot { ..*self }

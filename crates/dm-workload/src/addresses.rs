@@ -1,9 +1,10 @@
-//! Keys that look like mail addresses: they use few letters, have long common prefixes, and differ in length.
+//! Keys that look like mail addresses: they use few different characters, have long common prefixes, and differ in
+//! length.
 //!
-//! The addresses are generated: a given name, a family name, a number if the pair of names is already used, and a
-//! domain. The digits of the key's index select the parts from lists, so that every index has a different address.
+//! The addresses are generated from a given name, a family name, a number if the pair of names is already used, and a
+//! domain. The digits of the key's index select these parts from lists, so that every index has a different address.
 
-/// Bytes of an address, the rest of which are zero.
+/// Bytes of a key. The address is shorter, and the rest is zero.
 pub(crate) const ADDRESS_BYTES: usize = 32;
 
 const GIVEN: [&str; 32] = [
@@ -26,10 +27,10 @@ const DOMAIN: [&str; 8] = [
     "home.fr",
     "work.io",
 ];
-/// Pairs of names.
+/// Number of pairs of names.
 const PAIRS: u64 = (GIVEN.len() * FAMILY.len()) as u64;
 
-/// Returns the address of key `index`. Numbers of up to five digits fit, so `index` must be below 800
+/// Returns the address of key `index`. The number in an address has up to five digits, so `index` must be below 800
 /// million.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! The choice of the loaded key for an operation.
+//! The choice of a loaded key for each operation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,17 @@ use crate::error::WorkloadError;
 use crate::permutation::{Permutation, scramble};
 use crate::zipf::Zipf;
 
-/// The distribution of operations over keys.
+/// The distribution of operations over the loaded keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Every loaded key is equally likely.
     Uniform,
-    /// Zipf's law over ranks, which are scattered over the loaded keys.
+    /// Zipf's law over ranks, which are mapped to loaded keys in a random order.
     Zipf {
         /// The exponent: 0 is uniform, YCSB's default is 0.99.
         theta: f64,
     },
-    /// Zipf's law over age: the newest key is the hottest (YCSB D).
+    /// Zipf's law over ages: the newest key is the hottest (YCSB D).
     Latest {
         /// The exponent.
         theta: f64,
@@ -100,7 +100,7 @@ impl Chooser {
         })
     }
 
-    /// Returns the loaded key with this rank: only `rank` other keys are drawn more often.
+    /// Returns the loaded key with this rank. Exactly `rank` other keys are drawn more often.
     pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
         match self {
             Self::Uniform { .. } => rank,
@@ -126,7 +126,7 @@ pub(crate) enum Drawn {
     Age(u64),
 }
 
-/// Maps ranks to loaded keys: the first ranks one to one, and the colder ones by a hash.
+/// Maps ranks to loaded keys: the first ranks one to one, and the colder ranks by a hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fold {
     loaded: u64,
@@ -149,7 +149,7 @@ impl Fold {
         if rank < self.loaded {
             return self.permutation.at(rank);
         }
-        // The upper half of the product is below `loaded`. This needs no division.
+        // The upper half of the product is below `loaded`. This takes no division.
         ((u128::from(scramble(rank ^ self.salt)) * u128::from(self.loaded)) >> 64) as u64
     }
 }
@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    /// Checks few keys with the ranks of many: the hottest key has the same share as among many keys, and the
-    /// cold ranks are spread evenly.
+    /// Tests 1,000 loaded keys with 60 million ranks. The hottest key has about the same share of draws as with 60
+    /// million keys, and the ranks above 1,000 are spread evenly over the keys.
     #[test]
     fn folding_keeps_the_share_of_the_hottest_key() {
         let (loaded, ranks, draws) = (1000, 60_000_000, 1_000_000_u32);
@@ -195,7 +195,7 @@ mod tests {
         let share = |count: u32| f64::from(count) / f64::from(draws);
         let top = crate::hottest_share(ranks, 0.99);
         let ranked: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum::<f64>() * top;
-        let spread = (1.0 - ranked) / 1000.0; // what each key gets of the ranks beyond
+        let spread = (1.0 - ranked) / 1000.0; // the part of the colder ranks that each key gets
         assert!(
             (share(counts[999]) - (top + spread)).abs() < 0.001,
             "hottest {}",

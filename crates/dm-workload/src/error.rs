@@ -1,18 +1,17 @@
-//! The errors of a workload's description.
+//! The errors in the description of a workload.
 
 use std::fmt;
 
-/// The fault of a workload's description.
+/// The error in the description of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// The mix is neither a preset nor a list of `kind:weight`.
     Mix {
-        /// The part that was not understood.
+        /// The part that is not valid.
         part: String,
     },
-    /// The distribution is neither `uniform` nor `zipf:THETA` nor `latest`, or THETA is negative or not a
-    /// number.
+    /// The distribution is not `uniform`, `zipf:THETA` or `latest`, or THETA is negative or not a number.
     Distribution {
         /// The text.
         text: String,
@@ -22,7 +21,7 @@ pub enum WorkloadError {
         /// The requested number.
         count: u32,
     },
-    /// The mix works on loaded keys, but none are loaded.
+    /// The mix uses loaded keys, but none are loaded.
     NoKeys,
     /// Ranks are drawn over fewer keys than are loaded, so the other keys would never be used.
     Ranks {

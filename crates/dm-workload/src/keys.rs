@@ -36,7 +36,7 @@ impl KeySpace {
         }
     }
 
-    /// Makes keys of which the i-th is the number i, as in published scan experiments.
+    /// Makes keys in ascending order: the i-th key is the number i, as in published scan experiments.
     #[must_use]
     pub fn dense() -> Self {
         Self {
@@ -71,10 +71,10 @@ impl KeySpace {
             .map_or(number, |salt| unscramble(number).wrapping_sub(salt))
     }
 
-    /// Returns the i-th key in `N` bytes, where `N` is at least 8. Eight bytes are the number itself. Longer
-    /// keys begin with eight bytes that every 256th key shares (this reveals a comparison of only one word),
-    /// then the number, then bytes that depend on it. Keys of less than 16 bytes begin with as many shared
-    /// bytes as leave room for the number. Dense keys stay in the order of their indices.
+    /// Returns the i-th key in `N` bytes, where `N` is at least 8. A key of 8 bytes is the number itself. A longer key
+    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. Every 256th key has the
+    /// same prefix, so that an index that compares only one word fails. In keys of less than 16 bytes, the prefix is
+    /// as short as the number requires. Dense keys stay in the order of their indices.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {
@@ -104,7 +104,7 @@ impl KeySpace {
         key
     }
 
-    /// Returns the index of the key with these bytes, if it is one of this space: the inverse of
+    /// Returns the index of the key with these bytes, if the key space contains it: the inverse of
     /// [`KeySpace::bytes`].
     #[must_use]
     pub fn index_of<const N: usize>(&self, key: &[u8; N]) -> Option<u64> {
@@ -117,7 +117,7 @@ impl KeySpace {
     }
 }
 
-/// Returns the position of the number in a key: behind up to eight bytes that keys share.
+/// Returns the position of the number in a key: behind the prefix of up to eight bytes.
 const fn number_at<const N: usize>() -> usize {
     if N < 16 { N - 8 } else { 8 }
 }
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Checks that 32-byte keys are all different, but cannot be distinguished by their first word.
+    /// Checks that 32-byte keys are all different, although many have the same first word.
     #[test]
     fn long_keys_share_first_halves() {
         let keys = KeySpace::scrambled(5);

@@ -1,4 +1,4 @@
-//! Kinds of operations, and the share of each.
+//! Kinds of operations, and the share of each kind in a workload.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,15 +15,15 @@ pub enum OpKind {
     Get,
     /// Writes a key that exists.
     Update,
-    /// Writes a key that may exist or not, drawn among the loaded keys.
+    /// Writes a loaded key, which may exist or not.
     Upsert,
     /// Adds a key that does not exist.
     Insert,
-    /// Removes a key, drawn among the loaded keys. After a while, some of these are absent.
+    /// Removes a loaded key. After a while, some of these keys are absent.
     Remove,
     /// Reads a number of keys in order.
     Scan,
-    /// Reads one key, then writes it.
+    /// Reads one key and then writes it.
     ReadModifyWrite,
 }
 
@@ -39,7 +39,7 @@ impl OpKind {
         Self::ReadModifyWrite,
     ];
 
-    /// Returns its name in a mix.
+    /// Returns the name of this kind in a mix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,9 +66,9 @@ impl fmt::Display for OpKind {
 
 type Weights = &'static [(OpKind, u32)];
 
-/// YCSB's core workloads (its `workloads/workload[a-f]`), the mixes of Sherman's evaluation, and those of two
-/// of Twitter's caches according to their published statistics (OSDI 2020, and the table beside the traces of
-/// March 2020).
+/// YCSB's core workloads (its `workloads/workload[a-f]`), the mixes of Sherman's evaluation, and the mixes of two of
+/// Twitter's caches. The latter follow the published statistics (OSDI 2020, and the table that belongs to the traces
+/// of March 2020).
 const PRESETS: [(&str, Weights); 14] = [
     ("a", &[(OpKind::Get, 50), (OpKind::Update, 50)]),
     ("b", &[(OpKind::Get, 95), (OpKind::Update, 5)]),
@@ -141,7 +141,7 @@ impl Mix {
         f64::from(self.weights[kind.place()]) / sum as f64
     }
 
-    /// Returns whether any operation uses a loaded key.
+    /// Returns whether some operation of the mix uses a loaded key.
     #[must_use]
     pub fn needs_loaded_keys(&self) -> bool {
         OpKind::ALL
@@ -149,8 +149,8 @@ impl Mix {
             .any(|&kind| kind != OpKind::Insert && self.share(kind) > 0.0)
     }
 
-    /// Returns the distribution that belongs to the mix: latest for D, the Zipf exponents fitted to Twitter's
-    /// caches (1.7366 for cluster 8, 1.6796 for cluster 9), and Zipf 0.99 for the others.
+    /// Returns the usual distribution of the mix: latest for D, the Zipf exponents that were fitted to Twitter's
+    /// caches (1.7366 for cluster 8, 1.6796 for cluster 9), and Zipf 0.99 for all others.
     #[must_use]
     pub fn usual_distribution(&self) -> Distribution {
         let theta = Distribution::USUAL_THETA;

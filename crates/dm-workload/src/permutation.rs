@@ -1,7 +1,7 @@
-//! A permutation of `0..count` for any count, which is computed and not stored.
+//! A permutation of `0..count` for any count. It is computed and not stored.
 
-/// The permutation is a multiply-and-shift function over the next power of two, which is repeated until its
-/// result is below the count (at most twice on average).
+/// The permutation is a multiply-and-shift function over the next power of two. It is repeated until its result is
+/// below the count (at most twice on average).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     count: u64,
@@ -27,7 +27,7 @@ impl Permutation {
         }
     }
 
-    /// Returns the image of `place`, which is below the count.
+    /// Returns the result of the permutation for `place`, which must be below the count.
     #[inline]
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(
@@ -42,8 +42,8 @@ impl Permutation {
                 0xbf58_476d_1ce4_e5b9,
                 0x94d0_49bb_1331_11eb_u64,
             ] {
-                // An addition, a multiplication by an odd number and a xor of higher bits into lower ones are
-                // bijections modulo a power of two.
+                // Three operations are bijections modulo a power of two: an addition, a multiplication by an odd
+                // number, and an exclusive or of higher bits into lower bits.
                 place = place.wrapping_add(self.salt).wrapping_mul(odd) & self.mask;
                 place ^= place >> self.shift;
             }
@@ -101,8 +101,7 @@ mod tests {
         }
     }
 
-    /// Checks that hot ranks are not mapped to neighbouring keys, because they would then contend for a
-    /// single leaf.
+    /// Checks that hot ranks are not mapped to neighbouring keys, which would all lie in a single leaf.
     #[test]
     fn neighbours_are_scattered() {
         let permutation = Permutation::new(1_000_000, 1);

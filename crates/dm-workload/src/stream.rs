@@ -14,7 +14,7 @@ use crate::trace::{Dealt, Trace};
 pub enum ScanLength {
     /// A number from 1 to this, all equally likely (YCSB E with 100).
     UpTo(u32),
-    /// Always this many (Sherman, Dolphin).
+    /// Always this number (Sherman, Dolphin).
     Fixed(u32),
 }
 
@@ -39,8 +39,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Makes a workload of `operations` operations of `mix` on `loaded` keys, which have the indices 0, 1, ….
-    /// It has the mix's usual distribution, one client, scans of up to 100 keys, and seed 0.
+    /// Makes a workload of `operations` operations of `mix` on `loaded` keys, which have the indices 0, 1, …. It uses
+    /// the usual distribution of the mix, one client, scans of up to 100 keys, and seed 0.
     pub fn new(mix: Mix, loaded: u64, operations: u64) -> Self {
         let distribution = mix.usual_distribution();
         let scan_length = ScanLength::default();
@@ -61,8 +61,7 @@ impl Workload {
         Self { distribution, ..self }
     }
 
-    /// Sets the number of keys over which a Zipf law's ranks are drawn; the default is the number of loaded
-    /// keys.
+    /// Sets the number of ranks over which Zipf's law draws. The default is the number of loaded keys.
     pub fn ranks(self, ranks: u64) -> Self {
         Self {
             ranks: Some(ranks),
@@ -88,7 +87,7 @@ impl Workload {
     /// Checks the description.
     ///
     /// # Errors
-    /// Returns [`WorkloadError`], which contains the invalid value.
+    /// Returns [`WorkloadError`], which contains the invalid value, if the description is not valid.
     pub fn plan(self) -> Result<Plan, WorkloadError> {
         if self.clients == 0 || self.clients >= dm_history::CLIENT_LIMIT {
             return Err(WorkloadError::Clients { count: self.clients });
@@ -118,7 +117,7 @@ impl Workload {
     }
 }
 
-/// A checked workload. Cloning it is cheap.
+/// A checked workload. A clone of it is cheap.
 #[derive(Clone, Debug)]
 pub struct Plan {
     workload: Workload,
@@ -129,11 +128,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan of `operations` operations of a trace, which are given to the `clients` in turn. When the
-    /// trace ends, it starts again from its beginning. All keys of the trace must be loaded.
+    /// Makes a plan of `operations` operations of a trace, which are given to the `clients` in turn. After the last
+    /// row of the trace, the first row follows again. All keys of the trace must be loaded.
     ///
     /// # Errors
-    /// Returns [`WorkloadError::Clients`].
+    /// Returns [`WorkloadError::Clients`] if there are no clients or too many.
     pub fn of_trace(trace: Trace, clients: u32, operations: u64) -> Result<Self, WorkloadError> {
         let workload = Workload::new(trace.mix(), trace.keys(), operations).clients(clients);
         Ok(Self {
@@ -189,13 +188,13 @@ impl Plan {
         self.workload.loaded
     }
 
-    /// Returns the loaded keys in the order of their shares, hottest first, for the distribution before any
-    /// insert.
+    /// Returns the loaded keys by their share of the draws, the hottest key first. Inserts may change this order
+    /// later.
     pub fn hottest(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
         let (chooser, loaded) = (self.chooser, self.workload.loaded);
         let recorded = self.trace.as_ref().map(Trace::hottest);
         (0..loaded).map(move |rank| match &recorded {
-            // There are as many as loaded keys.
+            // A trace has as many keys as are loaded.
             Some(keys) => keys[rank as usize],
             None => chooser.hottest(rank, loaded),
         })
@@ -274,8 +273,8 @@ impl OpStream {
         self.left
     }
 
-    /// Returns the next operation. `inserted(client)` must return how many inserts a client has completed,
-    /// because [`Distribution::Latest`] prefers the newest keys of all clients. The iterator itself uses only
+    /// Returns the next operation. `inserted(client)` must return the number of inserts that a client has completed,
+    /// because [`Distribution::Latest`] prefers the newest keys of all clients. In contrast, the iterator uses only
     /// this client's inserts, so it is deterministic and does not depend on the speed of other clients.
     pub fn next_seeing(&mut self, inserted: impl Fn(u32) -> u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
@@ -307,9 +306,9 @@ impl OpStream {
             .wrapping_add(u64::from(client))
     }
 
-    /// Returns the key of this age. Successive ages belong to successive clients, beginning with this one:
-    /// its newest insert, the next client's newest insert, and so on. If a client has no key of this age, a
-    /// loaded key is used; ages then count from the last loaded key down.
+    /// Returns the key of this age. Successive ages belong to successive clients: age 0 is this client's newest
+    /// insert, age 1 the next client's newest insert, and so on. If a client has no key of this age, returns a loaded
+    /// key; ages then count from the last loaded key down.
     fn key_of_age(&self, age: u64, inserted: impl Fn(u32) -> u64) -> u64 {
         let clients = u64::from(self.clients);
         // The cast loses nothing: the result is below the number of clients, which is a u32.
@@ -359,7 +358,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Checks that keys are drawn the more often the hotter their rank is.
+    /// Checks that a key is drawn more often if its rank is hotter.
     #[test]
     fn hottest_keys_come_first() {
         let c = plan("c", 1000, 200_000, 1, 3);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::mix::{Mix, OpKind};
 use crate::stream::Op;
 
-/// A recorded operation, and the number of its key.
+/// A recorded operation and the number of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     kind: OpKind,
@@ -29,11 +29,11 @@ impl Row {
 /// A trace of a cache, in the form of Twitter's (Yang, Yue and Rashmi, OSDI 2020; `github.com/twitter/cache-trace`): a row
 /// of comma-separated columns for each request, `timestamp,key,key size,value size,client id,operation,TTL`.
 ///
-/// Keys are numbered in order of appearance: key `n` of the trace is key `n` of any [`crate::KeySpace`]. Load
-/// all of them first, because a trace begins at some point in a cache's life. A cache's `get` and `gets` are
-/// a [`Get`](OpKind::Get), `delete` is a [`Remove`](OpKind::Remove), and everything else is an
-/// [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired. Times,
-/// sizes and TTLs are ignored.
+/// Keys are numbered in the order of their first appearance: key `n` of the trace is key `n` of any
+/// [`crate::KeySpace`]. Load all keys first, because a trace does not begin with an empty cache. The operations `get`
+/// and `gets` become [`Get`](OpKind::Get), and `delete` becomes [`Remove`](OpKind::Remove). All others become
+/// [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired. Times, sizes
+/// and TTLs are ignored.
 ///
 /// ```
 /// use dm_workload::{OpKind, Plan, Trace};
@@ -55,7 +55,7 @@ pub struct Trace {
     mix: Mix,
 }
 
-/// The reason why a trace can't be read.
+/// The reason why a trace cannot be read.
 ///
 /// ```
 /// use dm_workload::{Trace, TraceError};
@@ -70,9 +70,9 @@ pub enum TraceError {
     Io(io::Error),
     /// A row is malformed.
     Row {
-        /// Its number, from 1.
+        /// The number of the row, from 1.
         line: u64,
-        /// Its text.
+        /// The text of the row.
         text: String,
     },
     /// There is no row.
@@ -103,8 +103,8 @@ impl From<io::Error> for TraceError {
     }
 }
 
-/// Returns the key and kind of a row. Keys may contain commas and other columns cannot, so columns are counted from
-/// both ends.
+/// Returns the key and the kind of a row. Keys may contain commas, and the other columns may not, so columns are
+/// counted from both ends.
 fn parse(text: &str) -> Option<(&str, OpKind)> {
     let (_, rest) = text.split_once(',')?;
     let mut from_the_end = rest.rsplitn(6, ',');
@@ -121,11 +121,10 @@ fn parse(text: &str) -> Option<(&str, OpKind)> {
 }
 
 impl Trace {
-    /// Reads up to `limit` rows. A row takes 8 bytes of memory; a key takes its bytes while the trace is
-    /// read.
+    /// Reads up to `limit` rows. A row takes 8 bytes of memory. Keys are kept in memory only while the trace is read.
     ///
     /// # Errors
-    /// Returns [`TraceError`], which names the first malformed row.
+    /// Returns [`TraceError`] if reading fails, a row is malformed, there is no row, or there are too many keys.
     pub fn read(mut from: impl BufRead, limit: u64) -> Result<Self, TraceError> {
         let (mut rows, mut numbers) = (Vec::new(), HashMap::new());
         let mut counts = [0_u64; OpKind::ALL.len()];
@@ -153,7 +152,7 @@ impl Trace {
             rows.push(Row { kind, key });
         }
         let parts = |&kind: &OpKind| {
-            // The share in millionths is rounded up, so that every kind that occurs has a share above 0.
+            // Rounded up to millionths, so that every kind that occurs has a share above 0.
             let part = (counts[kind as usize] * 1_000_000).div_ceil(line.max(1));
             (kind, part as u32)
         };
@@ -183,7 +182,7 @@ impl Trace {
         self.mix
     }
 
-    /// Returns the keys, beginning with the most frequent one.
+    /// Returns the keys, the most frequent one first.
     pub(crate) fn hottest(&self) -> Vec<u64> {
         let mut counts = vec![0_u64; self.keys as usize];
         for row in &*self.rows {

@@ -1,8 +1,8 @@
-//! The bytes of values, stamped by their writer.
+//! The bytes of values, stamped with their writer.
 
 use dm_history::{LOADER, Stamp, Wrong, check_value, stamp};
 
-/// One client's values: each write gets the next sequence number.
+/// The values of one client. Each write gets the next sequence number.
 ///
 /// ```
 /// use dm_workload::Values;
@@ -21,7 +21,7 @@ impl Values {
     /// Makes the values of client number `client`.
     ///
     /// # Panics
-    /// Panics if the number is not below [`LOADER`], whose stamps mark the loaded data.
+    /// Panics if `client` is not below [`LOADER`], the number that marks loaded data.
     #[must_use]
     pub fn of_client(client: u32) -> Self {
         assert!(client < LOADER, "clients are numbered below {LOADER}");
@@ -31,7 +31,7 @@ impl Values {
     /// Fills `value` (8 bytes or more) for this client's next write of `key`.
     ///
     /// # Panics
-    /// Panics after 2²⁸ writes, because a stamp cannot number more.
+    /// Panics after 2²⁸ writes, because a stamp has no greater numbers.
     pub fn fill(&mut self, key: &[u8], value: &mut [u8]) -> Stamp {
         let written = Stamp {
             client: self.client,
@@ -42,15 +42,15 @@ impl Values {
         written
     }
 
-    /// Fills `value` like the loader. The value is the same in every run.
+    /// Fills `value` as the loader does. The value is the same in every run.
     pub fn fill_loaded(key: &[u8], value: &mut [u8]) {
         stamp(key, LOADER, 0, value);
     }
 
-    /// Returns which write of `key` made the whole `value`.
+    /// Returns the write of `key` that wrote the whole `value`.
     ///
     /// # Errors
-    /// Returns [`Wrong`] if there is none.
+    /// Returns [`Wrong`] if no single write of `key` did.
     pub fn check(key: &[u8], value: &[u8]) -> Result<Stamp, Wrong> {
         check_value(key, value)
     }

@@ -1,9 +1,9 @@
-//! Exact draws from Zipf's law: the key of rank k is drawn in proportion to k^-θ, for any θ ≥ 0 and any
-//! number of keys.
+//! Exact draws from Zipf's law: the key of rank k is drawn with a probability proportional to k^-θ, for any θ ≥ 0 and
+//! any number of keys.
 
 use rand::{Rng, RngCore};
 
-/// Draws ranks from 0 (the hottest).
+/// Draws ranks; rank 0 is the hottest.
 ///
 /// Many generators are approximations (a closed form of Gray et al. that is wrong for the first ranks and above θ =
 /// 0.992, or a truncated table). This one draws from a continuous envelope by inversion and rejects the difference, so
@@ -17,10 +17,10 @@ pub struct Zipf {
     theta: f64,
     /// 1 − θ.
     rest: f64,
-    /// Areas at the two ends.
+    /// Areas at the two ends of the range.
     low: f64,
     high: f64,
-    /// Draws that are at most this far below their rank are accepted at once.
+    /// A draw whose distance below its rank is at most this is accepted at once.
     sure: f64,
 }
 
@@ -51,7 +51,7 @@ impl Zipf {
         self.count
     }
 
-    /// Draws a rank, 0 being the most frequent.
+    /// Draws a rank; 0 is the most frequent one.
     #[inline]
     pub fn draw(&self, rng: &mut impl RngCore) -> u64 {
         loop {
@@ -64,13 +64,13 @@ impl Zipf {
         }
     }
 
-    /// x^-θ.
+    /// Returns x^-θ.
     fn density(&self, x: f64) -> f64 {
         x.powf(-self.theta)
     }
 
-    /// Returns the integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ), with a precise result even
-    /// if 1 − θ is close to zero.
+    /// Returns the integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ). The result is precise even if 1 − θ
+    /// is close to zero.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over(self.rest * log) * log
@@ -78,13 +78,13 @@ impl Zipf {
 
     /// Returns the x at which the area is `area`.
     fn area_inverse(&self, area: f64) -> f64 {
-        // Rounding can put the product below -1, where there is no logarithm.
+        // Rounding may make the product less than -1, which has no logarithm.
         let product = (area * self.rest).max(-1.0);
         (ln1p_over(product) * area).exp()
     }
 }
 
-/// (e^x − 1) / x.
+/// Returns (e^x − 1) / x.
 fn expm1_over(x: f64) -> f64 {
     if x.abs() > 1e-8 {
         x.exp_m1() / x
@@ -93,7 +93,7 @@ fn expm1_over(x: f64) -> f64 {
     }
 }
 
-/// ln(1 + x) / x.
+/// Returns ln(1 + x) / x.
 fn ln1p_over(x: f64) -> f64 {
     if x.abs() > 1e-8 {
         x.ln_1p() / x
@@ -102,8 +102,8 @@ fn ln1p_over(x: f64) -> f64 {
     }
 }
 
-/// Returns the share of the hottest of `count` keys: the reciprocal of the generalised harmonic number (its
-/// first terms, then the Euler–Maclaurin formula: relative error below 10⁻¹²).
+/// Returns the share of the hottest of `count` keys: the reciprocal of the generalised harmonic number. The number is
+/// computed from its first terms and the Euler–Maclaurin formula, with a relative error below 10⁻¹².
 ///
 /// ```
 /// assert!((dm_workload::hottest_share(1_000_000_000, 0.99) - 0.0424).abs() < 0.00005);
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Checks that the test's statistic detects a slightly wrong law.
+    /// Checks that the statistic of this test detects a law that is slightly wrong.
     #[test]
     fn a_theta_that_is_one_hundredth_off_is_noticed() {
         let zipf = Zipf::new(100, 0.98).unwrap();

@@ -86,13 +86,13 @@ impl Caller {
         }
     }
 
-    /// Says something without a code, and returns the answer and the end.
+    /// Sends a message without an authentication code. Returns the answer, and the reason if the dialogue ends.
     fn say(&mut self, message: &Message) -> (Option<Message>, Option<End>) {
         let (said, end) = self.dialogue.hear(&message.encode());
         (said.map(|body| Message::decode(&body).unwrap()), end)
     }
 
-    /// Greets the node that it believes to be `to`; returns the node's last message.
+    /// Greets the node, whose address is `to` for the client. Returns the node's last message.
     fn greet(&mut self, secret: Option<&Secret>, to: Address, port: &Port) -> (Option<Message>, Option<End>) {
         let ours = [9; 32];
         let hello = Message::Hello {
@@ -125,7 +125,7 @@ impl Caller {
         (said, end)
     }
 
-    /// Says something with its code, and returns the answer and the end.
+    /// Sends a message with its authentication code. Returns the answer, and the reason if the dialogue ends.
     fn call(&mut self, message: &Message) -> (Option<Message>, Option<End>) {
         self.call_bytes(&message.encode())
     }
@@ -202,7 +202,7 @@ fn a_client_that_was_led_to_another_node_is_refused() {
     for known in [at(1), at(2)] {
         assert!(matches!(greet(known), Some(Message::Welcome { .. })));
     }
-    // The one in between can't change the address: the proof covers it.
+    // A peer in between cannot change the address, because the proof covers it.
     let mut led = Caller::new(&desk);
     let hello = Message::Hello {
         version: VERSION,
@@ -273,7 +273,7 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
         request: Request::Enlist { group: 7 },
     };
     assert_eq!(victim.call(&enlist).0, Some(Message::Answer(Answer::Done)));
-    // Injected without a code, with a made-up code, and with the code of another session.
+    // Injected messages without a code, with a made-up code, and with the code of another session.
     let (mut foreign, _) = greet();
     for how in 0..3 {
         let (mut caller, client) = greet();
@@ -289,7 +289,7 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
             "{end:?}"
         );
     }
-    // A message that was sent, said again.
+    // A replayed message.
     let (mut caller, client) = greet();
     let session = caller.session.as_mut().unwrap();
     let sent = session.seal(&fence(client, 8).encode());
@@ -302,8 +302,7 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
     assert!(desk.fabric.state.with(|(_, shut)| shut.is_empty()));
 }
 
-/// Messages with small numbers, so that they collide. Peers cannot guess tokens, except for those of other
-/// givers.
+/// Messages with small numbers, so that they collide. Peers cannot guess tokens, except those of other givers.
 fn said() -> impl Strategy<Value = Message> {
     let id = 0..6_u16;
     let identity =

@@ -1,11 +1,11 @@
-//! The ledger against its invariants, without a network.
+//! Tests of the ledger's invariants, without a network.
 
 use dm_sync::Mutex;
 
 use super::*;
 use crate::CHUNK_UNIT;
 
-/// Ports that are numbers. This records which ports were shut, and refuses to shut some.
+/// Ports that are numbers. The first field records the ports that were shut; the second is a port that refuses it.
 #[derive(Clone, Default)]
 struct Shut(Arc<Mutex<Vec<u32>>>, Option<u32>);
 
@@ -46,7 +46,7 @@ fn identity(client: u16, epoch: u32, giver: u64) -> Identity {
     Identity { client, epoch, giver }
 }
 
-/// Attaches a client with a token that follows from its identity.
+/// Attaches a client whose token is derived from its identity.
 fn attach(l: &mut Ledger<Shut>, connection: Connection, identity: Identity) -> Answer {
     let mut token = [0; 16];
     token[..4].copy_from_slice(&identity.epoch.to_le_bytes());
@@ -102,7 +102,7 @@ fn one_host_does_not_take_all_memory_or_all_ids() {
     });
     assert_eq!(l.enter(d, Entrance::Claim), Answer::NoIdLeft);
     assert_eq!(attach(&mut l, d, identity(9, 1, 100)), Answer::NoIdLeft);
-    // A client that moves takes no further place.
+    // A client that moves does not count twice.
     assert_eq!(attach_by(&mut l, d, own.0, own.1), Answer::Done);
     l.disconnect(c);
     let chunk = |l: &mut Ledger<Shut>, connection, who: Identity, pages| {
@@ -114,7 +114,7 @@ fn one_host_does_not_take_all_memory_or_all_ids() {
     assert_eq!(chunk(&mut l, d, again.0, 1), Answer::Chunk { offset: 8192 });
     assert_eq!(chunk(&mut l, e, other.0, 2), Answer::OutOfMemory { left: 4096 });
     assert_eq!(chunk(&mut l, e, other.0, 1), Answer::Chunk { offset: 12288 });
-    // Memory is not given back, so a host does not get more by another connection.
+    // Chunks are never given back, so a host does not get more memory by a new connection.
     l.disconnect(d);
     let d = l.connect(1, HOST);
     let who = claim(&mut l, d).0;
@@ -165,7 +165,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
     assert_eq!(ports.0.with(|shut| shut.clone()), [10]);
     let chunk = Request::Chunk { bytes: 1 };
     assert_eq!(l.answer(c, doomed.client, chunk), Answer::Fenced);
-    // The client stays fenced after it reconnects. The next holder of the id is another client.
+    // The client stays fenced after it reconnects. The next holder of the id is not fenced.
     l.disconnect(c);
     let c = l.connect(30, HOST);
     assert_eq!(attach_by(&mut l, c, doomed, token), Answer::Fenced);
@@ -175,7 +175,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
         Answer::Joined { epoch: 2, .. }
     ));
     assert_eq!(attach_by(&mut l, d, doomed, token), Answer::Fenced);
-    // A late fence of the earlier holder does not concern the next one.
+    // A late fence of an earlier holder does not affect the next holder.
     let latest = Request::Holder {
         client: doomed.client,
     };
@@ -251,7 +251,7 @@ fn a_fence_holds_for_a_client_that_this_node_has_not_met() {
     let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let judge = claim(&mut l, d).0.client;
     assert_eq!(attach(&mut l, c, identity(5, 3, 100)), Answer::Done);
-    // The holder of epoch 4 is fenced before it comes. The one that is here is an earlier holder.
+    // The holder of epoch 4 is fenced before it attaches. The client that is attached now is an earlier holder.
     let fence = Request::Fence(identity(5, 4, 100));
     assert_eq!(l.answer(d, judge, fence), Answer::Done);
     assert_eq!(l.answer(c, 5, Request::Leave), Answer::Fenced);
@@ -272,7 +272,8 @@ fn fences_are_kept_and_other_givers_are_forgotten_in_bounded_memory() {
     }
     assert_eq!(l.clients.len(), 1 + GIVERS_MAX);
     assert_eq!(attach(&mut l, d, doomed), Answer::Fenced);
-    // When every giver has a fence, no further giver's client comes, and no fence of it is believed.
+    // When every remembered giver has a fence, clients of a further giver cannot attach, and a fence of them is not
+    // confirmed.
     let done = (300..400).filter(|giver| {
         let fence = Request::Fence(identity(7, 1, *giver));
         l.answer(d, judge, fence) == Answer::Done
@@ -289,7 +290,7 @@ fn no_id_and_epoch_are_given_twice() {
     let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let first = claim(&mut l, c).0;
     l.disconnect(c);
-    // Another giver's epoch, as large as it may be, does not lead this node's own epochs round.
+    // A large epoch of another giver does not make this node's own epochs wrap round.
     let c = l.connect(3, HOST);
     let strange = identity(first.client, u32::MAX, 100);
     assert_eq!(attach(&mut l, c, strange), Answer::Done);
@@ -297,7 +298,7 @@ fn no_id_and_epoch_are_given_twice() {
     assert_eq!(l.enter(d, Entrance::Claim), Answer::NoIdLeft, "the id is in use");
     l.disconnect(c);
     assert_eq!(claim(&mut l, d).0, Identity { epoch: 2, ..first });
-    // An own id whose epoch can't grow rests.
+    // An id of this node whose epoch cannot grow is not given out again.
     assert_eq!(l.answer(d, first.client, Request::Release), Answer::Done);
     l.clients.get_mut(&(first.client, BOOT)).unwrap().epoch = u32::MAX;
     assert_eq!(l.enter(d, Entrance::Claim), Answer::NoIdLeft);
@@ -335,8 +336,8 @@ fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
     assert_eq!(attach(&mut l, c, who), Answer::Done, "asked again");
     assert_eq!(attach(&mut l, d, identity(5, 1, 101)), Answer::NotYours);
     assert_eq!(attach(&mut l, d, identity(5, 4, 100)), Answer::NotYours);
-    // The same client uses another connection before the end of the first one was noticed. The first one is
-    // shut.
+    // The client attaches to a second connection before the node has noticed the end of the first one. The first one
+    // is shut.
     ports.0.with(|shut| assert!(shut.is_empty()));
     assert_eq!(attach(&mut l, d, who), Answer::Done);
     ports.0.with(|shut| assert_eq!(*shut, [1]));
@@ -372,7 +373,7 @@ fn a_live_client_moves_to_another_connection_only_by_its_token() {
     assert_eq!(attach_by(&mut l, c, foreign, Token([1; 16])), Answer::Done);
     assert_eq!(attach_by(&mut l, d, foreign, Token([2; 16])), Answer::NotYours);
     ports.0.with(|shut| assert!(shut.is_empty()));
-    // Nor when it was cut off.
+    // The same holds for a connection that was cut off.
     l.disconnect(c);
     assert_eq!(attach_by(&mut l, d, who, Token([0; 16])), Answer::NotYours);
     assert_eq!(attach_by(&mut l, d, foreign, Token([2; 16])), Answer::NotYours);

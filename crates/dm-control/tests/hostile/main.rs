@@ -1,5 +1,5 @@
-//! A node in a process of its own, whose memory, descriptors and threads can be counted: where descriptors are
-//! scarce, and in a hostile crowd.
+//! Tests of a node in its own process, so that its memory, descriptors and threads can be counted. One test limits the
+//! descriptors; the other one attacks the node with many hostile peers.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,

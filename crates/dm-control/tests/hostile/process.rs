@@ -1,4 +1,4 @@
-//! A node in a process of its own, and peers that speak to it by hand.
+//! A node in its own process, and peers that write their messages by hand.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Lines, Read, Write};
@@ -26,14 +26,14 @@ impl Fabric for Device {
     }
 }
 
-/// Set in the process that is the node.
+/// The environment variable that makes a process run the node.
 const NODE: &str = "DM_CONTROL_TEST_NODE";
 
 pub(crate) fn secret() -> Secret {
     Secret::new(b"53c7f0b4a1d26e98d3b05f7c8e6a9d14").unwrap()
 }
 
-/// The node's process runs this test alone.
+/// The node's process runs only this test.
 #[test]
 fn a_node() {
     if std::env::var_os(NODE).is_none() {
@@ -48,21 +48,21 @@ fn a_node() {
     let node = builder.start(Device).unwrap();
     let page = node.metrics_address().unwrap();
     writeln!(io::stdout(), "node at {} {page}", node.address()).unwrap();
-    // The pipe is closed when the process that has started this one ends.
+    // The pipe is closed when the parent process ends.
     let _ = io::stdin().read_line(&mut String::new());
 }
 
 /// A node as a process of its own.
 pub(crate) struct Node {
     child: Child,
-    /// The test harness over there ends its process if nobody can read what it says.
+    /// Keeps the pipe open: the test harness of the node's process fails if it cannot print.
     _said: Lines<BufReader<ChildStdout>>,
     pub(crate) address: SocketAddr,
     pub(crate) page: SocketAddr,
 }
 
 impl Node {
-    /// Starts this program again, with at most so many descriptors. Its log goes to `log`.
+    /// Starts this program again as a node, with at most `descriptors` descriptors. The node's log goes to `log`.
     pub(crate) fn start(descriptors: u32, log: Stdio) -> Self {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {descriptors}; exec \"$0\" --exact process::a_node --nocapture");
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// Counts entries of the process in `/proc`.
+    /// Counts the entries of the directory `of` of the process in `/proc`.
     pub(crate) fn count(&self, of: &str) -> usize {
         let path = format!("/proc/{}/{of}", self.child.id());
         std::fs::read_dir(path).unwrap().count()
@@ -120,7 +120,7 @@ impl Drop for Node {
     }
 }
 
-/// A connection of a peer that speaks by hand, from any address of this machine.
+/// A connection of a hostile or slow peer, from any address of this machine.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     to: SocketAddr,
@@ -130,7 +130,7 @@ impl Raw {
     pub(crate) fn connect(from: Ipv4Addr, to: SocketAddr) -> io::Result<Self> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
-        // Without this, the system keeps the port of an ended connection for a minute.
+        // Without this, the system keeps the port of a closed connection for a minute.
         socket.set_linger(Some(Duration::ZERO))?;
         socket.connect_timeout(&to.into(), Duration::from_secs(20))?;
         let stream = TcpStream::from(socket);
@@ -178,7 +178,7 @@ impl Raw {
         }
     }
 
-    /// Returns the proof that comes after a hello.
+    /// Returns the message that follows a hello, with a proof.
     pub(crate) fn proof(&self, secret: &Secret, nonces: [Nonce; 2]) -> Vec<u8> {
         let port = Port::default();
         let proof = Message::Proof {
@@ -189,7 +189,7 @@ impl Raw {
         proof.encode()
     }
 
-    /// Greets the node. Returns `None` if it has no room, or refuses the secret.
+    /// Greets the node. Returns `None` if the node has no room or refuses the secret.
     pub(crate) fn greet(&mut self, secret: &Secret) -> io::Result<Option<Session>> {
         let nonces = self.hello()?;
         let proof = self.proof(secret, nonces);
@@ -203,7 +203,7 @@ impl Raw {
         Ok(Some(greeting.session(Side::Client, welcoming)))
     }
 
-    /// Returns whether the node has ended the connection, after reading what it still sent.
+    /// Reads all remaining messages. Returns whether the node then ended the connection.
     pub(crate) fn is_ended(&mut self) -> bool {
         let mut bytes = [0; 512];
         loop {

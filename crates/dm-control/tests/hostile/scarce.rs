@@ -48,11 +48,11 @@ fn whoever_waits_for_a_descriptor_gets_the_next_one() {
         clients.push(client);
         assert!(clients.len() < 30);
     }
-    // It is in the listener's queue. When a descriptor is there, no event says so.
+    // This connection waits in the listener's queue. When a descriptor becomes free, no event reports the connection.
     let mut waits = Raw::connect(Ipv4Addr::LOCALHOST, node.address).unwrap();
     drop(clients.pop());
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The node may not have noticed yet that a client has gone, and then it has no room.
+    // Until the node has noticed that a client has left, it has no room.
     while !matches!(waits.greet(&secret()), Ok(Some(_))) {
         assert!(Instant::now() < deadline, "nobody gets in");
         std::thread::yield_now();

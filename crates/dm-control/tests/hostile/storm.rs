@@ -1,7 +1,7 @@
-//! A hostile crowd against a node in a process of its own, while an honest client works.
+//! Attacks a node in its own process with many hostile peers, while an honest client works.
 //!
-//! The crowd sends changed messages, garbage and replays, holds connections, floods the node, makes wrong proofs
-//! and misuses the secret. Then the node must have its memory and descriptors back.
+//! The hostile peers send changed messages, garbage and replays, hold connections, flood the node, send wrong proofs
+//! and misuse the secret. After the attack, the node's memory and descriptors must be free again.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -14,7 +14,7 @@ use dm_sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Time that an honest client may need. The usual time is milliseconds, but other programs may use the machine too.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time within which nearly all of its requests are served.
+/// Time within which 99 of 100 requests of the honest client are answered.
 const SERVED: Duration = Duration::from_secs(1);
 
 #[test]
@@ -46,7 +46,7 @@ impl Random {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// Changes a frame: bits, bytes left out or put in, another length, a part alone, or itself twice.
+    /// Changes a frame: flips bits, removes or inserts bytes, changes the length, cuts the frame, or doubles it.
     fn change(&mut self, frame: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(frame.len().max(1)).min(frame.len().saturating_sub(1));
@@ -62,15 +62,15 @@ impl Random {
     }
 }
 
-/// The crowd's state.
+/// The state that the threads of the attack share.
 struct Crowd<'a> {
     node: &'a Node,
     over: AtomicBool,
     /// Changed frames that were sent.
     changed: AtomicU64,
-    /// Requests that the node answered to holders of the secret.
+    /// Requests of hostile holders of the secret that the node has answered.
     misused: AtomicU64,
-    /// The honest client, which the crowd would like to be.
+    /// The honest client. The hostile peers try to take over its id.
     honest: Identity,
 }
 
@@ -80,17 +80,17 @@ impl Crowd<'_> {
         self.over.load(Relaxed)
     }
 
-    /// Repeats an attack from random addresses of a network. Errors are the node's way to be rid of it.
+    /// Repeats an attack from random addresses. Errors are expected, because the node ends such connections.
     fn repeat(&self, seed: u64, mut attack: impl FnMut(&mut Random, Ipv4Addr) -> io::Result<()>) {
         let mut random = Random(seed);
         while !self.is_over() {
-            // Many hosts, because a host that sends wrong proofs has to wait.
+            // Use many hosts, because a host that sends wrong proofs must wait.
             let host = Ipv4Addr::new(127, seed as u8, random.next() as u8, random.next() as u8);
             let _ = attack(&mut random, host);
         }
     }
 
-    /// Sends changed messages: of a stranger, of a greeting, of a session with a wrong and with a right code.
+    /// Sends changed messages: before a greeting, in a greeting, and in a session with a wrong and with a right code.
     fn changes(&self, seed: u64) {
         let any = any_message(self.honest);
         self.repeat(seed, |random, host| {
@@ -122,7 +122,7 @@ impl Crowd<'_> {
             random.change(&mut bytes);
             raw.stream.write_all(&bytes)?;
             self.changed.fetch_add(1, Relaxed);
-            // Most of them stay, until the node ends them.
+            // Most connections stay open until the node ends them.
             if random.below(100) == 0 {
                 raw.stream.set_read_timeout(Some(Duration::from_millis(50)))?;
                 raw.is_ended();
@@ -131,7 +131,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Repeats what was said: a proof in another greeting, a request in the same session.
+    /// Replays messages: a proof in another greeting, and a request in the same session.
     fn replays(&self, seed: u64) {
         let mut recorded: Option<Vec<u8>> = None;
         self.repeat(seed, |random, host| {
@@ -161,7 +161,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Holds hundreds of connections that say nothing, or a part of something.
+    /// Holds hundreds of connections that send nothing or an incomplete message.
     fn holds(&self, seed: u64) {
         let mut held = std::collections::VecDeque::new();
         self.repeat(seed, |random, host| {
@@ -176,7 +176,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Does not know the secret, and tries.
+    /// Guesses the secret.
     fn guesses(&self, seed: u64) {
         let wrong = Secret::new(b"not the secret of this node").unwrap();
         self.repeat(seed, |random, _| {
@@ -188,7 +188,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Holds connections to the metrics page, and sends garbage there.
+    /// Holds connections to the metrics page, and sends garbage on them.
     fn scrapes(&self, seed: u64) {
         let mut held = std::collections::VecDeque::new();
         self.repeat(seed, |random, host| {
@@ -205,7 +205,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Has the secret, and asks for everything, as fast as it can and for whomever it likes.
+    /// Uses the secret to send all kinds of requests, as fast as possible and on behalf of any client.
     fn misuses(&self, seed: u64) {
         let any = any_message(self.honest);
         self.repeat(seed, |random, _| {
@@ -234,7 +234,8 @@ impl Crowd<'_> {
     }
 }
 
-/// Returns a source of entrances and requests. None of them fences the honest client, which a holder of the secret may do.
+/// Returns a generator of entrances and requests. None of them fences the honest client, because any holder of the
+/// secret may do that.
 fn any_message(honest: Identity) -> impl Fn(&mut Random) -> Message {
     move |random: &mut Random| {
         let identity = match random.below(3) {
@@ -277,7 +278,7 @@ fn any_message(honest: Identity) -> impl Fn(&mut Random) -> Message {
     }
 }
 
-/// The times that honest requests took.
+/// The times that requests of the honest client took.
 #[derive(Default)]
 struct Times(Vec<Duration>);
 
@@ -297,7 +298,7 @@ fn claim(client: &mut Client) -> (u16, u32, Token) {
     }
 }
 
-/// Reads the metrics page. In a crowd of scrapers one may be displaced, and tries again, as Prometheus does.
+/// Reads the metrics page. If another scraper displaces this one, tries again, as Prometheus does.
 fn page(node: &Node) -> String {
     let began = Instant::now();
     loop {
@@ -317,6 +318,8 @@ fn read_page(node: &Node) -> io::Result<String> {
     Ok(text)
 }
 
+/// Runs the attack for at least `length`, and until the peers have sent `changes` changed frames. Then checks that the
+/// honest client was served in time, and that the node has given back its memory, descriptors and threads.
 fn storm(length: Duration, changes: u64) {
     let log = std::env::temp_dir().join(format!("dm-control-hostile-{}-{changes}", std::process::id()));
     let node = Node::start(1024, Stdio::from(std::fs::File::create(&log).unwrap()));
@@ -358,7 +361,7 @@ fn storm(length: Duration, changes: u64) {
         }
         let _ends = Ends(&crowd.over);
         while began.elapsed() < length || crowd.changed.load(Relaxed) < changes {
-            // One client stays, and another one comes and goes.
+            // One honest client stays connected. Another one connects for a few requests each time.
             let joined = times.measure(|| stays.call(id, Request::Join)).unwrap();
             assert!(matches!(joined, Answer::Joined { epoch: same, .. } if same == epoch));
             times.measure(|| {
@@ -395,11 +398,13 @@ fn storm(length: Duration, changes: u64) {
     );
     assert_eq!((left, node.count("task")), (descriptors, threads));
     assert!(
+        // The node keeps at most 8 MiB more than halfway through the attack, so its memory does not grow with the
+        // attack.
         resident < halfway + (8 << 20),
         "{halfway} bytes halfway, {resident} now"
     );
     assert!(resident < 64 << 20, "{resident} bytes");
-    // The honest client is the same, and moves with its token.
+    // The honest client is still the holder of its id, and can move to another connection with its token.
     let mut moved = node.connect(PATIENCE);
     let attach = Entrance::Attach {
         identity: honest,
@@ -408,12 +413,13 @@ fn storm(length: Duration, changes: u64) {
     assert_eq!(moved.enter(attach).unwrap(), Answer::Done);
     assert!(matches!(moved.call(id, Request::Join), Ok(Answer::Joined { .. })));
     let lines = std::fs::read_to_string(&log).unwrap().lines().count() as u64;
+    // The log has at most 100 lines, and one about lines left out, per window of 10 s, for strangers and for clients.
     let windows = took.as_secs() / 10 + 2;
     assert!(lines <= windows * 202 + 10, "{lines} lines in {took:?}");
     let _ = std::fs::remove_file(&log);
 }
 
-/// Waits until the node has no more descriptors than before, and returns their number.
+/// Waits until the node has no more than `before` descriptors open, at most for a minute. Returns their number.
 fn settled(node: &Node, before: usize) -> usize {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -13,12 +13,12 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Forgets all buffers.
+    /// Removes all buffers.
     pub(super) fn clear(&mut self) {
         self.chains.iter_mut().flatten().for_each(Vec::clear);
     }
 
-    /// Forgets the buffers of chain `i` of client `c`, and makes room for them.
+    /// Removes the buffers of chain `i` of client `c`, so that a new chain can use the place.
     pub(super) fn begin(&mut self, c: u8, i: u16) {
         let (c, i) = (usize::from(c), usize::from(i));
         if self.chains.len() <= c {

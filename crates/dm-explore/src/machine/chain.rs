@@ -42,11 +42,10 @@ pub(crate) struct Request {
     pub(crate) new: u64,
     pub(crate) half: bool,
     pub(crate) units: u8,
-    /// The units that were served, as bits.
+    /// The units that were served, one bit for each.
     pub(crate) done: u128,
     pub(crate) finished: bool,
-    /// Whether the request of a failed queue pair is certain to be carried out, because a later request was carried
-    /// out.
+    /// Whether this request of a failed queue pair cannot be lost any more, because a later request was carried out.
     pub(crate) overtaken: bool,
     /// A hash of the bytes read so far, in any order.
     pub(crate) seen: Fp,
@@ -71,7 +70,7 @@ impl Request {
     }
 }
 
-/// Something that a client read: a range of memory, and the hash of its content then.
+/// A range of memory that a client read, and a hash of its content at that time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) from: u32,
@@ -79,7 +78,7 @@ pub(crate) struct Seen {
     pub(crate) content: u64,
 }
 
-/// A chain: under construction, in flight, or done and not yet returned.
+/// A chain that is being built, is in flight, or is done but not yet returned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) node: u16,
@@ -96,17 +95,17 @@ pub(crate) struct Chain {
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,
-    /// The error in which the chain will end after all earlier requests.
+    /// The error with which the chain ends after its earlier requests have taken effect.
     pub(crate) error: Option<VerbError>,
     /// A hash of all requests.
     pub(crate) content: Fp,
-    /// The number of the client's operations that had begun when the chain was rung.
+    /// The number of the client's operations that had begun when the doorbell was rung.
     pub(crate) operations: u32,
     pub(crate) seen: Vec<Seen>,
 }
 
 impl Chain {
-    /// Appends a request at flat address `flat`, in units of `unit` bytes.
+    /// Appends a request at flat address `flat`; a unit has `unit` bytes.
     pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32) {
         let at = op.at();
         let len = op.len() as u32;
@@ -156,7 +155,7 @@ impl Chain {
         });
     }
 
-    /// Returns the number of the request that gives result number `i`.
+    /// Returns the index of the request that produces result number `i`.
     pub(crate) fn result(&self, i: u16) -> Option<usize> {
         let results = self.requests.iter().enumerate();
         let mut results = results.filter(|(_, r)| r.kind != Kind::Write);

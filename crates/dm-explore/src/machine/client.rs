@@ -49,34 +49,36 @@ pub(crate) struct ClientState {
     pub(crate) node: u16,
     /// A hash of everything that the client has observed.
     pub(crate) seen: Fp,
-    /// The number of the client's acts. Together with `seen` it identifies the point that the client has reached.
+    /// The number of the client's actions so far. Together with `seen` it identifies the point that the client has
+    /// reached.
     pub(crate) acts: u32,
     pub(crate) rng: u32,
     /// All chains of the client. The other lists refer to chains by their positions in this one. `free` lists the
     /// positions that are not in use.
     pub(crate) chains: Vec<Shared<Chain>>,
     pub(crate) free: Vec<u16>,
-    /// Chains in flight, or done and not yet seen, in the order in which they were rung.
+    /// Chains that are in flight, and chains whose completion the client has not seen yet, in the order of their
+    /// doorbells.
     pub(crate) live: Vec<u16>,
-    /// The late chains: requests that may still land, of chains that were in flight when a queue pair failed or the
-    /// client crashed. They are in the order in which they were rung.
+    /// Late chains: chains that were in flight when a queue pair failed or the client crashed, and whose requests may
+    /// still take effect. They are in the order of their doorbells.
     pub(crate) late: Vec<u16>,
-    /// The memory nodes, as bits, on which no request of the client has taken effect since its queue pair
-    /// failed.
+    /// The memory nodes, as bits, to which a queue pair of the client has failed, if no later request of the client
+    /// has taken effect there.
     pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
     /// Chains to which the client has a handle, in the order in which they were opened.
     pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
-    /// The memory that the failed attempt had read; the next pause waits for a change of it.
+    /// The memory that the failed attempt has read. The next pause ends when this memory changes.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,
     /// Whether something that the client watches has changed.
     pub(crate) ready: bool,
-    /// `asked` counts the calls of `Env::elapsed`. `timed` tells whether the attempt before the pause made such a call,
-    /// so that the mere passing of time may end the pause.
+    /// `asked` counts the calls of `Env::elapsed`. `timed` tells whether the attempt before the pause made such a
+    /// call. If so, the pause may also end because time has passed.
     pub(crate) asked: u32,
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,
@@ -85,8 +87,9 @@ pub(crate) struct ClientState {
     /// client's own polls made there and did not undo.
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// Both values at the end of the last pause outside a retry loop, and `changed` at the beginning of the attempt
-    /// before the current pause. An attempt that changed something differs from the next one.
+    /// The values of `looks` and `changed` at the end of the last pause outside a retry loop, and the value of
+    /// `changed` at the beginning of the attempt before the current pause. If an attempt changed shared state, the
+    /// next attempt may act differently.
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
     pub(crate) pause_base: Fp,
@@ -94,7 +97,7 @@ pub(crate) struct ClientState {
     pub(crate) marks_before: usize,
     /// The retry loop to which the current pause belongs.
     pub(crate) pause_mark: Option<usize>,
-    /// The shared state after the client's last access.
+    /// The fingerprint of the shared state after the client's last access.
     pub(crate) looked: Fp,
     pub(crate) watch_local: bool,
     pub(crate) at_local: bool,
@@ -104,7 +107,7 @@ pub(crate) struct ClientState {
     pub(crate) reply: Option<Result<ControlReply, ControlError>>,
     pub(crate) deferred: Option<VerbError>,
     pub(crate) fenced: bool,
-    /// The group of clients that are fenced together with this one.
+    /// The group of clients that are fenced together with this client.
     pub(crate) group: Option<u16>,
     /// The number of recorded operations that the client has begun.
     pub(crate) operations: u32,
@@ -129,7 +132,7 @@ impl ClientState {
         }
     }
 
-    /// Keeps `chain` and returns its place.
+    /// Stores `chain` and returns its index.
     pub(super) fn keep(&mut self, chain: Chain) -> u16 {
         let i = self.free.pop().unwrap_or(self.chains.len() as u16);
         match self.chains.get_mut(usize::from(i)) {
@@ -139,18 +142,18 @@ impl ClientState {
         i
     }
 
-    /// Drops chain `i`, which is in no list any more.
+    /// Removes chain `i`, which is in no list any more.
     pub(super) fn drop_chain(&mut self, i: u16) {
         self.chains[usize::from(i)] = Shared::default();
         self.free.push(i);
     }
 
-    /// Returns how far the client has come in its operations.
+    /// Returns the client's progress in its operations.
     pub(super) fn progress(&self) -> u64 {
         u64::from(self.operations) << 1 | u64::from(self.invoked)
     }
 
-    /// Returns whether a waker, a change, or the passing of time allows the client to be polled.
+    /// Returns whether the client may be polled, because its waker was called, something changed, or time has passed.
     pub(crate) fn can_wake(&self) -> bool {
         self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
     }

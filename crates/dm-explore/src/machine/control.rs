@@ -12,7 +12,7 @@ use crate::fp::Fp;
 /// The duration of a lease. It is never measured, because `Env::elapsed` may return either result.
 const LEASE: Nanos = Nanos::from_millis(10);
 
-/// Node numbers from this one on ask whether a client has crashed.
+/// Node numbers from here on stand for clients: a request to such a node asks whether the client has crashed.
 pub(crate) const DETECTOR: u16 = 1 << 15;
 
 impl Machine {

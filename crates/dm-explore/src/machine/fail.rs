@@ -1,7 +1,7 @@
-//! Failing queue pairs: the errors that their clients see, and the requests of their chains that may still land.
+//! Failing queue pairs: the errors that their clients see, and the effects that their requests may still have.
 //!
-//! The client sees an error at once, and the pending requests of the queue pair land after the error. This also covers
-//! a request that was carried out just before its error was reported, because no client can distinguish the two cases.
+//! The client sees an error at once, and pending requests of the queue pair may take effect later. This also covers a
+//! request that was carried out just before its error was reported, because no client can distinguish the two cases.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
@@ -11,7 +11,7 @@ use super::{Machine, Then};
 use crate::knobs::Late;
 
 impl Machine {
-    /// Returns the chains of client `c` to `node` that have not completed, in the order in which they were rung.
+    /// Returns the chains of client `c` to `node` that have not completed, in the order of their doorbells.
     fn in_flight(&self, c: u8, node: u16) -> Vec<u16> {
         let client = &self.clients[usize::from(c)];
         let live = client.live.iter().copied();
@@ -22,8 +22,8 @@ impl Machine {
         .collect()
     }
 
-    /// Fails the queue pair of client `c` to `node`. According to the error of its first chain, `told` of the chain's
-    /// requests were carried out.
+    /// Fails the queue pair of client `c` to `node`. The error of its first chain reports that `told` requests of this
+    /// chain were carried out.
     pub(super) fn fail_pair(&mut self, c: u8, node: u8, told: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -32,7 +32,8 @@ impl Machine {
         for i in self.in_flight(c, node) {
             self.cut(c, i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
         }
-        // A later refusal counts as another failure, so it is offered only if the model allows more failures.
+        // If the client stays cut off, this counts as another failure, so it is offered only if the model allows more
+        // failures.
         if self.faults.2 < self.knobs.failures {
             self.clients[usize::from(c)].down |= 1 << node;
         }
@@ -75,7 +76,8 @@ impl Machine {
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
-        // If the chain was already to be refused, this error is kept, because none of its requests was sent.
+        // If the chain already had an error before its doorbell, this error stays, because none of its requests was
+        // sent.
         if let Some(r) = chain.requests.get(told)
             && (chain.left > 0 || chain.error.is_none())
         {
@@ -90,15 +92,15 @@ impl Machine {
         chain.left = 0;
     }
 
-    /// Turns the unfinished requests of the chains of client `c` to `node` into late chains, if the queue pair has sent
-    /// them. They may land from now on, independently of the chains.
+    /// Moves the unfinished requests of the chains of client `c` to `node`, if they were sent, to late chains. From
+    /// now on they may take effect independently of the chains.
     fn leave_behind(&mut self, c: u8, node: u16) {
         let chains = self.in_flight(c, node);
         let mut overtaken = false;
         let client = &mut *self.clients[usize::from(c)];
         for &i in chains.iter().rev() {
             for r in client.chains[usize::from(i)].requests.iter_mut().rev() {
-                // The card has received all requests that were sent before a request that it carried out.
+                // The card has received all requests that were sent before one that it has carried out.
                 r.overtaken = overtaken && !r.finished;
                 overtaken |= r.done != 0 || r.half;
             }
@@ -111,7 +113,7 @@ impl Machine {
             let mut content = chain.content;
             let mut left: Vec<Request> = Vec::new();
             for (number, r) in chain.requests.iter().enumerate().filter(|(_, r)| !r.finished) {
-                // A fenced request waits for earlier results, which no longer arrive.
+                // A fenced request waits for earlier answers, which do not arrive any more.
                 stopped |= r.fence && answer_is_due;
                 answer_is_due |= !matches!(r.kind, super::chain::Kind::Write);
                 if !stopped && !r.kind.is_read() {
@@ -140,11 +142,11 @@ impl Machine {
                 log.moved(c, i, place);
             }
         }
-        // If a racy atomic is between its two steps, it holds its word until its second step is carried out late, or
-        // until a fence ends it.
+        // A racy atomic that has taken only its first step blocks its word, until its second step is carried out late
+        // or a fence ends the atomic.
     }
 
-    /// Serves a unit of the client's `place`-th late chain. The client does not observe this.
+    /// Serves a unit of late chain number `place` of the client. The client does not notice this.
     pub(super) fn serve_late(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
         let client = &self.clients[usize::from(c)];
         let i = client.late[usize::from(place)];
@@ -155,7 +157,7 @@ impl Machine {
             client.late.remove(usize::from(place));
             client.drop_chain(i);
         }
-        // All requests that were sent before this one have arrived as well.
+        // All requests that were sent before this request have arrived as well.
         let ahead = usize::from(place) + 1;
         let client = &mut *self.clients[usize::from(c)];
         for k in 0..ahead.min(client.late.len()) {
@@ -177,8 +179,8 @@ impl Machine {
         let before = client.late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
-            // Late chains are identified by their positions, which have changed. So no sleeping step may refer to them
-            // any more.
+            // Steps identify late chains by their positions, which have changed. So no step that sleeps may refer to
+            // them any more.
             self.footprint.inner = None;
         }
         Then::Nothing
@@ -196,15 +198,15 @@ impl Machine {
         }
     }
 
-    /// Shuts the queue pairs of client `c` to `node` that failed before number `pair`, if the knobs promise this.
+    /// If the knobs promise it, shuts the queue pairs of client `c` to `node` whose number is less than `pair`.
     fn shut(&mut self, c: u8, node: u16, pair: u8) {
         if self.knobs.late == Late::UntilNext {
             self.drop_late(c, |chain| chain.node == node && chain.pair < pair);
         }
     }
 
-    /// Drops the unfinished requests of those late chains of client `c` for which `dead` returns true. They
-    /// never land.
+    /// Removes the unfinished requests of those late chains of client `c` for which `dead` returns true. They never
+    /// take effect.
     pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
         let client = &mut *self.clients[usize::from(c)];
         let mut late = core::mem::take(&mut client.late);

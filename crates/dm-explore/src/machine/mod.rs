@@ -43,7 +43,7 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    /// Returns the client to be run.
+    /// Returns the client that must be polled or dropped.
     pub(crate) fn client(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
@@ -69,16 +69,16 @@ pub(crate) struct Machine {
     opened_chains: u32,
     /// The clients, and one more that runs the setup.
     pub(crate) clients: Vec<Client>,
-    /// The recorded operations of each client. They are not part of the client's state, because their times depend
-    /// on the path.
+    /// The recorded operations of each client. They are stored apart from the client's state, because their times
+    /// depend on the path to the state.
     pub(crate) operations: Vec<Shared<Vec<Times>>>,
     pub(crate) nodes: Shared<Vec<NodeState>>,
-    /// Whether the model has a fingerprint of what compute nodes share.
+    /// Whether the model provides a fingerprint of the shared state of compute nodes.
     pub(crate) own_fingerprints: bool,
     /// Whether the fingerprint omits the shared state of compute nodes. This is wrong, and is used to test the explorer
     /// itself.
     pub(crate) blind: bool,
-    /// Words of racy atomics that are between their two steps.
+    /// Words that racy atomics have read but not yet written back.
     held: Shared<Vec<u32>>,
     allocated: Shared<Vec<u64>>,
     kept_allocated: Shared<Vec<u64>>,
@@ -87,14 +87,14 @@ pub(crate) struct Machine {
     faults: (u8, u8, u8),
     /// Sections, and how often a client that waits for one may be overtaken.
     pub(crate) bypass: Vec<(&'static str, u32)>,
-    /// Whether the model demands lock freedom, so that no client may wait for others.
+    /// Whether the model requires lock freedom, so that no client may wait for others.
     pub(crate) lock_free: bool,
-    /// Which clients begin only after a crash.
+    /// For each client, whether it starts only after a crash.
     pub(crate) survivors: Vec<bool>,
-    /// Which clients have no faults.
+    /// For each client, whether it is exempt from faults.
     pub(crate) spared: Vec<bool>,
     pub(crate) step_count: u32,
-    /// Nanoseconds that the model has let pass.
+    /// The time of the clock in nanoseconds. Only the model advances it.
     clock: u64,
     answers: Answers,
     asked: Answers,
@@ -118,10 +118,10 @@ pub(crate) struct Machine {
     recording: Option<moves::Recording>,
     /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
-    /// The clients, as bits, whose futures are at this state. For the other clients, the results of READs need not be
-    /// kept.
+    /// The clients, as bits, whose futures have followed the current execution. The other clients are replaced by
+    /// recorded calls, so the bytes that their READs return are not stored.
     pub(crate) polled_clients: u64,
-    /// The effects of opening shared state: the words that differ from the image, and the allocated bytes.
+    /// The effects of opening shared state: the words that now differ from the image, and the bytes allocated.
     opened: (Vec<(u32, u64)>, Shared<Vec<u64>>),
 }
 
@@ -296,7 +296,7 @@ impl Machine {
                 Then::Poll(c)
             }
             StepKind::Cancel => {
-                // From here on, the calls of the client come from its destructors.
+                // The client's destructors make all further calls.
                 client.seen.fold(9);
                 self.faults.1 += 1;
                 self.footprint.fault = true;
@@ -377,7 +377,7 @@ impl Machine {
         self.faults.2 > 0
     }
 
-    /// Recycles the chains whose results no client will use any more.
+    /// Frees the chains whose results no client will use any more.
     fn sweep(&mut self, c: u8) {
         let client = &mut *self.clients[usize::from(c)];
         let mut live = core::mem::take(&mut client.live);
@@ -395,8 +395,8 @@ impl Machine {
         client.live = live;
     }
 
-    /// Records whether the client has been in sections on shared state since the last call. What it saw there depends
-    /// on which clients had changed that state before, and in which order.
+    /// Records whether the client has accessed shared state since the last call. The result of such an access depends
+    /// on which clients changed the state before, and in which order.
     #[inline]
     pub(crate) fn note_sections(&mut self) {
         let Some(c) = self.polled else { return };
@@ -412,7 +412,7 @@ impl Machine {
         self.saw_sections(c);
     }
 
-    /// Records that client `c` was in sections.
+    /// Records that client `c` has accessed shared state.
     fn saw_sections(&mut self, c: u8) {
         self.invoked(c);
         self.note_look();
@@ -446,7 +446,8 @@ impl Machine {
             client.changed.xor(before);
             client.changed.xor(now);
         }
-        // A retry loop that began in this poll, after all of the poll's sections, began after the change.
+        // A retry loop that began in this poll counts as begun after all accesses of this poll, and therefore after
+        // the change.
         let (looks, changed) = (client.looks, client.changed);
         for mark in client.marks.iter_mut().skip(client.marks_before) {
             if mark.looks == looks {
@@ -523,8 +524,8 @@ impl Machine {
         self.clock
     }
 
-    /// Records that client `c` found that its time was over. The next attempt may be in time even if nothing else
-    /// changes.
+    /// Records that client `c` found that its time was over. Its next attempt may find a different result even if
+    /// nothing else changes.
     pub(crate) fn note_late(&mut self, c: u8) {
         self.note(tape::Call::Late);
         self.clients[usize::from(c)].asked += 1;

@@ -10,8 +10,8 @@ use crate::fp::Fp;
 use crate::verdict::Failure;
 
 impl Machine {
-    /// Begins an operation. It counts as invoked from its first micro-step on, which is the latest correct
-    /// moment.
+    /// Begins an operation. It counts as invoked from its first micro-step on, which is the latest time that is
+    /// correct.
     pub(crate) fn begin_operation(&mut self, c: u8, operation: Fp) {
         self.note_sections();
         self.note(Call::Begin(operation));
@@ -34,7 +34,7 @@ impl Machine {
         self.history.xor(id);
     }
 
-    /// Notes the first micro-step of the client's open operation.
+    /// Records that the client's open operation has taken its first micro-step.
     pub(super) fn invoked(&mut self, c: u8) {
         let client = &self.clients[usize::from(c)];
         if let (Some(number), false) = (client.open_operation, client.invoked) {
@@ -81,7 +81,7 @@ impl Machine {
         self.history.xor(id);
     }
 
-    /// Ends the open operation of `c` without a result, so it stays pending.
+    /// Ends the open operation of `c` without a result, so that it stays pending.
     pub(crate) fn leave_pending(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Pending);
@@ -129,8 +129,7 @@ impl Machine {
         }
     }
 
-    /// Lets `c` enter a section in which at most `limit` clients may be. A ghost variable counts the clients
-    /// inside.
+    /// Lets `c` enter a section that admits at most `limit` clients. A ghost variable counts the clients inside.
     pub(crate) fn monitor_enter(&mut self, c: u8, name: &'static str, limit: u32) {
         self.note_sections();
         self.note(Call::Enter(name, limit));
@@ -157,8 +156,8 @@ impl Machine {
         }
     }
 
-    /// Records that `c` waits for a section. If the model has no bound on overtaking, this records nothing,
-    /// so that it creates no further states.
+    /// Records that `c` waits for a section. Does nothing if the model has no bound on overtaking, because the record
+    /// would only add states.
     pub(crate) fn wait_for(&mut self, c: u8, name: &'static str) {
         self.note_sections();
         self.note(Call::Wait(name));
@@ -169,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// Records that `by` enters a section. It no longer waits, and it overtakes all other clients that wait.
+    /// Records that `by` enters a section. So `by` no longer waits, and overtakes all clients that wait.
     fn overtake(&mut self, by: u8, name: &'static str) {
         let Some(&(_, limit)) = self.bypass.iter().find(|b| b.0 == name) else {
             return;
@@ -197,7 +196,7 @@ impl Machine {
         }
     }
 
-    /// Returns a client that can take no step and has no request in flight, so that it waits for another client.
+    /// Returns a client that waits for another client: it can take no step, and none of its requests is in flight.
     pub(crate) fn waiter(&self) -> Option<u8> {
         (0..self.setup_client()).find(|&c| {
             let client = &self.clients[usize::from(c)];
@@ -234,7 +233,7 @@ impl Machine {
         client.output_hash.fold(value);
     }
 
-    /// From here on, identifies the point that the client has reached by the number of calls of `forget`.
+    /// After this, the point that the client has reached is identified by the number of its calls of `forget`.
     pub(crate) fn forget(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Forget);

@@ -12,14 +12,14 @@ use super::client::Client;
 use crate::fp::{Fp, FpMap};
 use crate::step::{Answers, Footprint, Step, StepKind};
 
-/// An effect of a step on something other than its client, remote memory, and the shared state of a compute node.
+/// An effect of a step on something other than its client, remote memory and the shared state of a compute node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
-    /// The client began its operation of this number.
+    /// The client began the operation with this number.
     Begin(u32, Fp),
-    /// That operation took its first micro-step.
+    /// The operation with this number took its first micro-step.
     Invoke(u32),
-    /// That operation returned this result.
+    /// The operation with this number returned this result.
     End(u32, Fp),
     Ghost(&'static str, u64),
     /// The client entered a section that admits this many clients.
@@ -45,7 +45,7 @@ pub(super) struct Recording {
     node: Fp,
     /// Whether the client accessed that state.
     looked: bool,
-    /// Whether the step notified clients that wait for a change of that state.
+    /// Whether the step notified clients that wait for changes of that state.
     told: bool,
     /// Whether the outcome depends on more than the step's input.
     spoiled: bool,
@@ -57,8 +57,8 @@ pub(crate) struct Move {
     client: Client,
     footprint: Footprint,
     effects: Box<[Effect]>,
-    /// A hash of the shared state of the client's compute node afterwards, and whether the step notifies clients that
-    /// wait for a change of it. It is `None` if the client did not access that state.
+    /// A hash of the shared state of the client's compute node after the step, and whether the step notifies clients
+    /// that wait for changes of it. `None` if the client did not access that state.
     node: Option<(Fp, bool)>,
 }
 
@@ -73,9 +73,9 @@ pub(crate) struct Moves {
     clients: FpMap<Client>,
 }
 
-/// The number of client states that are stored in any case, and the number of a model's states for which one more is
-/// stored. A client's state takes 1 to 2 KB. So they take about 50 MB in each thread at first, and later a quarter of
-/// the memory for visited states.
+/// The number of client states that are always stored, and the number of a model's states for each further one. A
+/// client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later a quarter of the
+/// memory for visited states.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
@@ -208,15 +208,15 @@ impl Machine {
         }
     }
 
-    /// Records that the step's client accessed the shared state of its compute node.
+    /// Records that the client of the step accessed the shared state of its compute node.
     pub(super) fn note_look(&mut self) {
         if let Some(recording) = &mut self.recording {
             recording.looked = true;
         }
     }
 
-    /// Records that clients that wait for a change of the compute node's shared state were notified, and whether this
-    /// woke one of them.
+    /// Records that the step notified the clients that wait for changes of their compute node's shared state, and
+    /// whether it woke one of them.
     pub(super) fn note_told(&mut self, woke: bool) {
         if let Some(recording) = &mut self.recording {
             recording.told = true;
@@ -244,7 +244,7 @@ impl Machine {
         }
     }
 
-    /// Takes `step`, whose outcome is known.
+    /// Takes `step`, whose outcome is `known`.
     pub(crate) fn repeat(&mut self, step: Step, known: &Move) {
         let c = step.client;
         self.step_count += 1;

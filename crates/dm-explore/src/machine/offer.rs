@@ -23,26 +23,26 @@ struct Ahead {
 /// The maximum number of memory nodes.
 pub(super) const NODES_MAX: usize = 8;
 
-/// A unit that may be served.
+/// A unit that may be served now.
 struct Served {
-    /// The place of its chain, the number of its request, and its own number.
+    /// The position of its chain, the index of its request, and the index of the unit.
     place: u8,
     request: u8,
     unit: u8,
-    /// Whether it can no longer be lost.
+    /// Whether the unit cannot be lost any more.
     must: bool,
-    /// The word that no other client may hold, or `ANY`.
+    /// The word that no other client may be holding, or [`ANY`].
     free: u32,
 }
 
-/// Stands for the word of a step that need not wait for a word.
+/// Stands for the word of a step that does not wait for any word.
 const ANY: u32 = u32::MAX;
 
-/// A step that a client offers, apart from the words of memory that other clients hold.
+/// A step that a client offers, unless another client holds a word that the step needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) step: Step,
-    /// The word that no client may hold, or `ANY`.
+    /// The word that no client may be holding, or [`ANY`].
     free: u32,
     /// The input of the step, if its outcome can be known (see `moves`). It is computed when the step is taken.
     pub(super) input: Option<Option<Input>>,
@@ -92,7 +92,7 @@ impl Machine {
             | u8::from(crashes > 0) << 3
     }
 
-    /// Returns the steps that client `c` offers, apart from the words that other clients hold.
+    /// Returns the steps that client `c` offers, without regard to the words that other clients hold.
     fn offers_of(&self, c: u8) -> Vec<Offer> {
         let client = &self.clients[usize::from(c)];
         let mut offers = Vec::with_capacity(4);
@@ -121,7 +121,7 @@ impl Machine {
             }
             Status::Done | Status::Cancelled | Status::Crashed => {}
         }
-        // Requests of a failed queue pair that must land do so before a later queue pair is used.
+        // Some requests of a failed queue pair must take effect before a later queue pair is used.
         let due = self.due(client);
         self.offer_units(client, &client.live, due, &mut |served| {
             let (chain, request, unit) = (served.place, served.request, served.unit);
@@ -148,7 +148,7 @@ impl Machine {
                 add(StepKind::Crash);
             }
         }
-        // A client's last requests may be lost even after the client has ended.
+        // The last requests of a client may be lost even after the client has ended.
         let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
         if lives && self.faults.2 < self.knobs.failures {
             self.offer_failures(c, &mut add);
@@ -168,7 +168,7 @@ impl Machine {
             nodes |= 1 << chain.node;
             let node = chain.node as u8;
             add(StepKind::Fail { node, told: 0 });
-            // If the chain begins with a finished atomic, the error may report that it was carried out.
+            // If the chain begins with finished atomics, the error may report that they were carried out.
             let first = chain.requests.iter().take_while(|r| r.finished);
             let told = first.clone().count() as u8;
             if first.clone().any(|r| r.kind.is_atomic()) && usize::from(told) < chain.requests.len() {
@@ -180,8 +180,7 @@ impl Machine {
         }
     }
 
-    /// Returns, for each memory node, the first failed queue pair that has a request which is certain to
-    /// land.
+    /// Returns, for each memory node, the first failed queue pair with a request that is certain to take effect.
     fn due(&self, client: &ClientState) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {
@@ -207,7 +206,7 @@ impl Machine {
         for (place, &i) in chains.iter().enumerate() {
             let chain = &client.chains[usize::from(i)];
             let (due, pair) = (due[usize::from(chain.node)], chain.pair);
-            // Pair 0 is the current one, which comes last.
+            // Pair 0 is the current queue pair, which comes after all failed ones.
             if chain.left == 0 || due < pair || pair == 0 && due != u8::MAX {
                 continue;
             }
@@ -225,8 +224,8 @@ impl Machine {
                     } else {
                         self.knobs.read_lines
                     };
-                    // In its second step a racy atomic holds the word itself; the first step waits for other atomics
-                    // on it.
+                    // In its second step a racy atomic holds the word itself. In its first step it waits for other
+                    // atomics on the word.
                     let waits = r.kind.is_atomic() && !r.half;
                     for unit in (0..r.units).filter(|u| r.done >> u & 1 == 0) {
                         add(Served {

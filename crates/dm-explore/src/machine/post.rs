@@ -103,7 +103,7 @@ impl Machine {
         }
         self.act(c, content);
         if empty {
-            // No client waits for it yet, so none is polled.
+            // No client waits for the chain yet, so none is polled.
             let _ = self.complete(c, node);
         }
     }
@@ -189,7 +189,7 @@ impl Machine {
         e
     }
 
-    /// Fences client `c` at the request of the control plane. None of its requests takes effect from here on.
+    /// Fences client `c`. From now on, none of its requests takes effect.
     pub(super) fn fence(&mut self, c: u8) {
         let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
         for i in unfinished {
@@ -282,7 +282,7 @@ impl Machine {
         }
         self.footprint.compares = true;
         let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
-        // If attempts are counted, a pause may end at any time, because budgets must be able to run out.
+        // If attempts are counted, a pause may end at any time, because the budget of a loop must be able to run out.
         let changed = self.has_changed(&watch);
         if self.lock_free && !changed && !stale {
             self.fail(Failure::NotLockFree { clients: vec![c] });
@@ -327,7 +327,7 @@ impl Machine {
         let Some(&m) = client.marks.get(mark as usize) else {
             return;
         };
-        // The inner loops of the failed attempt have ended with it.
+        // The inner loops of a failed attempt ended with the attempt.
         client.marks.truncate(mark as usize + 1);
         client.marks_before = client.marks_before.min(client.marks.len());
         client.seen = m.seen;

@@ -1,8 +1,8 @@
 //! Tapes: the calls to the machine that a client made in one poll. They can be repeated without the client.
 //!
-//! A client's behaviour is a function of what it has observed. So at a point that it has reached before
-//! (`Machine::standing`), it does the same as before. Without tapes, a search, which begins a new execution for each
-//! path, would spend most of its time on polling futures through known behaviour.
+//! A client's behaviour is a function of its observations. So at a point that it has reached before
+//! (`Machine::standing`), a client behaves as it did before. A search begins a new execution for each path, so without
+//! tapes it would spend most of its time on polling futures through known behaviour.
 
 use dm_verbs::{ControlRequest, NodeId, Op, Wqe};
 
@@ -64,7 +64,7 @@ pub(crate) struct Tape {
     pub(crate) looked: bool,
     pub(crate) end: Option<Status>,
     pub(crate) panic: Option<String>,
-    /// The clients whose wakers it called, as bits.
+    /// The clients whose wakers the client called, as bits.
     pub(crate) woken: u64,
     /// The fingerprint of the compute node's shared state afterwards, if the model has one.
     pub(crate) told: Option<u64>,
@@ -151,7 +151,7 @@ impl Machine {
         };
         let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
         f.fold(kind | granted << 4);
-        // The number of answers does not matter, because an answer that is not given counts as "no".
+        // The number of answers does not matter, because a missing answer counts as "no".
         f.fold(answers.bits);
         f.fold(self.clock);
         if let Some(reply) = &client.reply {

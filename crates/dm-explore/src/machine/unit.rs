@@ -10,7 +10,7 @@ use crate::knobs::Knobs;
 use crate::memory::Memory;
 
 impl Machine {
-    /// Serves unit `unit` of request `request` of the client's `place`-th live chain.
+    /// Serves unit `unit` of request `request` of live chain number `place` of the client.
     pub(super) fn serve_live(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
         let client = &self.clients[usize::from(c)];
         let i = client.live[usize::from(place)];
@@ -48,7 +48,7 @@ impl Machine {
         let mut changed = false;
         match r.kind {
             Kind::Read if self.immediate => {
-                // This happens during setup, which no client observes. All units are served at once.
+                // This is the setup, which no client observes, so all units are served at once.
                 if let Some(buffer) = buffer {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
@@ -90,12 +90,12 @@ impl Machine {
                 r.done |= 1 << unit;
             }
             Kind::Cas | Kind::MaskedCas | Kind::Faa => {
-                // Both steps of a racy atomic count as writes, because they exclude other atomics.
+                // Both steps of a racy atomic count as writes, because each excludes other atomics.
                 self.footprint.writes = true;
                 if let Some(touched) = step_atomic(r, &self.knobs, &mut self.mem, &mut self.held) {
                     changed = touched;
-                    // The value that the atomic found is used, not the value that it wrote, because an attempt that
-                    // changed the word differs from the next one.
+                    // Record the value that the atomic found, not the value that it wrote: after an attempt that
+                    // changed the word, the next attempt may act differently.
                     let content = Fp::bytes(&r.old.to_le_bytes()).a;
                     chain.seen.push(Seen { from, to, content });
                     r.done |= 1;
@@ -113,7 +113,7 @@ impl Machine {
         ended
     }
 
-    /// Changes memory as this unit does, without changing the client.
+    /// Changes memory by the effect of a unit, and leaves the client unchanged.
     pub(super) fn change_memory(&mut self, c: u8, place: u8, request: u8, unit: u8) {
         let client = &self.clients[usize::from(c)];
         let chain = &client.chains[usize::from(client.live[usize::from(place)])];
@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// Wakes the clients that wait for a change of this range.
+    /// Wakes the clients that wait for a change of memory between `from` and `to`.
     fn note_change(&mut self, from: u32, to: u32) {
         let mut woke = false;
         for (d, client) in self.clients.iter_mut().enumerate() {
@@ -149,8 +149,9 @@ impl Machine {
         }
     }
 
-    /// Completes chains in order: the first chains of the queue pair that are carried out are done. If the client waits
-    /// for one of them, it is polled at once, because the earliest response is the strictest requirement.
+    /// Completes chains in order: the first chains of the queue pair that are carried out are done. If the client
+    /// waits for one of them, it is polled at once, because an early answer is the strictest requirement on its
+    /// program.
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
         let mut closed = false;
@@ -183,8 +184,8 @@ impl Machine {
     }
 }
 
-/// Takes the next step of an atomic. An atomic has one step, or two if atomics race with WRITEs: it reads, and then
-/// it writes back. Once the atomic is done, the result tells whether memory changed.
+/// Takes the next step of an atomic. If atomics race with WRITEs, an atomic has two steps: it reads, and then it
+/// writes back. Otherwise it has one. When the atomic is done, returns whether memory changed.
 fn step_atomic(
     r: &mut Request,
     knobs: &Knobs,

@@ -1,4 +1,4 @@
-//! Tests of the states that a cache may merge, and of those that it must keep apart.
+//! Tests which states a cache may merge, and which it must not.
 
 use std::collections::BTreeSet;
 
@@ -97,8 +97,8 @@ fn states_that_only_a_ghost_tells_apart_are_two() {
     }
 }
 
-/// Returns a model with a client that counts its attempts although `Retry` rewinds. After two attempts it acts
-/// differently.
+/// Returns a model with a client that counts its attempts, although `Retry` rewinds them. After two attempts the
+/// client acts differently.
 fn lying() -> Model {
     Model::new("a lying rewind")
         .client("liar", 0, |c: Client<(), NoSpec>| async move {
@@ -131,13 +131,13 @@ fn a_lying_rewind_is_caught_where_nothing_is_cached_and_only_there() {
         let found = lying().run(search).expect_counterexample();
         assert_eq!(found.failure, Failure::NotDeterministic { client: 0 }, "{found}");
     }
-    // The wrong merge removes the failing run. Therefore a pass of a cached search assumes that loops make no
-    // false claims.
+    // The search merges two states that differ, and so misses the failing run. Therefore a pass of a search with a
+    // cache assumes that loops rewind correctly.
     lying().run(Search::exhaustive()).expect_pass();
 }
 
-/// Checks that a failing run is not reported as a failure of the protocol if only the first execution fails, because a
-/// client keeps state outside the world.
+/// Checks the report of a run that fails only the first time, because a client keeps state outside the world. The
+/// report must not call this a failure of the protocol.
 #[test]
 fn a_failure_that_does_not_repeat_is_reported_as_such() {
     let polled = Arc::new(std::sync::OnceLock::new());
@@ -194,7 +194,7 @@ fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
             loop {
                 v.local(LocalStep::Section).await;
                 let stale = c.shared().with(core::mem::take);
-                // An inner loop does not hide the change.
+                // An inner loop must not hide the change.
                 let mut inner = v.retry(10);
                 while v.faa(at(64), 1).await.unwrap() == 0 {
                     inner.again(at(64), Why::Raced).await.unwrap();

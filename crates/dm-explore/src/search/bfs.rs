@@ -7,7 +7,7 @@ use crate::fp::FpSet;
 use crate::step::Answers;
 use crate::trace::Choice;
 
-/// A state, given by its parent and the choice that led to it.
+/// A state, stored as its parent and the choice that led from there to it.
 struct Node {
     parent: u32,
     depth: u32,

@@ -1,4 +1,4 @@
-//! One depth-first search by several threads, and the merging of their results.
+//! A depth-first search by several threads, and the merging of their results.
 
 use dm_sync::thread::scope;
 
@@ -132,7 +132,7 @@ fn together<'w>(dfs: &mut Dfs<'w, '_>, crew: &Crew<'w>, threads: usize) -> (End,
     })
 }
 
-/// Carries out work of other threads until no thread has any left.
+/// Handles the work that other threads give away, until no thread has any left.
 fn help(crew: &Crew<'_>, begun: std::time::Instant) -> Part {
     let _stop = StopAll(crew.pool);
     let Some(job) = crew.pool.take() else {

@@ -30,16 +30,16 @@ use crate::fp::Fp;
 use crate::machine::saved::Saved;
 use crate::step::{Answers, Footprint, Step};
 
-/// The most steps that one state may offer.
+/// The maximum number of steps that one state may offer.
 const OFFERED_MAX: usize = 128;
 
 /// A step that a state offers.
 #[derive(Clone, Copy)]
 struct Offered {
     step: Step,
-    /// The step's footprint, as far as the step was taken.
+    /// The step's footprint, as far as it is known.
     footprint: Footprint,
-    /// The step's change of a state's fingerprint, if known.
+    /// The change of a state's fingerprint that the step makes, if known.
     change: Option<Fp>,
 }
 
@@ -50,12 +50,11 @@ struct Frame {
     first: usize,
     number: u32,
     state: Fp,
-    /// Whether the state is marked, and so are the earlier states that lead to it by progress.
+    /// Whether this state is marked, and so are all earlier states of the path that lead to it by progress.
     living: bool,
     /// Steps that are never taken from this state.
     left_out: u128,
-    /// Steps that need not be taken here, because another path covers them, or because they have already been
-    /// taken.
+    /// Steps that need not be taken here, because another path covers them or they have been taken already.
     sleep: u128,
     /// Steps still to be taken.
     todo: u128,
@@ -90,16 +89,17 @@ pub(super) struct Dfs<'w, 'p> {
     pub(super) pool: Option<&'w Pool<Job>>,
     /// Steps of progress between states that were not marked when the steps were taken.
     pub(super) open: Vec<(u32, u32)>,
-    /// Steps of progress that were not taken, and that lead to states which were not visited at that time.
+    /// Steps of progress that were not taken, with the states to which they lead, if these were not visited at that
+    /// time.
     pub(super) unmet: Vec<(u32, Fp)>,
     /// The whole graph, if it must be recorded.
     graph: Option<Graph>,
     frames: Vec<Frame>,
     /// Whether the execution is at the last frame's state.
     in_step: bool,
-    /// Whether the execution has left that state to look ahead.
+    /// Whether the execution has left that state to find the target of a step.
     strayed: bool,
-    /// States on the path that will be needed again, and how many of the buffers are in use.
+    /// States on the path that will be needed again, and the number of buffers in use.
     saved: Vec<Saved>,
     kept: usize,
     /// The steps of the states on the path.
@@ -142,7 +142,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.explore_some(u64::MAX).unwrap_or(End::Done)
     }
 
-    /// Explores from the start until this many states are found.
+    /// Explores from the start until this number of states is found.
     pub(super) fn explore_some(&mut self, states: u64) -> Option<End> {
         self.walk.runner.reset();
         let state = self.state();
@@ -157,7 +157,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         None
     }
 
-    /// Explores what this thread has begun, and then the work of other threads.
+    /// Explores the rest of this thread's own work, and then work that other threads give away.
     pub(super) fn explore_shared(&mut self, pool: &'w Pool<Job>) -> End {
         self.pool = Some(pool);
         loop {
@@ -185,7 +185,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Takes the next step, or returns to a state that has one.
+    /// Takes the next step, or returns to an earlier state that has steps left.
     fn next(&mut self) -> Option<End> {
         let Some(frame) = self.frames.last_mut() else {
             return Some(End::Done);
@@ -216,7 +216,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         if let Some(end) = self.step() {
             return Some(end);
         }
-        // The step did not lead to a new state, or the search has looked ahead, so the execution must return.
+        // The step led to no new state, or the execution left the path to find a target. So the execution must return.
         self.in_step = !core::mem::take(&mut self.strayed) && self.frames.len() > depth;
         None
     }
@@ -279,7 +279,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         // computing them.
         let offered = self.walk.offer();
         if self.cache {
-            // Most revisited states were explored with no step asleep.
+            // Most states that are reached again were explored with no step asleep.
             if let Some(met) = self.table.get(frame.state).filter(|met| met.sleep == 0) {
                 (frame.number, frame.living) = (met.number, met.living);
                 self.note(&frame);
@@ -292,8 +292,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         };
         let offered = &self.walk.offered;
         let all = match offered.len() {
-            // The masks are too narrow for this state. The search ends with a limit, so that no step is
-            // silently omitted.
+            // The masks are too narrow for this state. The search ends with a limit instead of omitting a step
+            // silently.
             too_many if too_many > OFFERED_MAX => return Some(End::Cut(Cut::Width)),
             OFFERED_MAX => u128::MAX,
             n => (1 << n) - 1,
@@ -412,8 +412,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arena.truncate(frame.first);
     }
 
-    /// Examines the targets of the omitted steps of this state, which is behind the last frame's, unless the steps
-    /// taken have already shown that the state reaches an end.
+    /// Examines the targets of the omitted steps of `frame`, the state that follows the last state of the path. Does
+    /// nothing if steps that were taken have already shown that the state reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {
@@ -430,15 +430,15 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Returns whether a step of progress from this state has not been taken yet.
+    /// Returns whether a step of progress from the state of `frame` has not been taken yet.
     fn awake(&self, frame: &Frame) -> bool {
         let steps = self.arena[frame.first..].iter().enumerate();
         let mut awake = steps.filter(|(i, _)| frame.todo >> i & 1 == 1);
         awake.any(|(_, o)| o.step.is_progress())
     }
 
-    /// Takes one of the sleeping steps whose target is not known, if no step of progress remains to be taken from the
-    /// current state.
+    /// If the current state has no step of progress left to take, takes one of the sleeping steps whose target is not
+    /// known.
     fn look(&mut self, frame: &Frame) {
         if self.table.is_living(frame.number) {
             return;
@@ -459,8 +459,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Records that a step of progress leads from a state, which is behind the last frame's, to another one. Returns
-    /// whether this shows that it reaches an end.
+    /// Records that a step of progress leads from state `from`, which follows the last state of the path, to state `to`.
+    /// Returns whether this shows that `from` reaches an end.
     fn leads(&mut self, from: u32, to: Fp) -> bool {
         match self.table.get(to) {
             None => self.unmet.push((from, to)),
@@ -477,8 +477,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         false
     }
 
-    /// Returns the sleeping steps among those from `first` on. These are the steps that slept, or were taken, in the
-    /// previous state, and that commute with the last step.
+    /// Returns the sleeping steps among those from `first` on: the steps that slept or were taken in the previous
+    /// state, and that commute with the last step.
     fn asleep(&mut self, first: usize, by: &Footprint) -> u128 {
         let Some(frame) = self.frames.last() else { return 0 };
         let (mut sleeping, mut asleep) = (frame.sleep, 0);
@@ -491,7 +491,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
             }
             let mut slept = *slept;
             let here = self.arena[first..].iter().position(|o| o.step == slept.step);
-            // The cache keeps 64 of them, so the others stay awake.
+            // The cache stores 64 of them, so the others are awake.
             if let Some(here) = here.filter(|&i| i < 64) {
                 // Two parts of one request change the same part of a state's fingerprint.
                 slept.change = slept.change.filter(|_| slept.footprint.client != by.client);
@@ -550,7 +550,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         });
     }
 
-    /// Goes to the state where `job` begins.
+    /// Brings the execution to the state where `job` begins.
     pub(super) fn begin(&mut self, job: Job) {
         (self.frames, self.arena) = (job.frames, job.arena);
         self.kept = 0;

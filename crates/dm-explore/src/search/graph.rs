@@ -45,11 +45,11 @@ pub(super) struct Graph {
     ends: Marks,
 }
 
-/// A run after which no end can be reached.
+/// A run that ends in a state from which no end can be reached, or in a cycle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Caught {
     pub(super) choices: Vec<Choice>,
-    /// The number of choices after which no end can be reached; `None` if that is not the failure.
+    /// The number of choices after which no end can be reached; `None` if the failure is another one.
     pub(super) doomed: Option<usize>,
     /// The number of choices before the cycle.
     pub(super) cycle: usize,
@@ -75,7 +75,7 @@ impl Graph {
         let number = if choice.answers.count == 0 {
             usize::from(choice.index)
         } else {
-            // There are few of them: choices that differ in their answers to questions of time.
+            // There are only a few such choices: they differ in their answers to questions about time.
             let known = self.choices.iter().skip(256).position(|c| *c == choice);
             known.map_or_else(
                 || {
@@ -197,9 +197,9 @@ impl Graph {
         None
     }
 
-    /// Returns a closed set, sorted. It is reached from `from`, progress never leaves it, and each of its states is
-    /// reached from every other one. The first complete component is closed, because no other component is complete
-    /// before it.
+    /// Returns a closed set, sorted: progress never leads out of the set, and each of its states is reached from every
+    /// other one. The set is reached from `from`. It is the first complete component, because a component that leads
+    /// to another one is completed later.
     fn closed_set(&self, from: u32) -> Vec<u32> {
         let mut closed = Vec::new();
         self.components(from..from + 1, |_, set| {
@@ -210,8 +210,8 @@ impl Graph {
         closed
     }
 
-    /// Finds the strongly connected components of progress that are reached from these states, each after all
-    /// components to which it leads (Tarjan). Ends when `found` returns true.
+    /// Finds the strongly connected components of progress that are reached from these states (Tarjan). A component is
+    /// found after all components to which it leads. Ends when `found` returns true.
     fn components(&self, from: core::ops::Range<u32>, mut found: impl FnMut(&Self, &[u32]) -> bool) {
         const NEW: u32 = u32::MAX;
         const COMPLETE: u32 = u32::MAX - 1;
@@ -259,8 +259,8 @@ impl Graph {
         }
     }
 
-    /// Returns a cycle within a closed set, from `entry` back to it. Every client that acts in the set acts in the
-    /// cycle too, so that the cycle is not merely a schedule in which some client gets no turn.
+    /// Returns a cycle within a closed set, from `entry` back to it. Every client that acts in the set also acts in
+    /// the cycle. Otherwise the cycle might only be a schedule that never runs some client.
     fn round(&self, set: &[u32], entry: u32) -> Option<Vec<Edge>> {
         let of = |s: u32, clients: u32| self.progress(s).find(|e| e.client() & clients != 0);
         let all = set.iter().flat_map(|&s| self.progress(s));
@@ -297,8 +297,8 @@ mod tests {
     #[test]
     fn a_run_is_caught_where_only_faults_lead_out() {
         use StepKind::{Crash, Wake};
-        // From state 1 the run ends or goes to state 3. States 3 and 4 lead to each other, by one client each, and
-        // state 5 leads to itself. Only a crash leads out of these.
+        // State 1 leads to the end and to state 3. States 3 and 4 lead to each other, by one client each, and state 5
+        // leads to itself. Only a crash leads from these states to an end.
         let edges = [
             (0, 1, 0, Wake),
             (1, 2, 0, Wake),
@@ -315,7 +315,7 @@ mod tests {
             (vec![0, 2, 3, 4], Some(2), 2)
         );
         assert_eq!(caught.states, Some(2));
-        // Now the step that leads out is progress.
+        // Now the step to the end is progress.
         let mut edges = edges;
         edges[6].3 = Wake;
         assert_eq!(graph(5, &[2], &edges).caught(), None);

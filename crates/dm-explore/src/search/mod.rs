@@ -1,4 +1,4 @@
-//! Searches: exhaustive depth-first, shortest first, and at random.
+//! Searches: exhaustive depth-first, breadth-first, and random.
 
 mod bfs;
 mod crew;
@@ -213,7 +213,7 @@ impl fmt::Display for BadReplay {
 }
 impl core::error::Error for BadReplay {}
 
-/// The way in which a search ended.
+/// The result of a search.
 pub(crate) enum End {
     Done,
     /// Nothing failed, but the search has not shown that every state reaches an end.
@@ -247,8 +247,7 @@ pub(crate) struct Walk<'p> {
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
-    /// The number of states that other threads have reported, and the number of states that this thread has
-    /// reported itself.
+    /// The number of states that other threads have reported, and the number that this thread has reported.
     others: u64,
     told: u64,
     pub(crate) ends: FpSet,
@@ -258,7 +257,7 @@ pub(crate) struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// Returns the limit that is reached, if there is one. It reads the clock only from time to time.
+    /// Returns the limit that the search has reached, if any. Reads the clock only from time to time.
     pub(crate) fn cut(&mut self, depth: usize) -> Option<Cut> {
         self.depth = self.depth.max(depth as u32);
         self.ticks += 1;
@@ -274,8 +273,8 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// From time to time, reports the number of states that this thread has found, and gets the number of the
-    /// other threads.
+    /// After every 256 new states, `add` reports this thread's new states and returns the states of all threads
+    /// together.
     fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
         const SELDOM: u64 = 256;
         let new = self.states - self.told;
@@ -285,8 +284,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists the possible steps of the current state, and returns whether it is an end. An end that breaks
-    /// the model is an error.
+    /// Lists the possible steps of the current state, and returns whether it is an end. Returns an error if it is an
+    /// end that breaks the model.
     pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
@@ -311,7 +310,7 @@ impl Walk<'_> {
         self.search.steps = self.runner.steps.saturating_add(search.steps);
     }
 
-    /// Searches once more and decides whether every state reaches an end.
+    /// Searches the whole graph and decides whether every state reaches an end.
     fn prove(&mut self) -> End {
         let (states, search) = (self.states, self.search);
         self.renew(&search);
@@ -422,7 +421,7 @@ pub(crate) fn run(source: &dyn Source, rules: &Rules, search: &Search) -> Verdic
             walk.runner.spare_clients(false);
             let ((steps, lines), replayed) = tell(&mut walk.runner, &found.trace);
             let clients = rules.clients.clone();
-            // The search has repeated earlier actions of clients. In this run, every client was polled.
+            // The search has replaced clients by recorded calls. In this run, every client was polled.
             let kind = |failure: &Failure| core::mem::discriminant(failure);
             if !hidden && replayed.as_ref().map(kind) != Some(kind(&found.failure)) {
                 let why = found.failure.tell(&clients);
@@ -457,8 +456,8 @@ fn walk(runner: Runner<'_>, search: Search) -> Walk<'_> {
     }
 }
 
-/// Returns the failing run that one thread finds first, if it finds one. Which run several threads find first depends
-/// on their speeds.
+/// Returns the failing run that a search with one thread finds first, if it finds one. Which run several threads find
+/// first depends on their speeds.
 fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found) -> Found {
     let Method::Dfs { cache, sleep } = search.method else {
         return found;
@@ -471,11 +470,11 @@ fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found
     }
 }
 
-/// Looks breadth-first, for a limited time, for a shorter failing run. If the time suffices, the result is a shortest
-/// one.
+/// Searches breadth-first for a shorter failing run, for a limited time. If the time suffices, the result is a
+/// shortest run.
 fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
-    // Every state is reached by replaying its whole path, so the cost is in steps and not in states. A limit of steps
-    // ends the search at the same run on every machine. The limit of time is for models whose steps are slow.
+    // This search replays the whole path to every state, so its cost grows with the steps and not with the states. A
+    // limit on steps ends the search at the same run on every machine. The time limit is for models with slow steps.
     const STEPS: u64 = 10_000_000;
     const TIME: Duration = Duration::from_secs(60);
     walk.runner.machine.borrow_mut().determinism = None;
@@ -533,9 +532,8 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> (Told, Option<Failure>) {
     ((steps, named), failure)
 }
 
-/// Runs `trace` and returns its failure, if any. A cycle fails if it leads back to the state where it begins and all of
-/// its steps are progress. Then no client has made progress, so none has ended, and none will end while the cycle
-/// repeats.
+/// Runs `trace` and returns its failure, if any. A cycle is a failure if it leads back to the state where it begins
+/// and all its steps are progress: then no client has ended in the cycle, and none will end while the cycle repeats.
 fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, BadReplay> {
     runner.reset();
     let mut offered = Vec::new();
@@ -604,7 +602,7 @@ pub(crate) fn replay(source: &dyn Source, rules: &Rules, trace: &Trace) -> Resul
     })
 }
 
-/// Returns a choice in the form that traces keep.
+/// Returns a choice in the form that traces store.
 pub(crate) fn choice(index: usize, answers: Answers) -> Choice {
     Choice {
         index: index as u8,

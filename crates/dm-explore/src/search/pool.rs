@@ -7,8 +7,8 @@ use dm_sync::thread::{Thread, current, park};
 /// A pool of work for idle threads.
 pub(super) struct Pool<J> {
     inner: Mutex<Inner<J>>,
-    /// The number of threads that wait for work, minus the pieces of work that were given. This is a hint, and may be
-    /// negative (it wraps) if more work was given than is needed.
+    /// A hint: the number of threads that wait for work, minus the pieces of work that were given to them. It may be
+    /// negative (the number wraps) if more work was given than needed.
     hungry: AtomicUsize,
     /// Set when all threads must stop.
     stop: AtomicBool,
@@ -115,8 +115,8 @@ impl<J> Pool<J> {
     }
 }
 
-/// A guard that stops all threads when one of them ends, because it has found a failure, because no work is left, or
-/// because it panicked. Without it, other threads would wait for a panicked thread for ever.
+/// A guard that stops all threads when its owner ends: because it found a failure, because no work is left, or because
+/// it panicked. Without the guard, other threads would wait for a panicked thread for ever.
 pub(super) struct StopAll<'a, J>(pub(super) &'a Pool<J>);
 
 impl<J> Drop for StopAll<'_, J> {

@@ -20,7 +20,7 @@ impl Rng {
     }
 }
 
-/// Returns the agent of a step: a client's program, its queues, or its faults.
+/// Returns the agent of a step: a client's program, its requests, or its faults.
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,
@@ -39,13 +39,13 @@ fn agent(step: Step) -> usize {
 struct Pct {
     priorities: Vec<u64>,
     changes: Vec<u32>,
-    /// The priority of the client that gave way last. It is below all others.
+    /// The lowest priority so far, which belongs to the client that was lowered last.
     lowest: u64,
     pauses: u32,
 }
 
-/// A client gets the lowest priority once in this many pauses of a run. If this happened at every pause, the other
-/// clients would run to their ends before any second attempt.
+/// One of this many pauses of a run gives its client the lowest priority. If every pause did, the other clients would
+/// run to their ends before any second attempt.
 const PAUSES: u32 = 16;
 
 impl Pct {
@@ -63,8 +63,8 @@ impl Pct {
         }
     }
 
-    /// Counts a pause, and from time to time gives the client the lowest priority. Otherwise a client that
-    /// waits for another one would run alone, up to the limit of depth.
+    /// Counts a pause, and from time to time gives the client the lowest priority. Otherwise a client that waits for
+    /// another one could run alone until the run reaches the limit of depth.
     fn paused(&mut self, client: u8) {
         self.pauses += 1;
         if self.pauses.is_multiple_of(PAUSES) {

@@ -1,5 +1,4 @@
-//! Memory for the entries of a table. Large tables lie on huge pages, because nearly every look-up is on another
-//! page.
+//! Memory for the entries of a table. Large tables use huge pages, because nearly every look-up accesses another page.
 
 use core::ops::{Deref, DerefMut};
 

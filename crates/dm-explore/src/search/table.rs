@@ -12,7 +12,7 @@ use crate::fp::Fp;
 struct Shard {
     entries: Room,
     states: u32,
-    /// For each number, whether that state is known to reach an end.
+    /// One bit for each state's number: whether the state is known to reach an end.
     living: Marks,
 }
 
@@ -61,7 +61,7 @@ impl Table {
         (entry.number - 1) << self.bits | shard as u32
     }
 
-    /// Prefetches the cache line of `state`, which is looked up soon.
+    /// Prefetches the cache line of `state` for a look-up soon.
     pub(super) fn expect(&self, state: Fp) {
         self.with(state.b, |shard| {
             let mask = shard.entries.len().wrapping_sub(1);

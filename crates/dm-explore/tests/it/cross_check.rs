@@ -1,5 +1,5 @@
-//! Checks the explorer against itself: random programs, whose sets of end states and verdicts must not depend on the
-//! search.
+//! Checks the explorer against itself with random programs. Their sets of end states and their verdicts must not
+//! depend on the search.
 
 #![expect(
     clippy::unwrap_used,
@@ -34,7 +34,8 @@ impl Rng {
     }
 }
 
-/// A few words in two lines, so that requests of 16 and of 80 bytes have several units.
+/// Returns the address of a word. The words lie in two lines, so that requests of 16 and of 80 bytes have several
+/// units.
 fn word(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 + [0, 8, 56, 64, 72][i as usize % 5]).unwrap()
 }
@@ -156,7 +157,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
             v.write(word(at), &bytes).await?;
         }
         Act::Cas { at, compare, swap } => {
-            // The word that the client saw decides its next request.
+            // The client's next request depends on the word that it saw.
             if v.cas(word(at), compare, swap).await? == compare {
                 v.write(word(at + 1), &[7; 8]).await?;
             }
@@ -223,7 +224,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
         }
         Act::Fence => {
             let client = ClientId(1);
-            // A client that is fenced itself gets an error here.
+            // If the client fences itself, it gets an error here.
             let _ = v.call(ControlRequest::Fence { client }).await;
         }
         Act::RegisterWrite { value } => write_register(c, value).await,
@@ -316,7 +317,7 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
             let acts = Arc::clone(&acts);
             async move {
                 for act in &*acts {
-                    // If a chain fails, the client goes on with its next act.
+                    // If a chain fails, the client continues with its next act.
                     if perform(&c, act).await.is_err() {
                         c.output(1);
                     }
@@ -346,8 +347,8 @@ fn seeds() -> u64 {
 #[test]
 fn all_searches_find_the_same_ends_and_the_same_verdict() {
     let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
-    // Seed 1253 once passed only with a cache: its loop begins in the poll of a section on shared state. In seed 1956
-    // two queue pairs fail, and their late requests once depended on the path.
+    // Two seeds that once failed. In seed 1253 a loop begins in the poll of a section on shared state. In seed 1956
+    // two queue pairs fail.
     for seed in (0..seeds()).chain([1253, 1956]) {
         let model = model(seed);
         let naive = model.run(Search::naive().steps(150_000).unshortened());
@@ -361,7 +362,7 @@ fn all_searches_find_the_same_ends_and_the_same_verdict() {
         let breadth = model.run(Search::shortest());
         let together = model.run(Search::exhaustive().threads(3).alone(seed % 20).unshortened());
         for other in [&cached, &both, &sleeping, &breadth, &together] {
-            // Which of several failures is found first does depend on the search.
+            // If several failures are possible, the search determines which one is found first.
             let same = match (&want, found(other)) {
                 (Err(_), Err(_)) => true,
                 (want, got) => *want == got,

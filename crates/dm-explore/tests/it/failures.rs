@@ -1,5 +1,5 @@
-//! Failing queue pairs: what their requests may do afterwards, and two protocols that rely on promises that the seam
-//! does not make.
+//! Failing queue pairs: what their requests may do afterwards, and two protocols that rely on more than the traits of
+//! `dm-verbs` promise.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,8 +40,8 @@ fn an_faa_that_is_tried_again_after_an_error_counts_twice() {
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
 }
 
-/// Returns a model in which three clients add one each under a lock on memory node `lock_on`; the counter is on
-/// memory node 0. A client that gets an error releases the lock, or keeps it.
+/// Returns a model in which three clients add one each under a lock on memory node `lock_on`; the counter is on memory
+/// node 0. A client that gets an error releases the lock if `releases` is set, and otherwise keeps it.
 fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
     let lock = RemotePtr::new(NodeId(lock_on), 128).unwrap();
     let count = at(64);
@@ -88,11 +88,12 @@ fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
 #[test]
 fn a_lock_that_is_given_back_after_an_error_loses_an_update() {
     let run = |lock_on, releases, late| late_write(lock_on, releases, late).run(Search::exhaustive());
-    // The queue pair to the lock says nothing about the queue pair to the data.
+    // The lock is on another memory node, so the queue pair to the lock gives no order for the queue pair to the data.
     let found = run(1, true, Late::UntilNext).expect_counterexample();
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
     run(1, false, Late::UntilNext).expect_pass();
-    // On one memory node the unlock proves that the WRITE can no longer land, if the old queue pair is shut first.
+    // On one memory node, the unlock proves that the WRITE can take effect no more, if the old queue pair is shut
+    // first.
     run(0, true, Late::UntilNext).expect_pass();
     let _ = run(0, true, Late::UntilFenced).expect_counterexample();
     run(0, false, Late::UntilFenced).expect_pass();
@@ -121,8 +122,8 @@ fn what_a_client_posts_before_its_end_may_be_lost() {
     assert!(matches!(found.failure, Failure::Stuck { .. }), "{found}");
 }
 
-/// Three queue pairs have late effects, and one of the effects shuts another queue pair when it lands. Sleep sets
-/// still reach all ends.
+/// Three queue pairs have late effects, and one of the effects shuts another queue pair. Sleep sets still reach all
+/// ends.
 #[test]
 fn a_late_effect_that_shuts_an_older_queue_pair_hides_no_end() {
     let flag = RemotePtr::new(NodeId(1), 64).unwrap();
@@ -160,8 +161,8 @@ fn a_late_effect_that_shuts_an_older_queue_pair_hides_no_end() {
     assert_eq!(whole.states, slept.states);
 }
 
-/// A WRITE has more than 64 units, and its words change nothing. The number of served units is still part of the
-/// state.
+/// A WRITE has more than 64 units, and its words change nothing. The number of served units is part of the state
+/// nevertheless.
 #[test]
 fn units_beyond_the_sixty_fourth_tell_states_apart() {
     let model = Model::new("a long WRITE")
@@ -182,7 +183,7 @@ fn units_beyond_the_sixty_fourth_tell_states_apart() {
 
 type Ends = std::collections::BTreeSet<Vec<u64>>;
 
-/// Returns the ends of one client's program: its outputs, then the words at 64, 128 and 192.
+/// Returns the end states of a program with one client: the client's outputs, then the words at 64, 128 and 192.
 fn ends<F: Future<Output = ()> + 'static>(
     knobs: Knobs,
     program: impl Fn(C) -> F + Send + Sync + 'static,
@@ -268,7 +269,7 @@ fn what_comes_later_lands_behind_only_if_the_old_queue_pair_is_shut() {
 
 #[test]
 fn nothing_is_carried_out_behind_what_never_is() {
-    // A WRITE may overtake the FAA ahead of it; if it did, both were sent. A fenced WRITE waits for the FAA's answer.
+    // A WRITE may overtake the FAA before it; if it did, both were sent. A fenced WRITE waits for the FAA's answer.
     for fence in [false, true] {
         for knobs in [Knobs::weak().failures(1), Knobs::weak().crashes(1)] {
             let found = ends(knobs, move |c| async move {
@@ -323,7 +324,7 @@ fn a_client_that_is_still_cut_off_is_told_that_nothing_was_done() {
         }
     });
     let of = |first: u64| found.iter().filter(move |e| e.len() == 4 && e[0] == first);
-    // A refused request never lands, and does not shut the old queue pair.
+    // A refused request never takes effect, and does not shut the old queue pair.
     assert!(of(202).all(|e| e[2] == 0) && of(202).count() == 2, "{found:?}");
     assert_eq!((of(0).count(), of(101).count()), (2, 4), "{found:?}");
 }

@@ -1,4 +1,4 @@
-//! One litmus test per knob: the outcomes that each side of it allows.
+//! One litmus test per knob, which shows the outcomes that each setting allows.
 #![expect(
     clippy::unwrap_used,
     reason = "a panic is how a test, or a client in one, fails"
@@ -157,7 +157,7 @@ fn a_read_behind_a_cas() {
                     .await
                     .unwrap();
                 if old == 0 {
-                    // The outputs tell whether the READ shows the client's own tag, and what the data behind it is.
+                    // The outputs tell whether the READ returns the client's own tag, and which data follows the tag.
                     c.output(u64::from(first_word(&bytes) == 2));
                     c.output(first_word(&bytes[64..]));
                 }
@@ -223,7 +223,7 @@ fn atomics_and_writes() {
         [vec![0], vec![10]].into()
     );
     assert_eq!(outcomes_of(cas(), &alone, end), [vec![10]].into());
-    // Atomics exclude one another, whatever the knob says.
+    // Atomics exclude one another with every setting of the knob.
     let three = || {
         let add = |c: C| async move {
             let _ = c.verbs().faa(X, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! A hang that no client can leave is never a pass, whatever the clients do meanwhile.
+//! Tests that a hang which no client can leave is never a pass, whatever the clients do meanwhile.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ fn at(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 * i).unwrap()
 }
 
-/// Takes one from a word by FAA. If the word holds none, it undoes the FAA and tries again.
+/// Takes one from a word by FAA. If the word was empty, undoes the FAA and tries again.
 async fn take(c: &C, word: RemotePtr) {
     let v = c.verbs();
     let mut retry = v.retry(100);
@@ -26,7 +26,7 @@ async fn take(c: &C, word: RemotePtr) {
     }
 }
 
-/// Returns a model in which one client takes one from a word that holds `there`.
+/// Returns a model in which one client takes one from a word with the initial value `there`.
 fn alone(there: u64) -> Model {
     Model::new("alone")
         .setup(move |v| async move { v.write(at(1), &there.to_le_bytes()).await.unwrap() })
@@ -34,8 +34,8 @@ fn alone(there: u64) -> Model {
         .client("A", 0, |c: C| async move { take(&c, at(1)).await })
 }
 
-/// Returns a model of two clients that wait for each other's flag, and show by a beat of one bit that they live.
-/// `first` tells which of them set their own flag before they wait.
+/// Returns a model of two clients that wait for each other's flag. Both toggle a bit again and again to show that they
+/// are alive. `first` tells which of them set their own flag before they wait.
 fn mutual(first: [bool; 2]) -> Model {
     let mut model = Model::new("mutual");
     for (i, set) in first.into_iter().enumerate() {
@@ -91,14 +91,15 @@ fn two_that_wait_for_each_other_are_caught_although_each_has_a_beat() {
         let lasso = found.lasso.unwrap();
         for client in [0, 1] {
             let acts = found.steps[lasso.begins..].iter().any(|s| s.client == client);
-            assert!(acts, "nobody is only left waiting\n{found}");
+            assert!(acts, "every client acts in the cycle\n{found}");
         }
     }
 }
 
 #[test]
 fn the_run_goes_to_the_first_state_without_a_way_out() {
-    // Both clients see the one unit before either takes it, and no client puts it back.
+    // Both clients see the only unit before either takes it. The client that takes second waits for ever, because no
+    // client puts the unit back.
     let model = || {
         let one = |c: C| async move {
             if c.verbs().word(at(1)).await.unwrap() == 1 {
@@ -113,7 +114,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
             .client("B", 1, one)
     };
     let found = model().run(Search::exhaustive()).expect_counterexample();
-    // Both start and both READ. The client that takes second never ends.
+    // Both clients start and READ. The client that takes second never ends.
     assert_eq!(found.lasso.unwrap().doomed, Some(4), "{found}");
     let text = found.to_string();
     for part in ["from here on no run ends", "repeat for ever", "livelock: "] {
@@ -129,7 +130,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
     let trace: Trace = found.trace.to_string().parse().unwrap();
     let again = model().replay(&trace).unwrap();
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
-    // One step short, the cycle does not close.
+    // If one step is missing, the cycle does not close.
     let cut = trace.to_string();
     let cut: Trace = cut[..cut.len() - 1].parse().unwrap();
     assert_eq!(model().replay(&cut), Err(BadReplay::NoCycle));

@@ -1,4 +1,4 @@
-//! The explorer against itself, and its verdicts on small protocols.
+//! Tests of the explorer against itself, and of its verdicts on small protocols.
 
 mod cross_check;
 mod failures;

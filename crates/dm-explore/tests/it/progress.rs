@@ -1,4 +1,4 @@
-//! Bounded bypass and lock freedom, if a model demands them.
+//! Tests of the two progress requirements that a model may have: bounded bypass and lock freedom.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,8 @@ fn at(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 * i).unwrap()
 }
 
-/// Returns a model of clients that take a lock this many times each, by tickets or by trying a word.
+/// Returns a model of clients that take a lock. Client `i` takes it `times[i]` times, with a ticket or by trying a
+/// word.
 fn lock(times: &'static [u32], tickets: bool, k: u32) -> Model {
     let mut model = Model::new("lock").bypass("inside", k);
     for (i, &times) in times.iter().enumerate() {
@@ -37,7 +38,8 @@ fn lock(times: &'static [u32], tickets: bool, k: u32) -> Model {
                 }
                 c.enter("inside");
                 c.leave("inside");
-                // The word is released by CAS because others try it by CAS: a WRITE may get lost between their steps.
+                // The word is released by CAS because other clients try it by CAS: a WRITE could be lost between the
+                // two steps of their CAS.
                 match tickets {
                     true => v.write(at(2), &(ticket + 1).to_le_bytes()).await.unwrap(),
                     false => drop(v.cas(at(2), 1, 0).await.unwrap()),
@@ -94,7 +96,7 @@ fn who_has_gone_is_not_overtaken() {
             .knobs(Knobs::declared().crashes(1))
             .crash_may_block()
     };
-    // While A lives, it is overtaken twice. After its crash, no entry counts as overtaking it.
+    // While A lives, it is overtaken twice. After A has crashed, no entry counts as overtaking it.
     assert!(model().run(Search::exhaustive()).counterexample().is_some());
     let model = |k| {
         Model::new("dead waiter")
@@ -141,7 +143,8 @@ fn a_loop_with_cas_is_lock_free() {
     }
 }
 
-/// Returns a model in which each client announces itself by FAA, and undoes this while the other has done so.
+/// Returns a model in which each client announces itself by FAA, and takes this back while another client is
+/// announced.
 fn announced() -> Model {
     let one = |c: C| async move {
         let v = c.verbs();

@@ -47,8 +47,8 @@ fn an_update_without_a_lock_is_lost() {
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
 }
 
-/// Returns a model with a lock on one memory node and its data on another. The lock is released while a WRITE under
-/// it may be in flight, or after it.
+/// Returns a model with a lock on one memory node and its data on another. If `awaited` is set, the client releases
+/// the lock only after its WRITE has completed; otherwise, the WRITE may still be in flight.
 fn two_nodes(awaited: bool) -> Model {
     let lock = RemotePtr::new(NodeId(1), 64).unwrap();
     let client = move |c: Client<(), NoSpec>| async move {
@@ -186,7 +186,7 @@ fn lock_and_read_on_a_card_that_serves_the_read_first_loses_an_update() {
     );
 }
 
-/// Returns a model with versions before and after the payload, one word each. The reader trusts equal versions.
+/// Returns a model with one version before and one after the payload, a word each. The reader accepts equal versions.
 fn bookend(write_order: LineOrder, read_order: LineOrder) -> Model<(), NoSpec> {
     let knobs = Knobs {
         unit: dm_verbs::AtomicUnit::Word,
@@ -219,8 +219,8 @@ fn bookend_versions_fail_even_in_increasing_order() {
         .run(Search::exhaustive())
         .expect_counterexample();
     println!("{found}");
-    // Both clients start, and then the reader that overtakes the writer takes six micro-steps. The check comes with
-    // the last one.
+    // Both clients start, and then the reader takes six micro-steps and overtakes the writer. The check happens in the
+    // last step.
     println!("{}", found.chart());
     assert_eq!(found.steps.len(), 8, "{found}");
     assert!(
@@ -228,7 +228,7 @@ fn bookend_versions_fail_even_in_increasing_order() {
             .run(Search::exhaustive())
             .is_pass()
     );
-    // Atomic lines hide the failure, because the node lies in one line.
+    // Atomic lines hide this failure, because the whole node lies in one line.
     let lines = Knobs::weak();
     bookend(LineOrder::Any, LineOrder::Any)
         .run_with(&lines, Search::exhaustive())

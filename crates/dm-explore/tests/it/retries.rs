@@ -1,4 +1,4 @@
-//! Retry loops that learn from some attempts and rewind others.
+//! Retry loops that keep the result of some attempts and rewind others.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a client of a test fails")]
 
@@ -7,8 +7,8 @@ use dm_verbs::{Nanos, NodeId, RemotePtr, Verbs, Why};
 
 const LEASE: Nanos = Nanos::from_millis(1);
 
-/// Takes a lock word from a holder whose lease is over. The lease is measured from the time when this client first
-/// saw that holder.
+/// Takes a lock word from a holder whose lease is over. The client measures the lease from the time when it first saw
+/// this holder.
 async fn under_lease<V: Verbs>(v: &V) {
     let [lock, data] = [64, 128].map(|offset| RemotePtr::new(NodeId(0), offset).unwrap());
     let me = u64::from(v.client().0);
@@ -37,8 +37,8 @@ async fn under_lease<V: Verbs>(v: &V) {
     v.cas(lock, me, 0).await.unwrap();
 }
 
-/// A rewind returns to what the loop learnt last, and no further. The searches agree, and no state occurs that the
-/// loop was never in.
+/// A rewind returns to the last result that the loop has kept, and no further. All searches agree, and reach no state
+/// that the loop cannot reach.
 #[test]
 fn a_loop_that_learns_and_rewinds_is_the_same_in_every_search() {
     let lease = |c: Client<(), NoSpec>| async move { under_lease(c.verbs()).await };

@@ -1,4 +1,4 @@
-//! The explorer as a world: faults, fences, time, budgets, stuck clients, panics.
+//! Tests of the explorer as a world: faults, fences, time, budgets, stuck clients, panics.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,8 +17,8 @@ fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap()
 }
 
-/// Returns a model in which a writer may crash. A successor takes over, with or without a fence, and must not see the
-/// crashed writer's WRITE later.
+/// Returns a model in which a writer may crash. A successor takes over, with or without a fence. The writer's WRITE
+/// must not take effect after the takeover.
 fn takeover(fence: bool) -> Model {
     Model::new("zombie write")
         .knobs(Knobs::weak().crashes(1))
@@ -86,7 +86,7 @@ fn a_chain_that_fails_keeps_what_has_landed_and_its_poster_goes_on() {
             if let Err(e) = both.await {
                 assert_eq!(e.kind, VerbErrorKind::ConnectionLost);
                 assert_eq!(e.overall(), Effect::Unknown);
-                // One failure at most.
+                // At most one failure happens.
                 v.write(at(192), &1u64.to_le_bytes()).await.unwrap();
             }
         })
@@ -95,7 +95,8 @@ fn a_chain_that_fails_keeps_what_has_landed_and_its_poster_goes_on() {
             Ok(())
         });
     model.run(Search::exhaustive()).expect_pass();
-    // All requests may have been carried out before the error, or after it and before the later ones.
+    // The requests may have been carried out before the error, after it, or after it and before the client's later
+    // requests.
     let want = [[0, 0, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]].into();
     assert_eq!(ends.with(core::mem::take), want);
 }
@@ -141,7 +142,7 @@ fn both_answers_of_time_are_explored_and_time_ends_a_pause() {
             c.verbs().write(at(64), &[1; 8]).await.unwrap()
         });
     let report = model.run(Search::exhaustive()).expect_pass();
-    assert_eq!(report.ends, 2, "given up, and seen");
+    assert_eq!(report.ends, 2, "one end gives up, the other one sees the value");
     let late = model.invariant("never gives up", |end| match end.outputs(0) {
         [2] => Ok(()),
         other => Err(format!("{other:?}")),

@@ -1,11 +1,11 @@
-//! The checker against an enumeration of every order, on small histories of all kinds.
+//! Compares the checker with an enumeration of every order, on small histories of all kinds.
 
 use dm_history::{Effect, History, KvMap, KvOp, KvRet, Limits, Operation, Spec, Verdict, check};
 use proptest::prelude::*;
 
 type Call = Operation<KvOp<u8, u8>, KvRet<u8>>;
 
-/// Searches any order of any subset that contains all operations that returned, by recursion over the
+/// Searches any order of any subset that contains all operations that have returned. It is a direct recursion over the
 /// definition.
 fn some_order_explains(spec: &KvMap<u8, u8>, state: Option<u8>, rest: &[Call]) -> bool {
     if rest.iter().all(|call| call.returned.is_none()) {
@@ -34,7 +34,7 @@ fn some_order_explains(spec: &KvMap<u8, u8>, state: Option<u8>, rest: &[Call]) -
     })
 }
 
-/// `KvMap` without its advice, for the plain search.
+/// `KvMap` without effects and classes, so that the check is a plain search.
 struct Plain(KvMap<u8, u8>);
 
 impl Spec for Plain {
@@ -56,8 +56,8 @@ impl Spec for Plain {
     }
 }
 
-/// Draws one client's next call: the pause before it, its duration, operation and outcome. There are few values, so
-/// that they repeat, and few ticks, so that they tie.
+/// Draws one client's next call: the pause before it, its duration, operation and outcome. There are few values and
+/// few ticks, so that both are repeated often.
 fn call(values: u8) -> impl Strategy<Value = (u64, u64, KvOp<u8, u8>, Option<KvRet<u8>>)> {
     let key = 0..1_u8;
     let found = prop_oneof![4 => (0..values).prop_map(KvRet::Found), 1 => Just(KvRet::Absent)];
@@ -107,10 +107,9 @@ fn agrees(loaded: bool, calls: Vec<Call>) -> Result<bool, TestCaseError> {
     let verdict = check(&spec, &recorded, Limits::default());
     prop_assert_eq!(verdict.is_linearizable(), expected, "{}", verdict);
     let plain = check(&Plain(spec.clone()), &recorded, Limits::default());
-    prop_assert_eq!(plain.is_linearizable(), expected, "without advice: {}", plain);
+    prop_assert_eq!(plain.is_linearizable(), expected, "without effects: {}", plain);
     if let Verdict::Counterexample(found) = verdict {
-        // The piece also fails by the definition, from each of its starting states, without the results that
-        // its end cut off.
+        // By the definition, the piece also fails from each of its starting states, without the results after its end.
         prop_assert!(!found.positions.is_empty());
         let all: Vec<_> = recorded.operations().cloned().collect();
         let mut positions = found.positions.clone();
@@ -150,7 +149,7 @@ proptest! {
     }
 }
 
-/// The strategies above are useful only if they produce many histories of both kinds.
+/// Checks that these strategies produce many histories that are linearizable, and many that are not.
 #[test]
 fn random_histories_are_of_both_kinds() {
     use proptest::strategy::ValueTree;

@@ -1,11 +1,11 @@
-//! Long histories: hot keys with many overlapping clients pass within a bound on steps; a single wrong answer
-//! is found and shown in a few lines.
+//! Long histories. Hot keys with many concurrent clients pass within a limit of steps. A single wrong result is found,
+//! and shown in a few lines.
 
 use dm_history::{History, KvMap, KvOp, KvRet, Limits, Operation, Verdict, check};
 
 type Call = Operation<KvOp<u64, u64>, KvRet<u64>>;
 
-/// SplitMix64: a test's dice.
+/// The random numbers of a test (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -22,20 +22,20 @@ struct Shape {
     clients: u32,
     operations: u64,
     keys: u64,
-    /// Per cent.
+    /// The percentage of writes.
     writes: u64,
     removes: u64,
-    /// One operation in this many never returns; half of those take effect. 0: none.
+    /// One operation in this number never returns, and half of these take effect. 0 means that all return.
     crashes: u64,
 }
 
-/// Runs clients on a map in which each operation takes effect at one moment within its interval: linearizable by
-/// construction. Written values are distinct.
+/// Runs clients on a map in which each operation takes effect at one moment within its interval, so the history is
+/// linearizable. Written values are distinct.
 fn run(shape: Shape, seed: u64) -> Vec<Call> {
     let mut dice = Dice(seed);
     let mut map = std::collections::HashMap::new();
     let mut calls: Vec<Call> = Vec::new();
-    // (time, is it the effect?, client, call)
+    // Time, whether this is the effect of the call, client, call.
     let mut agenda = std::collections::BinaryHeap::new();
     for client in 0..shape.clients {
         agenda.push(std::cmp::Reverse((dice.below(100), false, client, 0)));
@@ -142,7 +142,7 @@ fn long_hot_histories_need_few_steps() {
     }
 }
 
-/// A read that returns the value before the one that it must see, somewhere in the middle.
+/// A read in the middle returns the value before the one that it must see.
 #[test]
 fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
     for seed in 0..5 {
@@ -154,7 +154,7 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
             },
             seed,
         );
-        // A value that was overwritten before the read began: 3 lifetimes back it is certainly gone.
+        // The value was overwritten before the read began: three lifetimes of a value ago it was certainly gone.
         let read = (10_000..)
             .find(|&at| matches!(calls[at].returned, Some((_, KvRet::Found(_)))))
             .unwrap();
@@ -178,8 +178,8 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
     }
 }
 
-/// Two updates that began from the same value: the lost update of a lock that was handed over too early, as a
-/// reader sees it. The second write's value never appears, and the first one's reappears.
+/// Two updates began from the same value, as after a lock that was handed over too early. A reader never sees the
+/// value of the second write, and sees the first one again.
 #[test]
 fn a_lost_update_is_found() {
     let mut history = History::new();
@@ -211,7 +211,7 @@ fn a_lost_update_is_found() {
     );
 }
 
-/// Running out of steps is a separate verdict.
+/// If the search runs out of steps, the verdict is `TooLarge`.
 #[test]
 fn too_few_steps_are_no_pass() {
     let history: History<_, _> = run(

@@ -1,4 +1,4 @@
-//! The checker against brute force, and on long histories.
+//! Tests of the checker: comparison with brute force, and long histories.
 
 mod brute_force;
 mod long;

@@ -1,4 +1,4 @@
-//! A separate process that runs a memory node, for tests. It prints its address, and serves until its input
+//! Runs a memory node as a separate process, for tests. It prints its address, and serves until its standard input
 //! ends. Users run `dmkit serve` instead.
 
 #![forbid(unsafe_code)]
@@ -46,7 +46,7 @@ fn serve(
     }
     let node = builder.start()?;
     println!("{}", node.address());
-    // It runs until the process that started it closes the pipe, or ends.
+    // The node runs until the process that started it closes the pipe or ends.
     let mut rest = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut rest);
     Ok(())

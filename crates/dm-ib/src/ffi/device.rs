@@ -1,4 +1,4 @@
-//! An open device with a protection domain, to which every other object here belongs.
+//! An open device with a protection domain. All other objects of this module belong to it.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -14,27 +14,27 @@ unsafe extern "C" {
     fn dm_ib_device_memory(context: *mut sys::ibv_context, bytes: *mut u64) -> core::ffi::c_int;
 }
 
-/// The operations against which the device's atomics are atomic.
+/// The accesses against which the device's atomics are atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicScope {
     /// The device has no atomics.
     None,
-    /// Other atomics through the same device.
+    /// Atomics through the same device.
     Device,
-    /// Everything in the machine, including its processors.
+    /// All accesses to the machine's memory, including those of its processors.
     Machine,
 }
 
 /// Limits and capabilities that the device reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The scope of its atomics.
+    /// The scope of the device's atomics.
     pub atomics: AtomicScope,
     /// Bytes of device memory.
     pub chip_bytes: u64,
-    /// READs and atomics that a queue pair may have in flight as requester.
+    /// Number of READs and atomics that a queue pair may have in flight as requester.
     pub initiator_depth: u8,
-    /// READs and atomics that a queue pair may have in flight as responder.
+    /// Number of READs and atomics that a queue pair may serve at a time.
     pub responder_depth: u8,
     /// Work requests that a queue may hold.
     pub queue_depth_max: u32,
@@ -69,8 +69,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device, port and GID of `choice`. Parts that `choice` leaves open are selected
-    /// automatically.
+    /// Opens the device, port and GID of `choice`. Parts that are `None` are selected automatically.
     pub(crate) fn open(choice: &DeviceChoice) -> io::Result<Self> {
         let name = choice.name.as_deref();
         let mut opened = Err(io::Error::new(
@@ -134,7 +133,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: every object in the domain holds a reference to the device, so none is left.
+        // SAFETY: every object of the domain holds a reference to the device, so none exists any more.
         unsafe { sys::ibv_dealloc_pd(self.pd.as_ptr()) };
         // SAFETY: as above.
         unsafe { sys::ibv_close_device(self.context.as_ptr()) };
@@ -159,7 +158,7 @@ pub(super) fn for_each_device(mut each: impl FnMut(*mut sys::ibv_device, &str)) 
         return Err(io::Error::last_os_error());
     };
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has `count` entries, and `index` is below it.
+        // SAFETY: the list has `count` entries, and `index` is less than `count`.
         let device = unsafe { list.add(index) };
         // SAFETY: as above, and each entry is a device until the list is freed.
         let device = unsafe { *device.as_ptr() };
@@ -202,14 +201,14 @@ pub(super) fn port_attributes(
     port: u8,
 ) -> io::Result<sys::ibv_port_attr> {
     let mut attr = sys::ibv_port_attr::default();
-    // SAFETY: the exported symbol fills only the beginning of this structure, which was shorter in older
-    // versions.
+    // SAFETY: `attr` is writable. The exported symbol fills only the beginning of this structure, because the
+    // structure was shorter in older versions.
     let answer = unsafe { sys::ibv_query_port(context.as_ptr(), port, (&raw mut attr).cast()) };
     check(answer)?;
     Ok(attr)
 }
 
-/// One entry of a port's table of GIDs.
+/// An entry of a port's table of GIDs.
 #[derive(Clone, Copy)]
 pub(super) struct Gid {
     pub(super) index: u8,
@@ -261,7 +260,8 @@ fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> 
     let all = gids(context, port, attr.gid_tbl_len);
     let best = match wanted {
         Some(index) => all.iter().find(|gid| gid.index == index),
-        // Prefers RoCE v2 over IPv4, then other RoCE v2, then any entry. Among equals it takes the first.
+        // This prefers RoCE v2 over IPv4, then other RoCE v2, then any entry. Among equal entries it takes the first
+        // one.
         None => all
             .iter()
             .rev()
@@ -299,7 +299,7 @@ pub(super) fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
     let mut chip_bytes = 0;
-    // A provider that does not know the query has no on-chip memory, so the result stays 0.
+    // A provider that does not know the query has no on-chip memory, and the result stays 0.
     // SAFETY: `chip_bytes` is writable.
     let _ = unsafe { dm_ib_device_memory(context.as_ptr(), &raw mut chip_bytes) };
     let depth = |most: i32| u8::try_from(most.clamp(0, 255)).unwrap_or(u8::MAX);

@@ -1,4 +1,4 @@
-//! A report on this machine's devices, for users.
+//! A report about the devices of this machine, for users.
 
 use core::ptr::NonNull;
 use std::io;
@@ -15,73 +15,72 @@ unsafe extern "C" {
     fn dm_ib_in_order(qp: *mut sys::ibv_qp, opcode: core::ffi::c_int) -> core::ffi::c_int;
 }
 
-/// The report on one device.
+/// The report about one device.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
-    /// Its name.
+    /// The name of the device.
     pub name: String,
-    /// Its firmware's version.
+    /// The version of its firmware.
     pub firmware: String,
     /// The vendor id and the device id, as in a PCI listing.
     pub vendor: (u32, u32),
-    /// Sizes and depths.
+    /// The device's limits.
     pub limits: Limits,
-    /// The largest registration in bytes.
+    /// The maximum size of a registration in bytes.
     pub registration_max: u64,
     /// The maximum number of registrations.
     pub registrations_max: u32,
     /// The maximum number of queue pairs.
     pub queue_pairs_max: u32,
-    /// Atomics that it carries out over PCI, so that they are atomic with the processor's: fetch-and-add,
-    /// swap, compare-and-swap.
+    /// Whether the device carries out atomics over PCI, so that they are atomic with those of the processor:
+    /// fetch-and-add, swap, compare-and-swap.
     pub pci_atomics: [bool; 3],
-    /// The largest number of inline bytes that it grants, of 1024, 512, …
+    /// The largest number of inline bytes, of 1024, 512, …, that the device grants.
     pub inline_max: u32,
-    /// Whether `ibv_query_qp_data_in_order` promises that the data of a READ, and of a WRITE, is placed in
-    /// order.
+    /// Whether `ibv_query_qp_data_in_order` reports that the data of a READ, and of a WRITE, is placed in order.
     pub in_order: Option<[bool; 2]>,
-    /// Its ports.
+    /// The ports of the device.
     pub ports: Vec<PortReport>,
-    /// The reason why dmkit cannot use it, if it cannot.
+    /// The reason why dmkit cannot use the device, if it cannot.
     pub unusable: Option<String>,
 }
 
-/// The report on one port.
+/// The report about one port.
 #[derive(Clone, Debug)]
 pub struct PortReport {
-    /// From 1.
+    /// The number of the port, from 1.
     pub number: u8,
     /// Whether the link is up.
     pub active: bool,
     /// Whether it is RoCE and not InfiniBand.
     pub ethernet: bool,
-    /// Bytes of a packet's payload.
+    /// Payload bytes of a packet.
     pub mtu: u32,
-    /// Its LID on InfiniBand.
+    /// The LID on InfiniBand.
     pub lid: u16,
-    /// Its addresses.
+    /// The GIDs of the port.
     pub gids: Vec<GidReport>,
 }
 
-/// One of a port's addresses.
+/// One of the GIDs of a port.
 #[derive(Clone, Debug)]
 pub struct GidReport {
-    /// Its number, for `--gid`.
+    /// The index of the GID, for `--gid`.
     pub index: u8,
-    /// The address.
+    /// The GID.
     pub gid: [u8; 16],
-    /// Whether it is RoCE v2, over UDP and IP.
+    /// Whether the GID is for RoCE v2, which runs over UDP and IP.
     pub routable: bool,
 }
 
-/// Returns reports on all devices of this machine.
+/// Returns reports about all devices of this machine.
 ///
 /// # Errors
-/// Fails if the system cannot list devices: no kernel module, or no permission.
+/// Returns an error if the system cannot list devices: the kernel module is missing, or permission is denied.
 pub fn devices() -> io::Result<Vec<DeviceReport>> {
     let mut found = Vec::new();
     for_each_device(|device, name| {
-        // If a device cannot be opened, only its name is known.
+        // If a device cannot be opened, the report contains only its name.
         if let Ok(report) = report(device, name) {
             found.push(report);
         }
@@ -94,7 +93,7 @@ struct Opened(NonNull<sys::ibv_context>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: opened by `report`, which made nothing in it.
+        // SAFETY: `report` has opened it, and made no object that belongs to it.
         unsafe { sys::ibv_close_device(self.0.as_ptr()) };
     }
 }
@@ -107,8 +106,8 @@ fn report(device: *mut sys::ibv_device, name: &str) -> io::Result<DeviceReport> 
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(opened.0.as_ptr(), &raw mut attr) })?;
     let mut sizes = [0; 3];
-    // A provider that does not know the query has no such atomics: the answer stays 0.
-    // SAFETY: there is room for three.
+    // A provider that does not know the query has no such atomics, and the result stays 0.
+    // SAFETY: `sizes` has room for three sizes.
     let _ = unsafe { dm_ib_pci_atomics(opened.0.as_ptr(), sizes.as_mut_ptr()) };
     let firmware = attr.fw_ver.iter().take_while(|byte| **byte != 0);
     let mut report = DeviceReport {
@@ -134,7 +133,7 @@ fn report(device: *mut sys::ibv_device, name: &str) -> io::Result<DeviceReport> 
     Ok(report)
 }
 
-/// Queries what only a queue pair reports.
+/// Queries the limits that only a queue pair reports.
 fn try_queue_pair(report: &mut DeviceReport) -> io::Result<()> {
     let device = Arc::new(Device::open(&DeviceChoice::from(report.name.as_str()))?);
     let queue = Arc::new(Cq::new(&device, 16)?);
@@ -150,7 +149,7 @@ fn try_queue_pair(report: &mut DeviceReport) -> io::Result<()> {
         sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
     ];
     report.in_order = Some(opcodes.map(|opcode| {
-        // SAFETY: the queue pair lives.
+        // SAFETY: the queue pair exists.
         let answer = unsafe { dm_ib_in_order(qp.raw(), opcode as core::ffi::c_int) };
         answer == 1
     }));
@@ -168,7 +167,7 @@ fn port_report(context: NonNull<sys::ibv_context>, port: u8) -> io::Result<PortR
         number: port,
         active: attr.state == sys::ibv_port_state::IBV_PORT_ACTIVE,
         ethernet: u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET,
-        // The verbs encode the sizes: 1 for 256 to 5 for 4096.
+        // The verbs encode sizes as numbers: 1 stands for 256, and 5 for 4096.
         mtu: 128 << attr.active_mtu.min(5),
         lid: attr.lid,
         gids: gids(context, port, attr.gid_tbl_len).iter().map(told).collect(),

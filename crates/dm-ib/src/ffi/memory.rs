@@ -31,7 +31,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Maps huge pages if the system has some, else ordinary pages.
+    /// Maps huge pages if the system has some, and otherwise ordinary pages.
     fn new(bytes: usize) -> io::Result<Self> {
         let rounded = bytes
             .max(1)
@@ -72,25 +72,24 @@ impl Drop for Mapping {
     }
 }
 
-/// The access rights to registered memory. Relaxed ordering is never requested, because data must be placed
-/// before the unlock behind it.
+/// The access rights to registered memory. Relaxed ordering is never requested, because data must be placed before the
+/// unlock that follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     /// Only this process's own requests may access it.
     Own,
-    /// Others may READ, WRITE and use atomics too.
+    /// Other processes may READ, WRITE and use atomics too.
     Everybody,
 }
 
-/// Registered memory, zeroed at first.
+/// Registered memory. It is zeroed at first.
 pub(crate) struct Registered {
     mr: NonNull<sys::ibv_mr>,
     mapping: Mapping,
     _device: Arc<Device>,
 }
 
-// SAFETY: this is plain memory and a handle that libibverbs locks. The owner decides who may access the
-// bytes.
+// SAFETY: this is plain memory and a handle that libibverbs locks. The owner decides which code accesses the bytes.
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
@@ -107,7 +106,7 @@ impl Registered {
                     | sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC
             }
         };
-        // SAFETY: the mapping has that length, and outlives the registration.
+        // SAFETY: the mapping has this length, and exists longer than the registration.
         let mr = unsafe {
             sys::ibv_reg_mr(
                 device.pd(),
@@ -132,7 +131,7 @@ impl Registered {
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
+        // SAFETY: the registration exists as long as `self`.
         unsafe { self.mr.as_ref() }.lkey
     }
 
@@ -162,7 +161,7 @@ impl Lent {
         Ok(Self { memory, bytes })
     }
 
-    /// Returns the address that clients use for its first byte.
+    /// Returns the address that clients use for the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.memory.at().as_ptr() as u64
     }
@@ -171,7 +170,7 @@ impl Lent {
         self.memory.remote_key()
     }
 
-    /// Returns the number of bytes requested; bytes added by rounding are not used.
+    /// Returns the requested number of bytes. Bytes that were added by rounding are not used.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -190,7 +189,7 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// A memory node's on-chip memory, zeroed. Not run on hardware.
+/// A memory node's on-chip memory, which is zeroed at first. This was not run on hardware.
 pub(crate) struct ChipLent {
     mr: NonNull<sys::ibv_mr>,
     dm: NonNull<sys::ibv_dm>,
@@ -205,14 +204,14 @@ unsafe impl Sync for ChipLent {}
 
 impl ChipLent {
     pub(crate) fn new(device: &Arc<Device>, bytes: u64) -> io::Result<Self> {
-        // SAFETY: the context is open. A provider without device memory returns null.
+        // SAFETY: the context is open. If the provider has no device memory, the call returns null.
         let dm = unsafe { dm_ib_alloc_dm(device.context(), bytes) };
         let dm = NonNull::new(dm).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the memory has that length.
+        // SAFETY: the memory has this length.
         let mr = unsafe { dm_ib_reg_dm(device.pd(), dm.as_ptr(), bytes) };
         let Some(mr) = NonNull::new(mr) else {
             let error = io::Error::last_os_error();
-            // SAFETY: it was allocated above and is not registered.
+            // SAFETY: the memory was allocated above and is not registered.
             unsafe { dm_ib_free_dm(dm.as_ptr()) };
             return Err(error);
         };
@@ -226,7 +225,7 @@ impl ChipLent {
         let mut offset = 0;
         while offset < bytes {
             let part = (bytes - offset).min(zeroes.len() as u64);
-            // SAFETY: `part` bytes from `offset` lie within the memory, and `zeroes` has that many bytes.
+            // SAFETY: `part` bytes from `offset` on lie within the memory, and `zeroes` has this number of bytes.
             check(unsafe { dm_ib_write_dm(lent.dm.as_ptr(), offset, zeroes.as_ptr().cast(), part) })?;
             offset += part;
         }
@@ -234,7 +233,7 @@ impl ChipLent {
     }
 
     pub(crate) fn key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
+        // SAFETY: the registration exists as long as `self`.
         unsafe { self.mr.as_ref() }.rkey
     }
 
@@ -247,7 +246,7 @@ impl Drop for ChipLent {
     fn drop(&mut self) {
         // SAFETY: `new` registered it, and no queue pair uses it any more (F2).
         unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) };
-        // SAFETY: `new` allocated it, and it is no longer registered.
+        // SAFETY: `new` allocated it, and it is not registered any more.
         unsafe { dm_ib_free_dm(self.dm.as_ptr()) };
     }
 }

@@ -1,13 +1,11 @@
-//! All unsafe code of this crate: calls of libibverbs, and accesses to memory that a card also reads or
-//! writes.
+//! All unsafe code of this crate: calls of libibverbs, and accesses to memory that a card also reads or writes.
 //!
 //! # What other modules may rely on
-//! * **F1** Memory that a card may write is owned by the table of flights ([`Port`]) from posting until the
-//!   completion of the chain's last request; no reference to it exists meanwhile.
-//! * **F2** Queue pairs are destroyed before the buffers that their requests point to. Buffers are freed
-//!   before their registration, the registration before the mapping, and all of it before the device is
-//!   closed.
-//! * **F3** Memory lent to others ([`Lent`]) is never accessed through a reference.
+//! * **F1** Memory that a card may write belongs to the table of chains in flight ([`Port`]), from posting until the
+//!   completion of the chain's last request. No reference to this memory exists meanwhile.
+//! * **F2** Queue pairs are destroyed before the buffers that their requests point to. Buffers are freed before their
+//!   registration, the registration before the mapping, and the mapping before the device is closed.
+//! * **F3** Memory that is lent to others ([`Lent`]) is never accessed through a reference.
 
 mod device;
 mod inspect;
@@ -31,7 +29,7 @@ use std::io;
 fn check(number: core::ffi::c_int) -> io::Result<()> {
     match number {
         0 => Ok(()),
-        // Some verbs return -1 and set errno, others return the number itself.
+        // Some verbs return -1 and set errno; the others return the error number.
         -1 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number.abs())),
     }

@@ -1,4 +1,4 @@
-//! Buffers of a thread: pieces of a few registered slabs, by size.
+//! Buffers of a thread: pieces of a few registered slabs, in classes by size.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -15,16 +15,16 @@ use super::memory::{Access, Registered};
 /// Sizes of pieces: 64 B, 128 B, … 1 MiB.
 const SMALLEST: usize = 64;
 const CLASSES: usize = 15;
-/// The largest piece, bytes.
+/// The size of the largest piece in bytes.
 pub(crate) const PIECE_BYTES_MAX: usize = SMALLEST << (CLASSES - 1);
 /// Minimum size of a slab in bytes.
 const SLAB: usize = 2 << 20;
 
-/// The bytes that a READ returned: owned, editable in place, one pointer wide. Dropping it returns the buffer
-/// to the thread that it came from.
+/// The bytes of a READ. A lease owns them, they can be edited in place, and it is one pointer wide. Dropping it
+/// returns the buffer to the thread from which it came.
 pub struct Lease(Option<Box<Piece>>);
 
-/// A piece of a slab. It has one owner at a time, which is the card while it is in flight.
+/// A piece of a slab. It has one owner at a time; while a request is in flight, this is the card.
 struct Piece {
     at: NonNull<u8>,
     len: usize,
@@ -35,7 +35,7 @@ struct Piece {
 }
 
 struct Inner {
-    // The free pieces are dropped before the slabs that they point into.
+    // The fields are dropped in this order: the free pieces before the slabs that they point into.
     #[expect(
         clippy::vec_box,
         reason = "a lease is such a box: it goes in and out as it is"
@@ -48,7 +48,7 @@ struct Inner {
 #[derive(Default)]
 struct Slabs {
     all: Vec<Registered>,
-    /// Bytes of the last slab that are used.
+    /// Number of bytes of the last slab that are in use.
     used: usize,
 }
 
@@ -65,7 +65,7 @@ impl Pool {
         }))
     }
 
-    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or bytes of an earlier use).
+    /// Returns a buffer of `len` bytes. Its content is unspecified: zeroes, or bytes of an earlier use.
     pub(crate) fn take(&self, len: usize) -> io::Result<Lease> {
         let capacity = len.max(SMALLEST).next_power_of_two();
         let class = (capacity.trailing_zeros() - SMALLEST.trailing_zeros()) as usize;
@@ -129,9 +129,9 @@ impl Deref for Lease {
     #[inline]
     fn deref(&self) -> &[u8] {
         let piece = self.piece();
-        // SAFETY: the piece is `len` bytes of a slab that still exists. They are initialised, because the mapping was
-        // zeroed. Only this lease owns them: while a card may write there, the table of flights holds the lease, and no
-        // one can access it (F1).
+        // SAFETY: the piece is `len` bytes of a slab that still exists. The bytes are initialised, because the mapping
+        // was zeroed. Only this lease owns them: while a card may write the bytes, the table of chains in flight holds
+        // the lease, and no other code can access it (F1).
         unsafe { core::slice::from_raw_parts(piece.at.as_ptr(), piece.len) }
     }
 }

@@ -1,7 +1,7 @@
 //! The sending side of a thread: its queue pairs, its completion queue, and the table of chains in flight.
 //!
-//! A work request's id consists of the number of its chain, the chain's generation, and its own position in
-//! the chain. So a late completion of an earlier chain with the same number is recognised.
+//! The id of a work request consists of the number of its chain, the generation of the chain, and the position of the
+//! request in the chain. So a late completion of an earlier chain with the same number is recognised.
 
 use core::fmt;
 use std::io;
@@ -17,29 +17,29 @@ use super::queue::{Cq, Qp};
 pub(crate) struct Request {
     /// The verb.
     pub(crate) what: What,
-    /// The address as the peer registered it.
+    /// The address, as the peer has registered it.
     pub(crate) address: u64,
-    /// The peer's key for that memory.
+    /// The peer's key for this memory.
     pub(crate) key: u32,
-    /// Whether it waits for every READ and atomic before it.
+    /// Whether the request waits for all earlier READs and atomics.
     pub(crate) fence: bool,
 }
 
-/// The verb of a request, with its bytes.
+/// The verb of a request, with its operands and buffers.
 pub(crate) enum What {
     /// A READ that fills the lease.
     Read(Lease),
     /// A WRITE of the lease.
     Write(Lease),
-    /// A WRITE of these bytes of the list's inline payload.
+    /// A WRITE of these bytes of the work list's inline payload.
     WriteInline(core::ops::Range<usize>),
-    /// A CAS that writes the old word to the lease.
+    /// A CAS that stores the old word in the lease.
     Cas { answer: Lease, compare: u64, swap: u64 },
-    /// An FAA that writes the old word to the lease.
+    /// An FAA that stores the old word in the lease.
     Faa { answer: Lease, add: u64 },
 }
 
-/// The requests of a chain with everything that they point to; the buffers are reused.
+/// The requests of a chain, and everything that they point to. The buffers are reused.
 #[derive(Default)]
 pub(crate) struct WorkList {
     pub(crate) requests: Vec<Option<Request>>,
@@ -54,7 +54,7 @@ enum State {
     Building,
     Flying,
     Landed,
-    /// The card may still use its buffers, and will not report when it stops.
+    /// The card may still use the buffers, and no completion will tell when it stops.
     Lost,
 }
 
@@ -64,14 +64,15 @@ struct Entrance {
     generation: u32,
 }
 
-/// The fault that a completion reported.
+/// The fault that a completion reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The peer refused the request; neither it nor any request behind it had an effect.
+    /// The peer refused the request. Neither this request nor a later one had an effect.
     Refused,
-    /// This side's card refused the request. It had no effect, as above, and the peer did not receive it.
+    /// This machine's card refused the request, so the peer did not receive it. Neither this request nor a later one
+    /// had an effect.
     Malformed,
-    /// There was no answer, or the request was flushed behind a failed one: the effect is unknown.
+    /// No answer arrived, or an earlier request failed. The effect is unknown.
     Unknown,
 }
 
@@ -80,23 +81,23 @@ pub(crate) enum Fault {
 pub(crate) struct Landed {
     /// The chain's number.
     pub(crate) index: u32,
-    /// The number of the failed request and its fault, if it failed.
+    /// The position of the failed request and its fault, if a request failed.
     pub(crate) fault: Option<(u16, Fault)>,
-    /// Whether it is the completion of the last request, which ends the chain.
+    /// Whether the last request has completed, which ends the chain.
     pub(crate) over: bool,
 }
 
-/// Completions taken at a time.
+/// Maximum number of completions that are taken at a time.
 const BATCH: usize = 32;
 /// Maximum number of requests in a chain.
 pub(crate) const CHAIN_MAX: usize = 1 << 12;
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 28;
 
-/// See the module.
+/// The sending side of a thread; see the documentation of this module.
 pub(crate) struct Port {
-    // This field is dropped before the entries, because the card may write their buffers until the queue
-    // pairs are destroyed (F2).
+    // This field is dropped before the entries, because the card may write to their buffers until the queue pairs are
+    // destroyed (F2).
     qps: Vec<Qp>,
     cq: Arc<Cq>,
     entries: Vec<Entrance>,
@@ -123,15 +124,15 @@ impl Port {
         &self.cq
     }
 
-    /// Replaces a queue pair that was shut. Chains still in flight on it are abandoned; their buffers stay
-    /// with it, because their completions will never arrive.
+    /// Replaces a queue pair that was shut. Chains that are still in flight on it are abandoned and keep their
+    /// buffers, because their completions will never arrive.
     pub(crate) fn replace(&mut self, at: usize, qp: Qp) {
         if let Some(old) = self.qps.get_mut(at) {
             *old = qp;
         }
     }
 
-    /// Opens a new chain; returns its number and generation.
+    /// Opens a new chain. Returns its number and generation.
     pub(crate) fn open(&mut self) -> Option<(u32, u32)> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -195,17 +196,18 @@ impl Port {
         };
         entry.state = State::Flying;
         // SAFETY: `link` made a finite list over buffers that this entry owns. No code can access them before `poll`
-        // has seen the completion of the last request (`list` refuses), and dropping the port destroys the queue pair
+        // has taken the completion of the last request (`list` refuses). Dropping the port destroys the queue pair
         // first.
         let posted = unsafe { qp.post(first) };
         if posted.is_err() {
-            // The first requests of the list may be in flight, unsignalled, so its buffers are abandoned.
+            // The first requests of the list may be in flight without a signal, so the buffers of the chain are
+            // abandoned.
             entry.state = State::Lost;
         }
         posted
     }
 
-    /// Takes completions, and calls `tell` for each. Returns their number.
+    /// Takes completions and passes each to `tell`. Returns their number.
     pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
         let found = self.cq.poll(&mut self.completions)?;
         for wc in &self.completions[..found] {
@@ -250,7 +252,7 @@ impl WorkList {
         }
         self.wrs.clear();
         self.sges.clear();
-        // Both vectors are filled before anything points into them.
+        // Both vectors are complete before any pointer into them is made.
         for (number, request) in self.requests.iter().enumerate() {
             let request = request.as_ref()?;
             let (wr, sge) = request.encode(&self.inline)?;
@@ -273,13 +275,13 @@ impl WorkList {
         let sges = self.sges.as_mut_ptr();
         let wrs = self.wrs.as_mut_ptr();
         for number in 0..count {
-            // `wrapping_add` stays within the vectors: they have `count` entries.
+            // `wrapping_add` stays within the vectors, which have `count` entries.
             let next = if number + 1 == count {
                 core::ptr::null_mut()
             } else {
                 wrs.wrapping_add(number + 1)
             };
-            // SAFETY: entry `number` exists, and no other reference to the vector exists now.
+            // SAFETY: entry `number` exists, and no other reference into the vector exists now.
             let wr = unsafe { &mut *wrs.wrapping_add(number) };
             wr.next = next;
             wr.sg_list = sges.wrapping_add(number);

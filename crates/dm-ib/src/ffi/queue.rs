@@ -24,7 +24,7 @@ impl Cq {
     /// Creates a queue that holds at least `entries` completions.
     pub(crate) fn new(device: &Arc<Device>, entries: u32) -> io::Result<Self> {
         let entries = core::ffi::c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: the call passes no channel and no user data, and completion vector 0 always exists.
+        // SAFETY: no channel and no user data is passed, and completion vector 0 always exists.
         let raw = unsafe {
             sys::ibv_create_cq(
                 device.context(),
@@ -44,10 +44,10 @@ impl Cq {
         &self.device
     }
 
-    /// Takes the completions that have arrived; returns how many.
+    /// Takes the completions that have arrived, and returns their number.
     pub(super) fn poll(&self, into: &mut [sys::ibv_wc]) -> io::Result<usize> {
         let most = core::ffi::c_int::try_from(into.len()).unwrap_or(core::ffi::c_int::MAX);
-        // SAFETY: the provider fills its table when it opens the device; the queue's context is open.
+        // SAFETY: the provider fills its table when it opens the device, and the context of the queue is open.
         let poll = unsafe { (*self.device.context()).ops.poll_cq };
         let poll = poll.ok_or(io::ErrorKind::Unsupported)?;
         // SAFETY: `into` has room for `most` completions.
@@ -72,28 +72,28 @@ impl fmt::Debug for Cq {
 /// The parameters of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueOptions {
-    /// Work requests that it can hold.
+    /// Number of work requests that the queue pair can hold.
     pub(crate) depth: u32,
     /// Requested number of payload bytes within a work request.
     pub(crate) inline: u32,
-    /// Whether others may READ, WRITE and use atomics through it.
+    /// Whether the peer may READ, WRITE and use atomics through the queue pair.
     pub(crate) serves: bool,
 }
 
-/// The other end of a connection.
+/// The parameters of one end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Peer {
     /// Number of the queue pair.
     pub(crate) number: u32,
     /// The number of the first packet that it sends.
     pub(crate) first_packet: u32,
-    /// The address of its device on Ethernet.
+    /// The address of the device on Ethernet.
     pub(crate) gid: [u8; 16],
-    /// The address of its device on InfiniBand.
+    /// The address of the device on InfiniBand.
     pub(crate) lid: u16,
-    /// Path MTU as the verbs encode it: 1 for 256 to 5 for 4096.
+    /// Path MTU, as the verbs encode it: 1 stands for 256, and 5 for 4096.
     pub(crate) mtu: u8,
-    /// READs and atomics that it can serve at a time, or that it wants the peer to serve.
+    /// Number of READs and atomics that this end can serve at a time, or that it wants the peer to serve.
     pub(crate) depth: u8,
 }
 
@@ -129,11 +129,11 @@ impl Qp {
                 sq_sig_all: 0,
                 ..Default::default()
             };
-            // SAFETY: the domain and the completion queue exist, and `init` is filled.
+            // SAFETY: the domain and the completion queue exist, and `init` is complete.
             let raw = unsafe { sys::ibv_create_qp(cq.device.pd(), &raw mut init) };
             let Some(raw) = NonNull::new(raw) else {
                 let error = io::Error::last_os_error();
-                // Some providers refuse the requested size instead of granting less.
+                // Some providers refuse the requested size instead of granting a smaller one.
                 if wish == 0 {
                     return Err(error);
                 }
@@ -155,12 +155,12 @@ impl Qp {
         self.raw.as_ptr()
     }
 
-    /// Returns the bytes of payload that a work request may carry.
+    /// Returns the number of payload bytes that a work request may contain.
     pub(crate) fn inline_bytes(&self) -> u32 {
         self.inline
     }
 
-    /// Returns the description of this end that the peer needs.
+    /// Returns the parameters of this end, which the peer needs.
     pub(crate) fn local(&self, first_packet: u32) -> Peer {
         let device = self.cq.device();
         let limits = device.limits;
@@ -178,7 +178,7 @@ impl Qp {
         }
     }
 
-    /// Connects to `peer`; `first_packet` is the packet number that was sent to the peer.
+    /// Connects to `peer`. `first_packet` is the packet number that the peer has received in this end's parameters.
     pub(crate) fn connect(&self, first_packet: u32, peer: &Peer, wait: Patience) -> io::Result<()> {
         use sys::ibv_qp_attr_mask as mask;
         let device = self.cq.device();
@@ -244,7 +244,7 @@ impl Qp {
         )
     }
 
-    /// Shuts the queue pair: requests that arrive here, or were posted here, have no effect from now on.
+    /// Shuts the queue pair. From now on, requests that arrive here or were posted here have no effect.
     pub(crate) fn shut(&self) -> io::Result<()> {
         let error = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_ERR,
@@ -254,7 +254,7 @@ impl Qp {
     }
 
     fn modify(&self, mut attr: sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> io::Result<()> {
-        // SAFETY: the pair exists, and the fields in `mask` are filled.
+        // SAFETY: the queue pair exists, and the fields in `mask` are set.
         let answer =
             unsafe { sys::ibv_modify_qp(self.raw.as_ptr(), &raw mut attr, mask.0 as core::ffi::c_int) };
         check(answer)
@@ -263,29 +263,28 @@ impl Qp {
     /// Posts the list that begins at `first`.
     ///
     /// # Safety
-    /// The requests must form a finite list. The memory that they point to must not change until the
-    /// completion of the last request, except for inline payloads and the list itself, which are free after
-    /// the call.
+    /// The requests must form a finite list. The memory that they point to must not change until the completion of the
+    /// last request. This does not apply to inline payloads and to the list itself, which are free after the call.
     pub(super) unsafe fn post(&self, first: &mut sys::ibv_send_wr) -> io::Result<()> {
-        // SAFETY: the provider fills its table when it opens the device; the pair's context is open.
+        // SAFETY: the provider fills its table when it opens the device, and the context of the queue pair is open.
         let post = unsafe { (*self.cq.device.context()).ops.post_send };
         let post = post.ok_or(io::ErrorKind::Unsupported)?;
         let mut bad = core::ptr::null_mut();
-        // SAFETY: the pair exists, and the caller guarantees the list.
+        // SAFETY: the queue pair exists, and the caller guarantees that the list is valid.
         check(unsafe { post(self.raw.as_ptr(), first, &raw mut bad) })
     }
 }
 
-/// The time and the number of retries for a peer that does not acknowledge.
+/// The timeout and the number of retries if a peer does not acknowledge a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
-    /// An attempt lasts 4.096 µs times two to the power of this.
+    /// The exponent of the timeout: an attempt lasts 4.096 µs · 2^`timeout`.
     pub(crate) timeout: u8,
-    /// Attempts after the first; at most [`RETRIES_MAX`].
+    /// Number of attempts after the first one; at most [`RETRIES_MAX`].
     pub(crate) retries: u8,
 }
 
-/// Soft-RoCE treats 7 as infinite, so the limit is 6.
+/// Maximum number of retries. The value 7 is not allowed, because soft-RoCE treats it as infinite.
 pub(crate) const RETRIES_MAX: u8 = 6;
 
 impl Default for Patience {
@@ -300,7 +299,7 @@ impl Default for Patience {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: `new` created it, and nothing posts to it any more.
+        // SAFETY: `new` created it, and no more requests are posted to it.
         unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }

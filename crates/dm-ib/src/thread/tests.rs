@@ -1,4 +1,4 @@
-//! Tests of faults that only this crate can cause. Like the integration tests of the crate, they need a
+//! Tests of faults that only code of this crate can cause. Like the integration tests of the crate, they need a
 //! device.
 
 use dm_verbs::{Effect, RemotePtr, VerbErrorKind, Verbs};

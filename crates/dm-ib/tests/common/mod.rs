@@ -6,7 +6,7 @@ use dm_verbs::{Capability, NodeId, RemotePtr};
 /// Memory nodes and a world that uses them.
 pub(crate) struct Cluster {
     pub(crate) ib: Ib,
-    /// Declared after the world, which uses the nodes until it is dropped.
+    /// This field is after the world, because the world must be dropped before the nodes.
     pub(crate) _nodes: Vec<MemoryNode>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Clust
     let addresses: Vec<_> = nodes.iter().map(MemoryNode::address).collect();
     let ib = Ib::builder(&addresses)
         .assume(assumed)
-        // Soft-RoCE on an emulated processor takes about 50 µs and more, and other machines may use the
+        // A round trip of soft-RoCE on an emulated processor takes 50 µs or more, and other machines may use the
         // processor meanwhile.
         .slower(64)
         .build()

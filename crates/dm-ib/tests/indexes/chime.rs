@@ -1,4 +1,4 @@
-//! CHIME.
+//! Runs CHIME over real queue pairs.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::world::{LINES, ORDERS, passes, stressed};
 
-/// A tree that takes memory in small chunks.
+/// CHIME trees that take memory in small chunks.
 struct Tree<K>(Options, PhantomData<fn() -> K>);
 
 fn tree<K>(options: Options) -> Tree<K> {
@@ -47,7 +47,8 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Returns a tree with small leaves, so that entries hop and leaves split, and values of two words, which can tear.
+/// Returns a tree with small leaves, so that entries hop and leaves split. Values have two words, so that they can
+/// tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         span: 16,

@@ -1,4 +1,5 @@
-//! Sherman: refusals without an assumption, and a client's costs compared with the simulator's.
+//! Runs Sherman over real queue pairs. Checks that it refuses to run without assumptions, and compares a client's
+//! costs with those in the simulator.
 
 use std::marker::PhantomData;
 
@@ -11,7 +12,7 @@ use sherman::{Key8, NodeSize, Options, RangeIndex, Sherman};
 use crate::common::cluster;
 use crate::world::{LINES, NODE_BYTES, ORDERS, passes, stressed};
 
-/// A tree that takes memory in small chunks.
+/// Sherman trees that take memory in small chunks.
 struct Tree<K>(Options, PhantomData<fn() -> K>);
 
 fn tree<K>(options: Options) -> Tree<K> {
@@ -68,7 +69,7 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Returns a tree with small nodes and values of two words, so that nodes split and values can tear.
+/// Returns a tree with small nodes, so that nodes split. Values have two words, so that they can tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         node: NodeSize::Bytes(256),
@@ -86,10 +87,10 @@ fn stressed_with_every_order() {
     stressed(small(), ORDERS, 12, 30);
 }
 
-/// Operations of the script that is compared.
+/// Number of operations of the script whose costs are compared.
 const SCRIPT: usize = 3_000;
 
-/// One client's script: its costs, and the promises under which it ran.
+/// Runs the script with one client, and returns its costs and the capabilities of its world.
 struct Costs;
 
 impl Job for Costs {
@@ -128,7 +129,7 @@ fn a_client_costs_what_it_costs_in_the_simulator() {
             .build()
             .expect("memory");
         let (simulated, sim_caps) = World::from(sim).run_one(Costs);
-        // The number of inline bytes depends on the card, and no verb depends on it.
+        // The number of inline bytes depends on the card, but the verbs do not depend on this number.
         let inline_bytes = caps.inline_bytes;
         assert_eq!(
             caps,
@@ -143,8 +144,8 @@ fn a_client_costs_what_it_costs_in_the_simulator() {
             let mut pairs = real.named().zip(simulated.named());
             pairs.any(|((name, real), (_, simulated))| !own(name) && real != simulated)
         };
-        // If the thread loses the processor in the middle of a READ, the READ exceeds its window and is
-        // repeated.
+        // If the thread loses the processor in the middle of a READ, the READ takes longer than its version window and
+        // is repeated.
         for _ in 0..3 {
             if differs(&real) {
                 (real, _) = measure();

@@ -1,4 +1,4 @@
-//! SMART.
+//! Runs SMART over real queue pairs.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use smart::{Key8, Options, RangeIndex, Smart};
 
 use crate::world::{LINES, ORDERS, passes, stressed};
 
-/// A tree that takes memory in small chunks.
+/// SMART trees that take memory in small chunks.
 struct Tree<K>(Options, PhantomData<fn() -> K>);
 
 fn tree<K>(options: Options) -> Tree<K> {
@@ -48,7 +48,7 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Returns a tree with small nodes, so that they are copied often, and values of two words, which can tear.
+/// Returns a tree with small nodes, so that they are copied often. Values have two words, so that they can tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

@@ -1,4 +1,4 @@
-//! Clusters of this machine's device as worlds of the test kit, and the runs that every index makes there.
+//! Clusters on this machine's device as a world of the test kit, and the runs that every index makes in it.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,16 +11,16 @@ use dm_verbs::Capability;
 
 use crate::common::{Cluster, cluster};
 
-/// The capability that line versions need.
+/// The capability that line versions require.
 pub(crate) const LINES: &[Capability] = &[Capability::LineAtomicity];
-/// All capabilities that locks use.
+/// All capabilities that locks require.
 pub(crate) const ORDERS: &[Capability] = &[
     Capability::LineAtomicity,
     Capability::AtomicVsWriteSerialised,
     Capability::CasThenReadInOrder,
     Capability::WriteLinesIncreasing,
 ];
-/// Host memory of a node: registered, so all of it is really there.
+/// Host memory of a node in bytes. It is registered, so the machine must really have it.
 pub(crate) const NODE_BYTES: u64 = 48 << 20;
 
 impl TestWorld for Cluster {
@@ -42,7 +42,7 @@ impl TestWorld for Cluster {
                 .map(|(seat, numbers)| scope.spawn(move || work(&seat, &numbers)))
                 .collect();
             let joined = running.into_iter().map(|thread| thread.join());
-            // The first panic continues with its own message.
+            // If several threads panicked, continue with the first panic.
             joined
                 .flat_map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()
@@ -70,7 +70,7 @@ impl TestWorlds for Clusters {
     fn build(self, _: u16, memory_nodes: u16, _: u64) -> Cluster {
         cluster(usize::from(memory_nodes), NODE_BYTES, self.0)
     }
-    /// A round trip over soft-RoCE in an emulator takes a hundred microseconds of the one processor.
+    /// Over soft-RoCE in an emulator, a round trip takes about a hundred microseconds of the only processor.
     fn thinned(self) -> u64 {
         5
     }
@@ -85,11 +85,11 @@ pub(crate) fn passes<F: Family>(family: &F) {
     println!("the script took {:.1?}", began.elapsed());
 }
 
-/// Operations of a stress run.
+/// Number of operations of a stress run.
 const STRESS: u64 = 12_000;
 
-/// Runs clients of three compute nodes over two memory nodes, with every answer checked; `splits` is the
-/// required minimum.
+/// Runs clients of three compute nodes over two memory nodes, and checks every answer. `splits` is the required
+/// minimum number of splits.
 pub(crate) fn stressed<I: IndexUnderTest>(index: I, assumed: &'static [Capability], seed: u64, splits: u64) {
     let world = Clusters(assumed).build(3, 2, seed);
     println!("{}", world.ib.promises());

@@ -10,11 +10,11 @@ use crate::header::{Header, NodeInit};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// Edits images of nodes. The writer holds the node's lock, has accepted the image, and WRITEs the byte range that an
-/// edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only on misuse: a wrong value
-/// length, an image that is not as long as a node, or a slot of another format.
+/// Edits images of nodes. The writer holds the node's lock and has accepted the image. It WRITEs the byte range that
+/// an edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only on misuse: a value of
+/// another length, an image that is not as long as a node, or a slot of another format.
 pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
-    /// Overwrites `image` with a new node. `entries` may have any order. Panics if they do not fit.
+    /// Overwrites `image` with a new node. The order of `entries` does not matter. Panics if they do not fit.
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -22,12 +22,12 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
         entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
     );
 
-    /// Overwrites `image` with a new node. It contains the entries of the accepted `from` that are inside the
-    /// new fence keys, and `new`.
+    /// Overwrites `image` with a new node. It contains `new`, and those entries of the accepted `from` that are within
+    /// the new fence keys.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](super::NodeRead::entry); [`Reason::Order`] if a key is duplicate, or if
-    /// there are more entries than fit.
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), and [`Reason::Order`]
+    /// if a key is duplicate, or if the entries do not fit.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -61,14 +61,15 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 
-    /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if there
-    /// are none. Only formats with [`DUPLICATES`](super::NodeShape::DUPLICATES) can have any. They must be written
-    /// before the entry itself changes, because a reader that sees only a duplicate mistakes it for the entry.
+    /// Removes the duplicates of the entry in `slot` from other slots, and returns the bytes to WRITE. Returns `None`
+    /// if there are no duplicates; only formats with [`DUPLICATES`](super::NodeShape::DUPLICATES) can have them. The
+    /// caller must WRITE these bytes before it changes the entry, because a reader that sees only a duplicate takes it
+    /// for the entry.
     fn remove_duplicates(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None
     }
 
-    /// Removes the entries of `part` whose keys are not below `from`. Guards are set by the step's
+    /// Removes the entries of `part` whose keys are not less than `from`. The guards are set later, by
     /// [`seal_head`](Self::seal_head) or [`seal_rest`](Self::seal_rest).
     fn evict(&self, image: &mut [u8], from: &K, part: Part);
 

@@ -8,7 +8,7 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
-/// Reads nodes. Any bytes may be passed: a failure is a typed error, and nothing panics.
+/// Reads nodes. All functions accept any bytes: they return a typed error, and never panic.
 pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Decodes only the header, under the node's lock or as a hint. The other bytes are not checked.
     ///
@@ -16,60 +16,60 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns [`CheckFailure::Corrupt`] if the bytes are not a header.
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Applies the format's acceptance rule to the whole node. Scans need this, and writers before they edit
-    /// the node.
+    /// Applies the format's acceptance rule to the whole node. Scans need this, and so do writers before they edit the
+    /// node.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if the bytes mix two writes, and [`CheckFailure::Corrupt`] if they are
-    /// not a node.
+    /// Returns [`CheckFailure::Torn`] if the bytes mix two WRITEs, and [`CheckFailure::Corrupt`] if they are not a
+    /// node.
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Searches the bytes of one READ for `key` in a node of `level`. Acceptance and search are one pass,
-    /// which checks only the bytes on which the result depends.
+    /// Looks up `key` in the bytes of one READ of a node of `level`. It checks only the bytes on which the result
+    /// depends, in the same pass.
     ///
     /// # Errors
-    /// Returns the same errors as [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own
-    /// guard fails.
+    /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept), and [`CheckFailure::Torn`] if
+    /// an entry's own guard does not match.
     fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure>;
 
-    /// Returns where to write `key`, in an accepted image of a node whose fence keys contain it.
+    /// Returns the slot for writing `key`, in an accepted image of a node that covers the key.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
+    /// Returns [`CheckFailure::Torn`] if an entry's own guard does not match.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
-    /// Combines acceptance and [`place`](Self::place) in one pass over bytes that were READ under the node's
-    /// lock. Returns whether they are a node of `level` that is not being changed and covers `key`, and the
-    /// slot of the key or for it. If the key is present, only the header's line and the key's line are
-    /// checked, as by a reader; otherwise the whole node is checked.
+    /// Combines acceptance and [`place`](Self::place) in one pass, for bytes that were READ under the node's lock.
+    /// Returns whether they are a node of `level` that is not being changed and covers `key`, and the slot for the
+    /// key. If the key is present, only the header's line and the key's line are checked, as by a reader. Otherwise
+    /// the whole node is checked.
     ///
     /// # Errors
-    /// Returns the same errors as [`accept`](Self::accept) and [`place`](Self::place).
+    /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept) and [`place`](Self::place).
     fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
     }
 
-    /// Returns the slot of `key` in an accepted image if the key is present and its entry is torn. A client has died
-    /// in the middle of a WRITE of that entry, if there was no other client that could write it.
+    /// Returns the slot of `key` in an accepted image if the key is present and its entry is torn. If no other client
+    /// could write the entry, a client must have died during a WRITE of it.
     fn torn_entry(&self, _bytes: &[u8], _key: &K) -> Option<Slot> {
         None
     }
 
-    /// Returns the slots that may hold an entry, in byte order; none if `bytes` does not have the length of
-    /// such a node.
+    /// Returns the slots that may hold an entry, in byte order. Returns none if `bytes` is not as long as a node.
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;
 
-    /// Returns the entry in `slot`, if there is one, in an accepted image.
+    /// Returns the entry in `slot` of an accepted image, if there is one.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if the entry's own guard fails, and [`CheckFailure::Corrupt`] if its
+    /// Returns [`CheckFailure::Torn`] if the entry's own guard does not match, and [`CheckFailure::Corrupt`] if its
     /// presence byte is invalid.
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure>;
 
     /// Passes every entry of an accepted image to `each`, in byte order.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](Self::entry); the entries before the invalid one were passed.
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](Self::entry). The entries before the invalid
+    /// one have been passed to `each`.
     fn visit<'a>(&self, bytes: &'a [u8], mut each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
         for slot in self.slots(bytes) {
             if let Some((key, value)) = self.entry(bytes, slot)? {
@@ -79,11 +79,11 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         Ok(())
     }
 
-    /// Returns the entry with the greatest key not above `key` in an accepted image. In an inner node, this
-    /// entry leads to the child for `key`.
+    /// Returns the entry of an accepted image with the greatest key that is not greater than `key`. In an inner node,
+    /// this entry leads to the child for `key`.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](Self::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](Self::entry).
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
         for slot in self.slots(bytes) {
@@ -100,7 +100,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns the number of entries in an accepted image.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](Self::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](Self::entry).
     fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
         let mut count = 0;
         for slot in self.slots(bytes) {
@@ -109,20 +109,19 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         Ok(count)
     }
 
-    /// Returns whether the image is of a node that may not be linked yet, such as the right half of a split
-    /// in progress. A client that used an old address cannot know whether the node has been linked. This
-    /// accepts any bytes, and does not check whether they are consistent.
+    /// Returns whether the node may not be linked yet, for example because it is the right half of an unfinished
+    /// split. A client that used a stale address cannot know whether the node was linked. This accepts any bytes, and
+    /// does not check their consistency.
     fn is_unborn(&self, bytes: &[u8]) -> bool {
         let header = self.header(bytes);
         header.is_ok_and(|h| h.state == NodeState::Splitting && h.lag == LineLag::Equal)
     }
 
-    /// Collects the entries of an accepted image whose keys are inside its fence keys into `out`, by
-    /// ascending key. (A node that is being split may still contain entries that were moved.) `out` is
-    /// cleared first.
+    /// Collects those entries of an accepted image whose keys are within its fence keys into `out`, in ascending
+    /// order. A node that is being split may also contain entries that have moved. `out` is cleared first.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](Self::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](Self::entry).
     fn gather<'a>(
         &self,
         bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! The steps of splits and merges that are the same in all formats.
+//! The steps of splits and merges that do not depend on the format.
 
 use core::ops::Range;
 
@@ -8,12 +8,13 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::split::SplitPlan;
 
-/// The steps of splits and merges that are the same in all formats. Every [`NodeStructure`] has them.
+/// The steps of splits and merges that do not depend on the format. Every [`NodeStructure`] implements this trait.
 pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
-    /// Links the right node: version + 1, Splitting, new high fence key and sibling.
+    /// Links the right node: the left node becomes Splitting and gets the next version, the new high fence key, and the
+    /// right node as its sibling.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn announce_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
@@ -27,10 +28,12 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Clears the moved entries (the others stay where they are) and places the new entry if it goes left.
+    /// Removes the entries that have moved, and puts the new entry into its slot if it belongs in the left node. The
+    /// other entries keep their slots.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header) and [`place`](super::NodeRead::place).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and
+    /// [`place`](super::NodeRead::place).
     fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         self.evict(left, &plan.separator, Part::Rest);
@@ -43,11 +46,11 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Rest))
     }
 
-    /// Ends the split on the left node, which becomes Live and has no owner. The header's line may contain
-    /// the new entry.
+    /// Ends the split in the left node, which becomes Live and has no owner. The header's line may contain the new
+    /// entry.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn finish_split(&self, left: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Live;
@@ -57,12 +60,11 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Does the left node's whole split as one WRITE of the whole node, as in the papers. Readers are as safe
-    /// as with separate steps, but if the writer dies during this WRITE, no client can read or repair the
-    /// node.
+    /// Splits the left node by one WRITE of the whole node, as in the papers. Readers are as safe as with separate
+    /// steps. But if the writer dies during this WRITE, no client can read or repair the node.
     ///
     /// # Errors
-    /// Returns the same errors as the three steps.
+    /// Returns [`CheckFailure`] under the same conditions as the three steps.
     fn split_at_once(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         self.announce_split(left, plan)?;
         self.clear_split(left, plan)?;
@@ -70,19 +72,19 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(0..self.node_bytes())
     }
 
-    /// Makes a node Live and ownerless: the right node of a finished split, or the left one of a merge.
+    /// Makes a node Live, without an owner: the right node of a finished split, or the left node of a finished merge.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn open(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         self.finish_split(image)
     }
 
-    /// Marks a node as taking part in a merge; its keys stay readable. `partner` names the node with which it is
-    /// merged ([`Header::owner`]), for the client that finds the merge unfinished.
+    /// Marks a node as part of a merge. Its keys stay readable. `partner` identifies the other node of the merge
+    /// ([`Header::owner`]), for a client that finds the merge unfinished.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn freeze(&self, image: &mut [u8], partner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.state = NodeState::Frozen;
@@ -91,11 +93,11 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Announces on the left node that its lines will run ahead of its header. `partner` names the right node, as
-    /// in [`freeze`](Self::freeze).
+    /// Announces in the left node's header that its lines may have the next version already. `partner` identifies the
+    /// right node, as in [`freeze`](Self::freeze).
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn announce_merge(&self, left: &mut [u8], partner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Frozen;
@@ -105,12 +107,12 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Extends the left node over the right node's keys: version + 1, and the right node's high fence key and
-    /// sibling. The left node stays Frozen: readers find all keys in either node, and writers may not write
-    /// until the right node is dead.
+    /// Extends the left node's range over the right node's keys: the version grows by one, and the high fence key and
+    /// the sibling are those of the right node. The left node stays Frozen: readers find all keys in both nodes, and
+    /// writers must not write until the right node is dead.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn widen_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);

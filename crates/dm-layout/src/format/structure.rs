@@ -1,4 +1,4 @@
-//! Room in nodes, and the steps of splits and merges that depend on the format.
+//! Steps of splits and merges that depend on the format, and the room in nodes.
 
 use core::ops::Range;
 
@@ -11,9 +11,9 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
-/// Splits and merges nodes: computes how full nodes are, and has the steps that depend on the format.
+/// Splits and merges nodes. It computes how full nodes are, and contains the steps that depend on the format.
 pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
-    /// Returns the share of a node with this low fence key that an entry of `key` uses.
+    /// Returns the share of a node's room that an entry of `key` uses, if the node has this low fence key.
     fn share(&self, _low: &K, _key: &K) -> Fullness {
         Fullness {
             taken: 1,
@@ -24,7 +24,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns how full an accepted image is.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry).
     fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
         Ok(Fullness {
             taken: self.len(bytes)?,
@@ -35,7 +35,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns how full `left` would be with the entries of both accepted nodes.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry).
     fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
         let (left, right) = (self.fullness(left)?, self.fullness(right)?);
         Ok(Fullness {
@@ -44,12 +44,13 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         })
     }
 
-    /// Decides a split of the accepted `left` and builds the right node in `right`. The caller must WRITE the
-    /// whole right node, and await this WRITE, before anything points to the node. Returns `None` if there
-    /// are fewer than two keys, including the new one.
+    /// Plans a split of the accepted `left`, and builds the right node in `right`. The caller must WRITE the whole
+    /// right node, and await this WRITE, before any pointer to the node is written. Returns `None` if there are fewer
+    /// than two keys, including the new one.
     ///
     /// # Errors
-    /// Returns the same errors as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and
+    /// [`entry`](super::NodeRead::entry).
     fn prepare_split<'v>(
         &self,
         left: &[u8],
@@ -72,7 +73,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         // Only the middle key is needed, because formats do not rely on the order of these entries.
         let separator = appended.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
         if separator == header.fences.low {
-            // If no key is below the middle key, there are duplicate keys.
+            // If no key is less than the middle key, some keys are duplicate.
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         let plan = request.cut_at(separator);
@@ -88,15 +89,15 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns whether the entries of both accepted nodes fit into one.
     ///
     /// # Errors
-    /// Returns the same errors as [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry).
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         let mut both = left.to_vec();
         self.clear_copies(&mut both, &self.header(left)?);
         Ok(self.len(&both)? + self.len(right)? <= self.capacity())
     }
 
-    /// Removes the entries that an earlier attempt of a merge has copied into `left`: those that its narrow fence
-    /// keys do not enclose.
+    /// Removes the entries that an earlier attempt of a merge has copied into `left`. They are outside its fence keys,
+    /// which the attempt has not changed.
     fn clear_copies(&self, left: &mut [u8], header: &Header<K>) {
         if let Some(high) = header.fences.high {
             self.evict(left, &high, Part::Head);
@@ -104,23 +105,24 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         }
     }
 
-    /// Repairs the image of a live node whose lines have several versions, because the client that moved entries
-    /// within it has died in the middle of a WRITE. Returns the bytes to WRITE, or `None` if the format moves no
-    /// entries within a node.
+    /// Repairs the image of a live node whose lines have several versions, because a client has died while it moved
+    /// entries within the node. Returns the bytes to WRITE, or `None` if the format moves no entries within a node.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and
+    /// [`entry`](super::NodeRead::entry).
     fn repair(&self, _image: &mut [u8]) -> Result<Option<Range<usize>>, CheckFailure> {
         Ok(None)
     }
 
-    /// Copies the entries of the frozen, accepted `right` into free slots of `left`. Repeating this puts every
-    /// entry where the first attempt did, even if only some lines of that attempt have landed. So a line of either
-    /// attempt has the same bytes, and readers may see both. Panics if they do not fit: call
+    /// Copies the entries of the frozen, accepted `right` into free slots of `left`. A repeated attempt puts every
+    /// entry into the slot of the first attempt, even if only some lines of that attempt have taken effect. So a line
+    /// has the same bytes in both attempts, and readers may see either. Panics if the entries do not fit: call
     /// [`merge_fits`](Self::merge_fits) first.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and
+    /// [`entry`](super::NodeRead::entry).
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         self.clear_copies(left, &header);
@@ -139,11 +141,12 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         Ok(self.range(Part::Rest))
     }
 
-    /// Marks a node as Dead: version + 1 on every line, no entries, and `forward` as its sibling. This is one
-    /// WRITE of the whole node. The memory may be retired only after this WRITE was awaited.
+    /// Marks a node as Dead: every line gets the next version, all entries are removed, and `forward` becomes the
+    /// sibling. This is one WRITE of the whole node. The caller may retire the memory only after it has awaited this
+    /// WRITE.
     ///
     /// # Errors
-    /// Returns the same errors as [`header`](super::NodeRead::header).
+    /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
     fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.version = self.version_after(header.version, 1);

@@ -1,4 +1,4 @@
-//! Edits of a whole image, each returning the bytes to WRITE.
+//! Edits of a whole image. Each edit returns the bytes to WRITE.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,9 +13,9 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry of a node of
-    /// `version` that is not young, without an image. The caller writes them at the slot's offset. Returns
-    /// how many bytes of `out` were filled.
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image. The
+    /// node has this `version` and is not young. The caller writes the bytes at the slot's offset. Returns the number
+    /// of bytes of `out` that were filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
@@ -34,14 +34,14 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.geometry.stride
     }
 
-    /// Returns the byte that removes an entry from a node of `version` that is not young. The caller writes
-    /// it at the slot's offset.
+    /// Returns the byte that removes an entry from a node of this `version` that is not young. The caller writes the
+    /// byte at the slot's offset.
     #[must_use]
     pub const fn removed_byte(version: u8) -> u8 {
         version << VERSION_AT
     }
 
-    /// Returns where the value of an in-line entry begins: an update WRITEs only the value.
+    /// Returns the offset of the value of an in-line entry. An update WRITEs only the value.
     #[must_use]
     pub const fn value_offset(&self, slot: Slot) -> usize {
         slot.offset() + self.geometry.prefix + K::LEN
@@ -61,8 +61,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// Writes the value behind the key. An entry that has its own lines is written as a whole, with the next
-    /// entry version.
+    /// Writes the value behind the key. An entry with its own lines is written as a whole, with the next entry
+    /// version.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
             value.len(),
@@ -95,8 +95,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         start..start + self.geometry.stride
     }
 
-    /// Returns the other slot with the same key as `slot`, if there is one. It is there if a hop was
-    /// abandoned after copying the entry and before overwriting its old slot.
+    /// Returns the other slot with the same key as `slot`, if there is one. Such a slot exists if a client died during
+    /// a hop, after it had copied the entry and before it had overwritten the old slot.
     fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
@@ -137,8 +137,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Writes the node version into every entry and mark, and the fence keys and the header's count of hops
-    /// into every mark.
+    /// Writes the node version into every entry and mark, and the fence keys and the header's hop count into every
+    /// mark.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
         let mut both = [0; FENCES_MAX];
         fences.low.write_to(&mut both);
@@ -149,8 +149,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
     }
 
-    /// Does the same as [`stamp`](Self::stamp). Without `fences`, the marks keep their pieces of the fence
-    /// keys.
+    /// Implements [`stamp`](Self::stamp). Without `fences`, the marks keep their pieces of the fence keys.
     #[inline]
     fn stamp_lines(
         &self,
@@ -172,7 +171,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         for (number, group) in image[LINE_BYTES..].chunks_exact_mut(step).enumerate() {
             let entries = geometry.per_group.min(left);
             left -= entries;
-            // An in-line entry has one such byte. A group whose entries have their own lines has at most one
+            // An in-line entry has one byte with a version. If entries have their own lines, a group has at most one
             // entry.
             let (each, count, mark) = match geometry.is_in_line() {
                 true => (geometry.stride, entries, entries * geometry.stride),
@@ -203,11 +202,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Repairs an image in which a hop has landed in part: gives every line one version and one count of hops,
-    /// both of which are newer than those of all lines, and removes the second copy of every entry. Returns the
-    /// bytes to WRITE, which are the whole node.
+    /// Repairs an image in which only a part of a hop has taken effect. Gives every line one version and one hop
+    /// count, which are newer than those of all lines, and removes the second copy of every entry. Returns the bytes
+    /// to WRITE, which are the whole node.
     ///
-    /// The lines are those of one state or of the next one of H4, in which no key is lost.
+    /// Every line belongs to one of two successive states of H4, and no key is lost between these.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.
@@ -215,7 +214,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         //= docs/protocol/chime.md H9
         let mut header = self.header(image)?;
         let mask = self.geometry.place.version_mask;
-        // Lines may be older or newer than the header's, so a distance of more than half the versions is negative.
+        // A line may be older or newer than the header, so a distance of more than half the versions counts as
+        // negative.
         let ahead = |byte: u8| {
             let distance = (byte >> VERSION_AT).wrapping_sub(header.version) & mask;
             if distance <= mask / 2 { distance } else { 0 }
@@ -233,7 +233,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         let slots: Vec<Slot> = self.slots(image).collect();
         for slot in slots {
             if image[slot.offset()] & PRESENT != 0 {
-                // The copies of an entry are equal.
+                // The copies of an entry are equal, so any of them may be removed.
                 self.clear_twins(image, slot);
             }
         }
@@ -243,9 +243,9 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(0..self.geometry.node_bytes)
     }
 
-    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. The next
-    /// step, which must be a separate WRITE, overwrites the entry's old slot. Returns the bytes to WRITE,
-    /// which are the whole node.
+    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. Returns the bytes to
+    /// WRITE, which are the whole node. A later step, which must be a separate WRITE, overwrites the old slot of the
+    /// entry.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.
@@ -257,7 +257,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         let (from, to) = (from.offset(), to.offset());
-        // Only entries within a line hop.
+        // Only in-line entries hop.
         image.copy_within(from..from + self.geometry.stride, to);
         if !versioned {
             return Ok(to..to + self.geometry.stride);

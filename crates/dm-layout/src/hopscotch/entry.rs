@@ -1,10 +1,10 @@
 //! Reading a single entry, for a reader that expects a key at a certain place (CHIME §4.3).
 //!
-//! The bytes of one entry do not show its node and the node's fence keys, so they prove less than a
-//! neighbourhood does. But they suffice: a present entry in a leaf that is, or was, linked holds its key's
-//! value, or a copy of it. Moved entries are cleared before any client can write to their new place, and a
-//! dead node is cleared before its memory is reused. A node in reused memory is the only exception, because
-//! it may never have been linked. Its entries are marked as *young*.
+//! The bytes of one entry do not contain the fence keys of its node, so they prove less than the bytes of a
+//! neighbourhood. But they suffice: a present entry in a leaf that is or was linked holds its key's value, or a copy
+//! of it. A moved entry is removed from its old slot before any client can write its new slot, and a dead node is
+//! cleared before its memory is reused. A node in reused memory is the only exception, because it may never have been
+//! linked. Its entries are marked as *young*.
 
 use super::study::EntryFlaws;
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY};
@@ -13,8 +13,8 @@ use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Returns the value of `key`, if these bytes ([`HopGeometry::entry`](super::HopGeometry::entry)) are a
-    /// valid entry of the key. From `None` nothing follows about the key.
+    /// Returns the value of `key` if these bytes ([`HopGeometry::entry`](super::HopGeometry::entry)) are a valid entry
+    /// of the key. If this returns `None`, the key may still be present.
     #[must_use]
     pub fn alone<'a>(&self, entry: &'a [u8], key: &K) -> Option<ValueRef<'a>> {
         self.judge_alone(entry, key, EntryFlaws::default())
@@ -35,7 +35,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         if absent || young || K::probe_at(&entry[geometry.prefix..]) != key.probe() {
             return None;
         }
-        // If an entry has its own lines, all of them must be of one write, in one version of the node.
+        // If an entry has its own lines, all lines must belong to one WRITE, in one version of the node.
         let same = |line: usize| {
             let at = line * LINE_BYTES;
             entry[at] >> VERSION_AT == entry[0] >> VERSION_AT && entry[at + 1] == entry[1]

@@ -1,4 +1,4 @@
-//! The positions of all parts of a hopscotch node, computed once from four numbers.
+//! The positions of all parts of a hopscotch node, which are computed once from four numbers.
 
 use core::ops::Range;
 
@@ -11,27 +11,27 @@ use crate::key::KEY_BYTES_MAX;
 /// The kind byte of a hopscotch node.
 pub(crate) const KIND: u8 = 0xd4;
 const NODE_BYTES_MAX: usize = 65_536;
-/// Maximum number of entries of a node. It is limited because the tables for planning hops are on the stack.
+/// Maximum number of entries of a node. The limit exists because the tables for planning hops are on the stack.
 pub(crate) const SPAN_MAX: usize = 512;
 /// Maximum number of entries of a neighbourhood.
 pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
-/// Version, flags and hop count of a mark, before its piece of the fence keys.
+/// Bytes of a mark before its piece of the fence keys: version, flags and hop count.
 pub(crate) const MARK_HEAD: usize = 4;
-/// Position of the hop count in a mark, and in the header behind the fields of all headers.
+/// Position of the hop count in a mark. In the header, the hop count follows the fields that all formats have.
 pub(crate) const MARK_HOPS: usize = 2;
 pub(crate) const HOPS_BYTES: usize = 2;
-/// Maximum number of bytes of both fence keys in the marks.
+/// Maximum number of bytes of both fence keys together.
 pub(crate) const FENCES_MAX: usize = 2 * KEY_BYTES_MAX;
-/// Bits of a node version: it shares its byte with an entry's presence and youth.
+/// Number of bits of a node version. The version shares its byte with two flags of an entry: present and young.
 const VERSION_BITS: u8 = 6;
 
-/// The geometry of a hopscotch node: a runtime value, checked when made.
+/// The geometry of a hopscotch node. It is a runtime value that is checked when it is made.
 ///
-/// Line 0 holds the header. Then follow *groups* of whole lines. Each group has as many entries as fit, and
-/// then a *mark* (node version, flags, hop count, a piece of the fence keys). The fence keys are divided into
-/// two or four pieces, and successive groups hold successive pieces. An entry is a byte with node version and
-/// presence, the key, and the value. If an entry and a mark do not fit into one line, each entry has its own
-/// group, and two bytes of versions in each line.
+/// Line 0 holds the header. *Groups* of whole lines follow. Each group contains as many entries as fit, and then a
+/// *mark* (node version, flags, hop count, a piece of the fence keys). The fence keys are divided into two or four
+/// pieces, and successive groups contain successive pieces. An entry is a byte with node version and flags, the key,
+/// and the value. If an entry and a mark do not fit into one line, each entry has its own group, and each line begins
+/// with two bytes of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -39,38 +39,38 @@ pub struct HopGeometry {
     pub(crate) value_len: usize,
     pub(crate) span: usize,
     pub(crate) neighbourhood: usize,
-    /// Bytes of versions and presence before a key.
+    /// Number of bytes of versions and flags before a key.
     pub(crate) prefix: usize,
-    /// Bytes from an entry's first to its last, including the versions of its lines.
+    /// Number of bytes from the first to the last byte of an entry, including the versions of its lines.
     pub(crate) stride: usize,
-    /// Lines that hold an entry's own bytes.
+    /// Number of lines that an entry takes.
     pub(crate) entry_lines: usize,
     pub(crate) per_group: usize,
     pub(crate) group_lines: usize,
     pub(crate) groups: usize,
     pub(crate) pieces: usize,
     pub(crate) piece: usize,
-    /// Position of the mark in a group whose entries have lines of their own.
+    /// Position of the mark in its group, if each entry has its own lines.
     mark_behind: usize,
     pub(crate) place: HeaderPlace,
 }
 
-/// The bytes of one neighbourhood, with the marks that a reader needs to check them: one range of the node,
-/// or two if the neighbourhood wraps around the node's end.
+/// The bytes of one neighbourhood, with the marks that a reader needs to check them. They are one range of the node,
+/// or two ranges if the neighbourhood wraps around at the node's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The home of this neighbourhood.
     pub(crate) home: usize,
-    /// The range from the home on.
+    /// The range that begins at the home.
     pub first: Range<usize>,
-    /// The range from the node's start on.
+    /// The range that begins at the node's start.
     pub second: Option<Range<usize>>,
-    /// The groups whose marks are in either range.
+    /// The groups whose marks are in one of the ranges.
     pub(crate) marks: [Range<usize>; 2],
 }
 
 impl Reach {
-    /// Returns the bytes to read.
+    /// Returns the number of bytes to read.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.first.len() + self.second.as_ref().map_or(0, ExactSizeIterator::len)
@@ -78,11 +78,11 @@ impl Reach {
 }
 
 impl HopGeometry {
-    /// Makes a node of `span` entries, each in the neighbourhood of its home, which has `neighbourhood`
+    /// Makes a node of `span` entries. Each entry lies in the neighbourhood of its home, which has `neighbourhood`
     /// slots.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn new(
         span: usize,
         neighbourhood: usize,
@@ -95,7 +95,7 @@ impl HopGeometry {
         if neighbourhood < 2 || neighbourhood > NEIGHBOURHOOD_MAX || neighbourhood > span {
             return Err(GeometryError::Neighbourhood(neighbourhood));
         }
-        // The second half of a fence key of an odd length is padded.
+        // A fence key of an odd length is padded, so that it has two equal halves.
         let half = key_len.div_ceil(2);
         let half_mark = MARK_HEAD + half;
         let mut geometry = Self {
@@ -124,7 +124,7 @@ impl HopGeometry {
         let used = if geometry.per_group > 0 {
             geometry.per_group * geometry.stride
         } else {
-            // An entry that has its own lines has two bytes of versions in each line.
+            // If an entry has its own lines, each line begins with two bytes of versions.
             geometry.per_group = 1;
             geometry.prefix = 2;
             let payload = LINE_BYTES - geometry.prefix;
@@ -159,11 +159,11 @@ impl HopGeometry {
         Ok(geometry)
     }
 
-    /// Returns the same geometry with node versions of `bits` bits. With narrow versions, a model checker can
-    /// find errors that need a version to wrap. The default is 6.
+    /// Returns the same geometry with node versions of `bits` bits. With narrow versions, a model checker can find
+    /// errors that occur only if a version wraps. The default is 6.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] below 2 or above 6.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 6.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > VERSION_BITS {
             return Err(GeometryError::VersionBits(bits));
@@ -190,14 +190,14 @@ impl HopGeometry {
         self.neighbourhood
     }
 
-    /// Returns whether an entry is within one line, beside others or a mark.
+    /// Returns whether an entry fits into one line, together with other entries or a mark.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
         self.prefix == 1
     }
 
-    /// Returns the bytes of the `number`-th entry. If the entry has its own lines, they extend to a line's
-    /// end.
+    /// Returns the bytes of entry number `number`. If entries have their own lines, the bytes extend to the end of a
+    /// line.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -207,7 +207,7 @@ impl HopGeometry {
         at..at + self.entry_lines_bytes()
     }
 
-    /// Returns the number of the entry in a slot of this format: below the span.
+    /// Returns the number of the entry in a slot of this format. It is less than the span.
     #[must_use]
     pub const fn number_of(&self, slot: Slot) -> usize {
         self.slot_of(slot.offset())
@@ -219,8 +219,8 @@ impl HopGeometry {
         self.stride
     }
 
-    /// Returns the bytes to read for an entry's value. If the entry has its own lines, they extend to a
-    /// line's end.
+    /// Returns the number of bytes to read for the value of an entry. If entries have their own lines, the bytes
+    /// extend to the end of a line.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
@@ -229,19 +229,19 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the bytes of the header: states, sibling, high fence, count of hops.
+    /// Returns the number of bytes of the header: state, sibling, high fence key, hop count.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         self.hops_at() + HOPS_BYTES
     }
 
-    /// Returns the offset of the header's count of hops.
+    /// Returns the offset of the header's hop count.
     pub(crate) const fn hops_at(&self) -> usize {
         header_bytes(self.key_len)
     }
 
-    /// Returns the bytes of a fence key in the marks: two halves of a key of an odd length take one byte more
-    /// than the key.
+    /// Returns the number of bytes of a fence key in the marks. A key of an odd length takes one byte more, because it
+    /// is divided into two equal halves.
     pub(crate) const fn fence_bytes(&self) -> usize {
         self.piece * self.pieces / 2
     }
@@ -250,7 +250,7 @@ impl HopGeometry {
         (1 + group * self.group_lines) * LINE_BYTES
     }
 
-    /// Returns the offset of the `slot`-th entry.
+    /// Returns the offset of entry number `slot`.
     #[inline]
     pub(crate) const fn slot_at(&self, slot: usize) -> usize {
         self.group_at(slot / self.per_group) + slot % self.per_group * self.stride
@@ -283,7 +283,7 @@ impl HopGeometry {
         self.mark_at(group) + MARK_HEAD + self.piece
     }
 
-    /// Returns the groups whose marks are entirely in `range`.
+    /// Returns the groups whose marks lie completely in `range`.
     pub(crate) fn marks_in(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() {
             return 0..0;
@@ -301,14 +301,14 @@ impl HopGeometry {
         first..end.max(first)
     }
 
-    /// Returns the bytes to read for the keys of a home.
+    /// Returns the bytes to read for the keys with this home.
     #[must_use]
     pub fn reach(&self, home: usize) -> Reach {
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
         if last < self.span && self.is_in_line() {
-            // A mark follows the entries of its group, so the range nearly always includes the marks of all
-            // its groups except the last. Usually these marks are enough.
+            // A mark follows the entries of its group, so the range nearly always contains the marks of all its groups
+            // except the last one. Usually these marks are enough.
             let (from, to) = (home / self.per_group, last / self.per_group);
             if to - from >= self.pieces {
                 return Reach {
@@ -326,14 +326,13 @@ impl HopGeometry {
                 LINE_BYTES..end_of(last - self.span),
             ),
         };
-        // This loop rarely repeats, because the entries of a neighbourhood are in several groups.
+        // This loop rarely repeats, because the entries of a neighbourhood usually are in several groups.
         let marks = loop {
             let (a, b) = (self.marks_in(&first), self.marks_in(&second));
             if self.has_all_pieces(&a, &b) {
                 break [a, b];
             }
-            // Adds the next mark behind the first range, or otherwise behind the second, or otherwise before
-            // the first.
+            // Add the next mark behind the first range, or behind the second range, or before the first range.
             let behind = |marks: &Range<usize>, range: &Range<usize>| {
                 let next = marks
                     .end

@@ -1,8 +1,8 @@
 //! The hopscotch node (CHIME, SOSP 2024, §4.1): every entry lies in the neighbourhood of its home.
 //!
-//! A reader needs only one neighbourhood. Each entry has the node version, and each group of entries has a
-//! *mark* with the node version and a piece of the fence keys. So the bytes of a neighbourhood suffice to
-//! check whether they are one state of the right node; see [`near`].
+//! A reader needs only one neighbourhood. Each entry has the node version, and each group of entries has a *mark* with
+//! the node version and a piece of the fence keys. So the bytes of a neighbourhood show whether they belong to one
+//! state of the right node; see [`near`].
 
 mod edit;
 mod entry;
@@ -39,18 +39,17 @@ use crate::{FIRST_INCARNATION, LINE_BYTES};
 
 /// The bit of an entry's first byte that marks it as present.
 pub(crate) const PRESENT: u8 = 1;
-/// The next bit: the entry is in a node in reused memory whose structure has not changed since it was built.
-/// See [`flag::YOUNG`].
+/// The next bit marks an entry as *young*: its node is in reused memory, and its structure has not changed since it
+/// was built. See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
-/// The node version is above the two bits.
+/// The node version is in the bits above these two.
 pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.
 pub(crate) mod flag {
-    /// This is a mark.
+    /// The bytes are a mark.
     pub(crate) const NODE: u8 = 1;
-    /// Set when the node was built in reused memory. The node may not be linked yet, and the marks do not
-    /// show whether it is.
+    /// The node was built in reused memory. It may not be linked yet, and the marks do not show whether it is.
     pub(crate) const YOUNG: u8 = 2;
     /// The node is dead.
     pub(crate) const DEAD: u8 = 4;
@@ -58,11 +57,11 @@ pub(crate) mod flag {
     pub(crate) const HAS_HIGH: u8 = 8;
 }
 
-/// The hopscotch format for keys `K`: a [`HopGeometry`] that knows its key type.
+/// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
-/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*), and a key's slot
-/// does not change within a version, because a hop is a structural change. Lines may be read and written in
-/// any order, but each line must be atomic.
+/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*). A key keeps its slot
+/// within a version, because a hop is a structural change. Lines may be read and written in any order, but each line
+/// must be atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,
@@ -70,10 +69,10 @@ pub struct Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Makes a node of `span` entries in neighbourhoods of `neighbourhood`, with values of `value_len` bytes.
+    /// Makes a node of `span` entries in neighbourhoods of `neighbourhood` entries, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn new(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
         match HopGeometry::new(span, neighbourhood, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -87,7 +86,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns the same format with narrower versions: see [`HopGeometry::with_version_bits`].
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if they do not fit.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 6.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         match self.geometry.with_version_bits(bits) {
             Ok(geometry) => Ok(Self {
@@ -104,14 +103,15 @@ impl<K: KeyBytes> Hopscotch<K> {
         &self.geometry
     }
 
-    /// Returns the slots of a home's neighbourhood, from the home on, around the node's end.
+    /// Returns the slots of a home's neighbourhood, from the home on. They wrap around at the node's end.
     #[inline]
     pub(crate) fn slots_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
         let (span, count) = (self.geometry.span, self.geometry.neighbourhood);
         (home..home + count).map(move |slot| if slot < span { slot } else { slot - span })
     }
 
-    /// Returns the offsets of the entries of a home's neighbourhood, from the home on, around the node's end.
+    /// Returns the offsets of the entries of a home's neighbourhood, from the home on. They wrap around at the node's
+    /// end.
     #[inline]
     pub(crate) fn offsets_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
@@ -270,7 +270,7 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
     }
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
-        // The marks contain fields of the header, which was already changed when a step over the rest runs.
+        // The marks contain fields of the header, which was already changed when a step edits the rest of the lines.
         if let Ok(header) = self.geometry.place.decode::<K>(image) {
             self.stamp(image, version, &header.fences, 0);
         }
@@ -308,7 +308,7 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
             self.take_over(left, right)?,
             "a merge needs room for all of the right node's entries"
         );
-        // From here on the lines contain the wider range. The node's header follows later.
+        // From now on the lines contain the wider range. The header gets it in a later step.
         header.fences.high = self.header(right)?.fences.high;
         let version = self.version_after(header.version, 1);
         self.stamp(left, version, &header.fences, 0);
@@ -330,7 +330,7 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Initialises a node without entries.
+    /// Initialises a node that has no entries.
     pub(crate) fn found(&self, image: &mut [u8], init: &NodeInit<K>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         image.fill(0);

@@ -1,16 +1,14 @@
-//! Reading one neighbourhood, the central idea of CHIME.
+//! Reads one neighbourhood, which is the central idea of CHIME.
 //!
-//! The bytes of a neighbourhood ([`HopGeometry::reach`](super::HopGeometry::reach)) contain everything that a
-//! reader needs to check them: marks with both fence keys and the node version, and the node version in every
-//! entry.
+//! The bytes of a neighbourhood ([`HopGeometry::reach`](super::HopGeometry::reach)) contain everything that a reader
+//! needs to check them: marks with both fence keys and the node version, and the node version in every entry.
 //!
-//! * A key is *found* if its own line and the marks are of one version. Then the node had those fence keys in
-//!   that version, and its line contained the key in that version.
-//! * A key is *absent* only if all lines of its neighbourhood and the marks are of one version. Within a
-//!   version no key changes its slot, so whichever slot the key had, the READ would have seen it there.
+//! * A key is *found* if its own line and the marks have one version. Then, in this version, the node had these fence
+//!   keys, and its line contained the key.
+//! * A key is *absent* only if all lines of its neighbourhood and the marks have one version. Within a version no key
+//!   changes its slot, so the READ would have seen the key in its slot.
 //!
-//! From all other bytes (mixed, of another range, dead or young) nothing follows, and the reader must read
-//! the whole node.
+//! All other bytes (mixed, of another range, dead or young) prove nothing, and the reader must read the whole node.
 
 use super::geometry::{FENCES_MAX, MARK_HEAD};
 use super::study::NearFlaws;
@@ -23,34 +21,34 @@ use crate::value::ValueRef;
 /// The result of searching a neighbourhood for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Near<'a> {
-    /// The key is here.
+    /// The node contains the key.
     Found {
-        /// Its place.
+        /// The slot of the key.
         slot: Slot,
-        /// Its value.
+        /// The value of the key.
         value: ValueRef<'a>,
         /// The node version, which an edit of the entry must write.
         version: u8,
-        /// Whether its neighbourhood has no other entry.
+        /// Whether no other slot of the neighbourhood contains an entry.
         lonely: bool,
-        /// Whether another slot contains the key too, or may contain it, because a hop was abandoned. The
-        /// value is correct in any case.
+        /// Whether another slot contains the key too, or may contain it, because a hop was not finished. The value is
+        /// correct in any case.
         twice: bool,
     },
-    /// The node covers the key and does not contain it.
+    /// The node covers the key, but does not contain it.
     Absent {
-        /// The free slot nearest to its home.
+        /// The free slot that is nearest to the key's home.
         free: Option<Slot>,
         /// The node version.
         version: u8,
     },
-    /// The result cannot be decided from these bytes: read the whole node.
+    /// These bytes prove nothing. Read the whole node.
     Unsure,
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Searches the bytes of `reach`, the range of the key's home, for `key`. `linked` tells whether the
-    /// node's address was read from a linked node within this operation.
+    /// Looks up `key` in the bytes of `reach`, the neighbourhood of the key's home. `linked` tells whether this
+    /// operation has read the node's address in a linked node.
     #[must_use]
     pub fn near<'a>(&self, reach: &Reach, parts: (&'a [u8], &'a [u8]), key: &K, linked: bool) -> Near<'a> {
         self.search_near(reach, parts, key, linked, NearFlaws::default())
@@ -86,7 +84,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         judged.unwrap_or(Near::Unsure)
     }
 
-    /// `get(offset, len)` must return `len` bytes of the node from `offset` on.
+    /// Looks up `key`. `get(offset, len)` must return `len` bytes of the node from `offset` on.
     #[inline]
     fn judge_near<'a>(
         &self,
@@ -142,7 +140,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// Returns the value of the entry at `at`, if all of its lines are of one write.
+    /// Returns the value of the entry at `at`, if all its lines belong to one WRITE.
     fn value_near<'a>(
         &self,
         get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
@@ -159,7 +157,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(self.value_in(entry))
     }
 
-    /// Returns the combined content of the marks in these ranges, if all are of one version.
+    /// Returns the combined content of the marks in these ranges, if all have one version.
     #[inline]
     fn marks<'a>(
         &self,

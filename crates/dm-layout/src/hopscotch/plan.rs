@@ -1,4 +1,4 @@
-//! Homes of keys, and the arrangement of entries in slots.
+//! Homes of keys, and the assignment of entries to slots.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,28 +9,29 @@ use crate::error::CheckFailure;
 use crate::format::{NodeRead, Slot};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 
-/// Maximum number of hops of one insert. Each changes the node version, and a version must not wrap within a
-/// READ.
+/// Maximum number of hops of one insert. Each hop changes the node version, and a version must not wrap during a READ.
 pub(crate) const HOPS_MAX: usize = 3;
 
-/// Hops that make room for a key, in the order in which they are made.
+/// The hops that make room for a key, in the order in which they must be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopPlan {
     moves: [(Slot, Slot); HOPS_MAX],
     len: usize,
-    /// The slot for the key after the hops: the source of the last hop, whose entry has been copied by then.
+    /// The slot for the key after the hops: the source of the last hop, whose entry has been copied then.
     pub slot: Slot,
 }
 
 impl HopPlan {
-    /// Returns the hops, as source and destination. A later hop goes to the source of an earlier one.
+    /// Returns the hops as pairs of source and destination. The destination of a later hop is the source of an earlier
+    /// one.
     #[must_use]
     pub fn moves(&self) -> &[(Slot, Slot)] {
         &self.moves[..self.len]
     }
 }
 
-/// Applies the finaliser of splitmix64. It is part of the format, because all clients must agree on homes.
+/// Applies the finaliser of splitmix64. The function is part of the format, because all clients must compute equal
+/// homes.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -38,12 +39,11 @@ const fn spread(mut x: u64) -> u64 {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Returns a hash of a key, which is the same for all users of the format. Its high half determines the
-    /// key's home.
+    /// Returns the hash of a key, which is part of the format. The high half of the hash determines the key's home.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &K) -> u64 {
-        // Zeros fill the last word of a key that does not end with a word.
+        // If a key does not end at a word, its last word is filled with zeros.
         let mut bytes = [0; KEY_BYTES_MAX];
         key.write_to(&mut bytes);
         let words = bytes[..K::LEN.next_multiple_of(8)].as_chunks::<8>().0;
@@ -52,7 +52,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// Returns the home of `key`: its slot if no other entry is there.
+    /// Returns the home of `key`: the slot that its hash selects.
     #[inline]
     #[must_use]
     pub fn home(&self, key: &K) -> usize {
@@ -63,11 +63,11 @@ impl<K: KeyBytes> Hopscotch<K> {
     #[inline]
     #[must_use]
     pub const fn home_of(&self, hash: u64) -> usize {
-        // The home is computed from the high half of the hash, by a multiplication instead of a slower remainder.
+        // The home is computed from the high half of the hash by a multiplication, because a remainder is slower.
         (((hash >> 32) * self.geometry.span as u64) >> 32) as usize
     }
 
-    /// Returns how far `slot` is behind `home`, around the node's end.
+    /// Returns the distance from `home` to `slot`, wrapping around at the node's end.
     #[inline]
     pub(crate) const fn distance(&self, home: usize, slot: usize) -> usize {
         if slot >= home {
@@ -77,15 +77,15 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns how many entries do not fit before the node's end, and must go to its start, given the number
-    /// of entries per home.
+    /// Returns how many entries do not fit before the node's end, so that they wrap around to its start. `counts`
+    /// contains the number of entries of each home.
     fn left_over(counts: &[u16]) -> usize {
         let serve = |waiting: usize, count: &u16| (waiting + usize::from(*count)).saturating_sub(1);
-        // The first round computes this number, and a second round adds the entries that these displace.
+        // The first round computes this number. A second round adds the entries that these entries displace.
         counts.iter().chain(counts).fold(0, serve)
     }
 
-    /// Returns whether entries with these homes find slots, each in its neighbourhood.
+    /// Returns whether entries with these homes can all have slots in their neighbourhoods.
     pub(super) fn has_places(&self, homes: &mut dyn Iterator<Item = usize>) -> bool {
         let span = self.geometry.span;
         let mut counts = [0_u16; SPAN_MAX];
@@ -98,14 +98,14 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
         }
         let counts = &counts[..span];
-        // Entries get slots in the order of their homes, as in `arrange`. The entry that waits longest has
-        // the longest displacement.
+        // Entries get slots in the order of their homes, as in `arrange`. The entry that waits longest is displaced
+        // most.
         let mut waiting = Self::left_over(counts);
         if waiting > self.geometry.neighbourhood {
             return false;
         }
-        // The home of the entry that waits longest, and the number of waiting entries of that home. Entries
-        // from the node's end count as homes before its start.
+        // The home of the entry that waits longest, and the number of waiting entries of this home. Entries that wrap
+        // around at the node's end have homes before its start.
         let (mut oldest, mut of_it) = (span, usize::from(counts[0]));
         let mut left = waiting;
         while left > 0 {
@@ -131,11 +131,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         true
     }
 
-    /// Returns slots for entries with these homes, each in its neighbourhood, or `None` if there is no
-    /// arrangement.
+    /// Returns slots for entries with these homes, each in its neighbourhood. Returns `None` if there are no such
+    /// slots.
     ///
-    /// Entries are placed in the order of their homes, because no other order has a shorter maximum
-    /// displacement. Then the free slots are spread over the node.
+    /// Entries get slots in the order of their homes, because no other order has a smaller maximum displacement. Then
+    /// the free slots are spread over the node.
     pub(super) fn arrange(&self, homes: &[usize]) -> Option<Vec<usize>> {
         let span = self.geometry.span;
         if homes.len() > span {
@@ -150,7 +150,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let mut waiting = Self::left_over(&counts);
         let mut slots = vec![0; homes.len()];
-        // The last entries in this order are those that go to the node's start.
+        // The last entries in this order wrap around to the node's start.
         let mut next = homes.len().checked_sub(waiting)?;
         let mut placed = 0;
         for (slot, count) in counts.iter().enumerate() {
@@ -174,12 +174,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(slots)
     }
 
-    /// Returns the fewest hops that make room for the absent `key` in an accepted image whose neighbourhood
-    /// is full. Returns `None` if three hops are not enough, or if entries have their own lines, because such
-    /// nodes do not count hops.
+    /// Returns a smallest number of hops that make room for the absent `key` in an accepted image whose neighbourhood
+    /// is full. Returns `None` if three hops are not enough, or if entries have their own lines, because such nodes do
+    /// not count hops.
     ///
     /// # Errors
-    /// Returns [`CheckFailure`] if the bytes do not have the length of a node of this format.
+    /// Returns [`CheckFailure`] if the bytes are not as long as a node of this format.
     pub fn plan_hops(&self, image: &[u8], key: &K) -> Result<Option<HopPlan>, CheckFailure> {
         self.header(image)?;
         let geometry = &self.geometry;
@@ -189,11 +189,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         if geometry.span <= 64 {
             return Ok(self.plan_in_word(image, key));
         }
-        /// No entry wants the slot yet, or the slot is in the key's own neighbourhood.
+        /// Marks a slot in `wanted_by`: no entry wants the slot yet, or the slot is in the key's own neighbourhood.
         const NEW: u16 = u16::MAX;
         const ROOT: u16 = u16::MAX - 1;
-        // The entry that wants each slot, and the slots in the order in which they were found, with the
-        // number of hops.
+        // The entry that wants each slot, and the slots in the order in which they were found, with the number of
+        // hops.
         let mut wanted_by = [NEW; SPAN_MAX];
         let mut queue = [(0_u16, 0_u8); SPAN_MAX];
         let (mut head, mut tail) = (0, 0);
@@ -225,7 +225,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(None)
     }
 
-    /// Does the same for nodes whose slots are the bits of a word.
+    /// Implements [`plan_hops`](Self::plan_hops) for nodes whose slots are the bits of a word.
     fn plan_in_word(&self, image: &[u8], key: &K) -> Option<HopPlan> {
         let geometry = &self.geometry;
         let all = u64::MAX >> (64 - geometry.span);
@@ -261,8 +261,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         None
     }
 
-    /// Returns the hops that free a slot for the key. The last entry moves to `free`. Each slot on the path
-    /// is wanted by the entry of the next slot, or by the key.
+    /// Returns the hops that free a slot for the key. The first hop moves an entry to `free`. The source of each hop
+    /// is wanted by the entry of the next hop, or by the key.
     fn path_to(&self, free: usize, wanted_by: impl Fn(usize) -> usize) -> HopPlan {
         let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
         let mut plan = HopPlan {
@@ -292,9 +292,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checks that both functions agree and that their results are valid: each slot is used once, and no
-        /// entry is too far from its home. If they find no solution, a matching by augmenting paths finds
-        /// none either.
+        /// Checks that both functions agree and that their results are valid: each slot is used once, and no entry is
+        /// too far from its home. If they find no solution, a matching by augmenting paths finds none either.
         #[test]
         fn arranging_finds_places_if_there_are_any(
             h in 2_usize..6,

@@ -1,4 +1,4 @@
-//! Splits a node so that there is room for the new key, and copies the entries of a neighbour.
+//! Splits a node so that the new key has room, and copies the entries of a neighbour.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         self.found(right, &request.right(&header, separator));
-        // Every entry keeps its slot number, so there is a slot for each.
+        // Every entry keeps its slot number, so all of them have slots.
         for (key, slot, value) in entries {
             if key >= separator {
                 self.put_entry(right, slot, &key, value);
@@ -65,8 +65,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }))
     }
 
-    /// Returns whether a cut makes room for `new`. If the new key's neighbourhood is full, at least one key
-    /// in it must go to the other side (CHIME §4.1, split keys among critical keys).
+    /// Returns a test whether a cut makes room for `new`. If the neighbourhood of the new key is full, at least one
+    /// key of the neighbourhood must move to the other node (CHIME §4.1, split keys among critical keys).
     fn frees(&self, left: &[u8], new: Option<K>) -> impl Fn(&K) -> bool {
         let full = new.filter(|new| self.room(left, new).is_none());
         let around = move |new: &K| {
@@ -80,11 +80,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns the key nearest to number `wanted` at which a cut makes room for the new key.
+    /// Returns the key nearest to key number `wanted` at which a cut makes room for the new key.
     fn separator_near(&self, left: &[u8], keys: &[K], wanted: usize, new: Option<K>) -> K {
         let frees = self.frees(left, new);
-        // A full neighbourhood has a key above or below the new key, so there is always a cut between these
-        // two.
+        // A full neighbourhood contains a key that is greater or less than the new key, so there always is a cut
+        // between the two.
         (0..keys.len())
             .flat_map(|away| [wanted.checked_sub(away), wanted.checked_add(away)])
             .flatten()
@@ -94,9 +94,9 @@ impl<K: KeyBytes> Hopscotch<K> {
             .unwrap_or(keys[wanted])
     }
 
-    /// Returns the key of fewest bits at which a cut makes room for the new key. Keys that leave at least a
-    /// quarter of the entries on each side are preferred. Of several such keys with equally few bits, the one
-    /// nearest to the middle is chosen.
+    /// Returns the key with the fewest significant bits at which a cut makes room for the new key. Keys that leave at
+    /// least a quarter of the entries on each side are preferred. Among equal keys, the one nearest to the middle is
+    /// chosen.
     fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
         let (middle, edge) = (keys.len() / 2, keys.len() / 4);
         let frees = self.frees(left, new);
@@ -111,8 +111,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         best.map_or(keys[middle], |(separator, _)| separator)
     }
 
-    /// Copies the entries of `right` into free slots of `left`, and moves no entry of `left`. Returns `false`
-    /// if some entry finds no free slot.
+    /// Copies the entries of `right` into free slots of `left`, and moves no entry of `left`. Returns `false` if there
+    /// is no free slot for some entry.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         for slot in self.slots(right) {
             let Some((key, value)) = self.entry(right, slot)? else {
@@ -121,7 +121,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             if crate::find(self, left, &key)?.is_some() {
                 continue;
             }
-            // Entries that were split off return to their old slots.
+            // Entries that a split had moved get their old slots again.
             let same = left[slot.offset()] & PRESENT == 0;
             let free: Option<Slot> = if same { Some(slot) } else { self.room(left, &key) };
             let Some(free) = free else { return Ok(false) };
@@ -131,8 +131,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// Returns the key above `low` and not above `high` that has the most trailing zero bits, and the number of
-/// bits before them.
+/// Returns a short separator and the number of its significant bits. Of the keys that are greater than `low` and not
+/// greater than `high`, the separator is the one with the most trailing zero bits.
 fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
     let (mut below, mut key) = ([0; KEY_BYTES_MAX], [0_u8; KEY_BYTES_MAX]);
     low.write_to(&mut below);
@@ -140,7 +140,7 @@ fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
     let Some(byte) = (0..K::LEN).find(|&byte| below[byte] != key[byte]) else {
         return (*high, 8 * K::LEN);
     };
-    // At the first difference the higher key has a 1.
+    // In the first bit that differs, the greater key has a 1.
     let bit = (below[byte] ^ key[byte]).leading_zeros() as usize;
     key[byte] &= 0xff << (7 - bit);
     key[byte + 1..].fill(0);

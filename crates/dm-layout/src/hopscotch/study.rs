@@ -1,4 +1,4 @@
-//! Published flaws and broken twins of checking bytes, which the feature `study` switches on.
+//! Published flaws of checking bytes, and broken twins. The feature `study` compiles them in.
 
 #[cfg(feature = "study")]
 use super::{Hopscotch, Near, Reach};
@@ -7,37 +7,37 @@ use crate::key::KeyBytes;
 #[cfg(feature = "study")]
 use crate::value::ValueRef;
 
-/// Flaws of checking a single entry. They are off by default, for study; each has a counterexample.
+/// Flaws of checking a single entry. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlaws {
-    /// Only the key's bytes are compared, even if the entry has been removed.
+    /// Only the key's bytes are compared, although the entry may have been removed.
     pub takes_absent: bool,
-    /// T-C6: an entry of a node in reused memory is accepted, whether or not the node was ever linked.
+    /// T-C6: an entry of a node in reused memory is accepted, even if the node was never linked.
     pub takes_young: bool,
 }
 
-/// Published flaws of checking a neighbourhood, off by default.
+/// Published flaws of checking a neighbourhood. All are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NearFlaws {
     /// T-C1: the search ends at the first free slot.
     pub stops_at_vacancy: bool,
-    /// T-C2: absence is concluded from lines of different versions.
+    /// T-C2: lines of different versions count as proof of absence.
     pub absent_unchecked: bool,
-    /// T-C6: a node in reused memory is assumed to be linked, because its range is the expected one.
+    /// T-C6: a node in reused memory counts as linked if its range is the expected one.
     pub takes_young: bool,
-    /// The marks' range is not checked: the address that led here is assumed to be right.
+    /// The range in the marks is not checked, as if the address could not be stale.
     pub any_range: bool,
 }
 
 #[cfg(feature = "study")]
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Checks one entry like [`Hopscotch::alone`], but with `flaws`.
+    /// Checks one entry as [`Hopscotch::alone`] does, but with these `flaws`.
     #[must_use]
     pub fn alone_flawed<'a>(&self, entry: &'a [u8], key: &K, flaws: EntryFlaws) -> Option<ValueRef<'a>> {
         self.judge_alone(entry, key, flaws)
     }
 
-    /// Searches a neighbourhood like [`Hopscotch::near`], but with `flaws`.
+    /// Looks up a key in a neighbourhood as [`Hopscotch::near`] does, but with these `flaws`.
     #[must_use]
     pub fn near_flawed<'a>(
         &self,

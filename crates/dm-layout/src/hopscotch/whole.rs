@@ -1,5 +1,4 @@
-//! Reading a whole node: for scans, splits, writers, and readers that could not decide with one
-//! neighbourhood.
+//! Reads a whole node, for scans, splits and writers, and for readers to which one neighbourhood proved nothing.
 
 use super::geometry::{HOPS_BYTES, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT};
@@ -10,7 +9,7 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// The versions that match a header: one, or two successive ones during a split or merge.
+/// The versions that match a header: one, or two successive versions during a split or merge.
 #[derive(Clone, Copy)]
 struct Cut {
     mask: u8,
@@ -19,7 +18,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Splits `byte` into a version and the bits below it.
+    /// Returns whether the version in `byte` matches; the bits below the version do not matter.
     #[inline]
     const fn accepts(self, byte: u8) -> bool {
         (byte >> VERSION_AT).wrapping_sub(self.from) & self.mask <= self.more
@@ -40,13 +39,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns the positions of a node's line versions, except that of the first line, if entries have their
-    /// own lines.
+    /// Returns the positions of a node's line versions, except that of the first line. This is for entries that have
+    /// their own lines.
     fn versions(&self) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
         (0..geometry.groups * geometry.group_lines).map(move |line| {
-            // In a group without an entry, only the mark's line has a version. In all other groups every line
-            // has one.
+            // In a group without an entry, only the mark's line has a version. In all other groups every line has one.
             match line / geometry.group_lines < geometry.span {
                 true => (1 + line) * LINE_BYTES,
                 false => geometry.mark_at(line / geometry.group_lines),
@@ -76,8 +74,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Returns whether the mark of `group` has the same count of hops as the header. The count wraps much
-    /// later than a version.
+    /// Returns whether the mark of `group` has the hop count of the header. This count wraps much later than a
+    /// version.
     fn hopped_as_the_header(&self, bytes: &[u8], group: usize) -> bool {
         let (head, mark) = (self.geometry.hops_at(), self.geometry.mark_at(group) + MARK_HOPS);
         bytes[head..head + HOPS_BYTES] == bytes[mark..mark + HOPS_BYTES]
@@ -87,12 +85,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.length(bytes)?;
         let header = self.geometry.place.decode::<K>(bytes)?;
         self.whole(bytes, self.cut(&header))?;
-        // This follows the cut, because the low fence key is in another line.
+        // Check this after the cut, because the low fence key is in another line.
         Ok(self.geometry.place.sound(header)?)
     }
 
-    /// Searches like [`Slotted`](crate::Slotted): if the key is found, only the header's line and the key's
-    /// line are checked; otherwise all lines are checked.
+    /// Looks up a key as [`Slotted`](crate::Slotted) does: if the key is found, only the header's line and the key's
+    /// line are checked. Otherwise all lines are checked.
     pub(super) fn lookup_node<'a>(
         &self,
         bytes: &'a [u8],
@@ -158,7 +156,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(self.room(bytes, key).map_or(Place::Full, Place::Free))
     }
 
-    /// Returns the free slot nearest to the key's home.
+    /// Returns the free slot that is nearest to the key's home.
     pub(super) fn room(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         self.offsets_near(self.home(key))
             .find(|at| bytes[*at] & PRESENT == 0)
@@ -177,7 +175,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         self.check_entry(bytes, slot)?;
         let key = K::read_from(&bytes[at + self.geometry.prefix..]);
-        // No reader would find the entry in any other slot.
+        // Readers would not find the entry in any other slot.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
             return Err(CheckFailure::corrupt(at, Reason::Presence));
@@ -185,7 +183,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(Some((key, self.value_at(bytes, slot))))
     }
 
-    /// Checks an entry that has its own lines: all of them must have the same entry version.
+    /// Checks an entry that has its own lines. All lines must have the same entry version.
     fn check_entry(&self, bytes: &[u8], slot: Slot) -> Result<(), CheckFailure> {
         let at = slot.offset();
         if self.geometry.is_in_line() {
@@ -201,8 +199,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.value_in(&bytes[slot.offset()..slot.offset() + self.geometry.entry_lines_bytes()])
     }
 
-    /// Returns the value of the entry whose bytes begin at the start of `entry`. If it has its own lines,
-    /// they extend to a line's end.
+    /// Returns the value of an entry whose bytes are `entry`. If entries have their own lines, the bytes extend to the
+    /// end of a line.
     pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
         let geometry = &self.geometry;
         let from = geometry.prefix + K::LEN;

@@ -1,4 +1,4 @@
-//! The positions of all parts of a packed node, computed once from three numbers.
+//! The positions of all parts of a packed node, which are computed once from three numbers.
 
 use core::fmt;
 
@@ -10,17 +10,17 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a packed node.
 pub(crate) const KIND: u8 = 0xd8;
 const NODE_BYTES_MAX: usize = 65_536;
-/// Position in a line of the byte that names its shape and its present entries.
+/// Position in a line of the control byte, which selects the line's shape and marks its present entries.
 pub(crate) const CONTROL: usize = 1;
-/// Position in a line of its first key; the values follow all keys.
+/// Position in a line of its first key. The values follow all keys.
 pub(crate) const KEYS: usize = 2;
-/// Bytes of a line's entries.
+/// Number of bytes for the entries of a line.
 const ROOM: usize = LINE_PAYLOAD - 1;
-/// Maximum number of entries of a line: its control byte has a bit for each.
+/// Maximum number of entries of a line, because its control byte has one bit for each.
 pub(crate) const PRESENCE_BITS: usize = 6;
-/// Shapes of lines, named by the control byte's other two bits.
+/// Maximum number of shapes of lines, because the control byte has two bits for the shape.
 pub(crate) const SHAPES: usize = 4;
-/// The size of a line in parts. It is a multiple of every possible number of entries in a line.
+/// The size of a line in parts. It is a multiple of every possible number of entries of a line.
 pub(crate) const LINE_PARTS: usize = 60;
 const _: () = {
     let mut count = 1;
@@ -30,7 +30,7 @@ const _: () = {
     }
 };
 
-/// The arrangement of a line's entries.
+/// The *shape* of a line: the sizes and positions of its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     width: usize,
@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Makes the shape for keys of `width` bytes: as many as fit with their values.
+    /// Makes the shape for keys of `width` bytes. It has as many entries as fit.
     #[inline(always)]
     pub(crate) const fn of(width: usize, value_len: usize) -> Self {
         let fit = ROOM / (width + value_len);
@@ -50,14 +50,14 @@ impl Shape {
         }
     }
 
-    /// Returns the bytes that store a key's distance above the low fence key.
+    /// Returns the number of bytes that store the difference of a key and the low fence key.
     #[inline(always)]
     #[must_use]
     pub const fn width(self) -> usize {
         self.width
     }
 
-    /// Returns the bytes of an entry: its key's distance and its value.
+    /// Returns the number of bytes of an entry: its key's difference and its value.
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         self.width + self.value_len
@@ -76,13 +76,13 @@ impl Shape {
         (1 << self.count) - 1
     }
 
-    /// Returns the position in its line of the key with this number.
+    /// Returns the position in its line of key number `nth`.
     #[inline(always)]
     pub(crate) const fn key_at(self, nth: usize) -> usize {
         KEYS + nth * self.width
     }
 
-    /// Returns the position in its line of the value with this number.
+    /// Returns the position in its line of value number `nth`.
     #[inline(always)]
     pub(crate) const fn value_at(self, nth: usize) -> usize {
         KEYS + self.count * self.width + nth * self.value_len
@@ -95,15 +95,14 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// The geometry of a packed node: a runtime value, checked when made.
+/// The geometry of a packed node. It is a runtime value that is checked when it is made.
 ///
-/// Line 0 holds the header and, for keys of up to 22 bytes, the low fence key; a longer low fence key has the
-/// second line to itself. Every other line is a version byte, a control byte (a shape in its upper two bits, and a
-/// bit for each of six entries), then the distance of each entry's key above the low fence key, as a
-/// little-endian number of the shape's width, and then the values. So keys are contiguous and can be compared
-/// at once.
+/// Line 0 holds the header and, for keys of up to 22 bytes, the low fence key. A longer low fence key takes the whole
+/// second line. Every other line is a version byte, a control byte (a shape in its upper two bits, and a bit for each
+/// of six entries), then the keys, and then the values. Each key is stored as its difference from the low fence key, a
+/// little-endian number of the shape's width. So keys are contiguous and can be compared all at once.
 ///
-/// A line has up to four shapes. Every width is the largest one for its number of entries. If this gives more
+/// A node has up to four shapes of lines. Every width is the largest one for its number of entries. If this gives more
 /// than four widths, the narrowest and the three widest are used. The widest one is wide enough for any key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PackedGeometry {
@@ -112,18 +111,18 @@ pub struct PackedGeometry {
     pub(crate) value_len: usize,
     /// The first line of entries.
     pub(crate) first_line: usize,
-    /// The shapes, from the narrowest on. The last of the `kinds` shapes is repeated to fill the array.
+    /// The shapes, from the narrowest to the widest. The last of the `kinds` shapes is repeated to fill the array.
     shapes: [Shape; SHAPES],
     kinds: usize,
     pub(crate) place: HeaderPlace,
 }
 
 impl PackedGeometry {
-    /// Makes a node of `node_bytes`, for keys of `key_len` bytes and values of `value_len`.
+    /// Makes a node of `node_bytes`, for keys of `key_len` bytes and values of `value_len` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit. Keys and values of more than 62 bytes
-    /// together do not fit in a line.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason. A key and a value together must
+    /// have at most 62 bytes, so that they fit into a line.
     pub const fn with_node_bytes(
         node_bytes: usize,
         key_len: usize,
@@ -158,7 +157,7 @@ impl PackedGeometry {
                 version_mask: mask_of(8),
             },
         };
-        // Any two keys must fit into a node; otherwise the node could not be split.
+        // Any two keys must fit into a node, because otherwise the node could not be split.
         let least = geometry.capacity_of(kinds - 1);
         if least < 2 {
             return Err(GeometryError::TooFewEntries { capacity: least });
@@ -184,7 +183,7 @@ impl PackedGeometry {
         self.value_len
     }
 
-    /// Returns the shapes that a line can have, from the narrowest on.
+    /// Returns the possible shapes of a line, from the narrowest to the widest.
     #[must_use]
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes[..self.kinds]
@@ -202,32 +201,31 @@ impl PackedGeometry {
         self.first_line
     }
 
-    /// Returns the number of entries that fit if all lines have the shape with this number.
+    /// Returns the number of entries of a node in which all lines have this shape.
     #[must_use]
     pub const fn capacity_of(&self, shape: usize) -> usize {
         self.lines() * self.shapes[shape].count
     }
 
-    /// Returns the maximum number of entries, for keys close to the low fence key.
+    /// Returns the maximum number of entries, which is reached if all keys are close to the low fence key.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity_of(0)
     }
 
-    /// Returns how many shapes there are.
+    /// Returns the number of shapes.
     #[inline]
     pub(crate) const fn kinds(&self) -> usize {
         self.kinds
     }
 
-    /// Returns the shape that the upper bits of a control byte select, or the widest if there is no such
-    /// shape.
+    /// Returns the shape that the upper bits of a control byte select, or the widest one if there is no such shape.
     #[inline]
     pub(crate) const fn shape(&self, number: usize) -> Shape {
         self.shapes[number % SHAPES]
     }
 
-    /// Returns the number of the narrowest shape that admits a key.
+    /// Returns the *class* of a key: the number of the narrowest shape that is wide enough for it.
     #[inline]
     pub(crate) fn class(&self, rise: Rise) -> usize {
         let bytes = rise.bytes();
@@ -240,7 +238,7 @@ impl PackedGeometry {
         LINE_PARTS / self.shapes[class].count
     }
 
-    /// Returns how many lines the given numbers of entries per class need.
+    /// Returns how many lines these numbers of entries of each class need.
     pub(crate) fn lines_for(&self, mut of_class: [usize; SHAPES]) -> usize {
         let (mut lines, mut free) = (0, 0);
         // Narrower entries use the rest of a wide line.
@@ -265,7 +263,7 @@ pub(super) const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES]
         let shape = Shape::of(width, value_len);
         if width == key_len || Shape::of(width + 1, value_len).count < shape.count {
             if kinds == SHAPES {
-                // The second shape is dropped.
+                // Drop the second shape.
                 (shapes[1], shapes[2]) = (shapes[2], shapes[3]);
                 kinds -= 1;
             }

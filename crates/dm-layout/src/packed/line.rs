@@ -1,4 +1,4 @@
-//! One line of entries, on its own.
+//! Functions on one line of entries.
 
 use core::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use crate::key::{KeyBytes, Rise, low_word};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// The shapes of a geometry. If the compiler knows them, scans have constant strides.
+/// The shapes of a geometry. If they are constants, loops over entries have constant strides.
 pub(super) trait Shapes: Copy {
     fn shape(self, number: usize) -> Shape;
 }
@@ -29,7 +29,7 @@ impl<K: KeyBytes, const V: usize> Shapes for Fixed<K, V> {
     }
 }
 
-/// Any shapes.
+/// The shapes of any geometry, as runtime values.
 #[derive(Clone, Copy)]
 pub(super) struct Unusual<'g>(pub(super) &'g super::PackedGeometry);
 
@@ -68,7 +68,7 @@ pub(super) const fn shape_of(line: &Line) -> usize {
     (line[CONTROL] >> PRESENCE_BITS) as usize
 }
 
-/// Returns a bit for each entry of the line that is present.
+/// Returns one bit for each entry of the line that is present.
 #[inline(always)]
 pub(super) const fn presence_of(line: &Line) -> u8 {
     line[CONTROL] & ((1 << PRESENCE_BITS) - 1)
@@ -79,7 +79,7 @@ pub(super) const fn control(shape: usize, presence: u8) -> u8 {
     (shape as u8) << PRESENCE_BITS | presence
 }
 
-/// Returns the number of the entry at this distance above the low fence key.
+/// Returns the number of the entry whose key differs from the low fence key by `rise`.
 #[inline(always)]
 pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Rise) -> Option<usize> {
     match shape_of(line) {
@@ -92,8 +92,8 @@ pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Ris
 
 #[inline(always)]
 fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
-    // The lowest words are compared first, because neighbouring keys differ in them. All lowest words of a line are
-    // compared at once.
+    // Compare the lowest words first, because neighbouring keys differ in them. The lowest words of all entries of a
+    // line are compared at once.
     let number = rise.0[0];
     let perhaps = match shape.width() {
         2 => shows::<2>(shape, line, number),
@@ -119,7 +119,7 @@ fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize>
     None
 }
 
-/// Returns whether one of a line's numbers, of `W` bytes, equals this one.
+/// Returns whether the key of an entry of the line, a number of `W` bytes, equals `number`.
 #[inline(always)]
 fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     let bytes = number.to_le_bytes();
@@ -133,7 +133,7 @@ fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     }
 }
 
-/// Passes every entry of a line to `each`, in order: its distance above the low fence key, and its value.
+/// Passes every entry of a line to `each`, in order: the difference of its key from the low fence key, and its value.
 #[inline(always)]
 pub(super) fn visit_in<'a, S: Shapes>(shapes: S, line: &'a Line, each: &mut impl FnMut(Rise, ValueRef<'a>)) {
     match shape_of(line) {
@@ -158,7 +158,7 @@ fn visit_as<'a>(shape: Shape, line: &'a Line, each: &mut impl FnMut(Rise, ValueR
 }
 
 impl<K: KeyBytes> Packed<K> {
-    /// Returns a line's control byte, if it is one.
+    /// Checks a line's control byte.
     #[inline]
     pub(super) fn check_line(&self, number: usize, line: &Line) -> Result<(), CheckFailure> {
         let shape = shape_of(line);
@@ -170,8 +170,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns how many entries of a line are less than `limit` above the low fence key, and the widest class
-    /// among these entries and `class`.
+    /// Returns how many entries of a line have a difference less than `limit`, and the widest class among these
+    /// entries and `class`.
     pub(super) fn crowd(&self, line: &Line, limit: Option<Rise>, class: usize) -> (usize, usize) {
         let (mut count, mut widest) = (0, class);
         visit_in(Unusual(&self.geometry), line, &mut |rise: Rise, _| {
@@ -183,8 +183,8 @@ impl<K: KeyBytes> Packed<K> {
         (count, widest)
     }
 
-    /// Returns whether a line could take an entry of `class`, in any shape, after its entries at `limit` and
-    /// beyond are removed.
+    /// Returns whether a line has room for an entry of `class`, in any shape, after its entries from `limit` on are
+    /// removed.
     pub(super) fn line_takes(&self, line: &Line, limit: Option<Rise>, class: usize) -> bool {
         let (count, widest) = self.crowd(line, limit, class);
         count < self.geometry.shape(widest).count()

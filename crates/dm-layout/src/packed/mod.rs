@@ -1,5 +1,5 @@
-//! The packed, line-versioned leaf: every line stores its keys as distances above the low fence key, in as
-//! few bytes as these need.
+//! The packed leaf with line versions. Every line stores its keys as differences from the low fence key, in as few
+//! bytes as possible.
 
 mod geometry;
 mod line;
@@ -23,18 +23,18 @@ use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] that knows its key type.
+/// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] with a key type.
 ///
-/// The second byte of every line shows how wide its keys are (its *shape*) and which of its entries are
-/// present. A key is stored as its distance above the node's low fence key, which never changes in a node's
-/// life. Lines are accepted as in a [`Slotted`](crate::Slotted) node, with 8-bit versions.
+/// The second byte of every line shows how wide its keys are (its *shape*) and which of its entries are present. A key
+/// is stored as its difference from the node's low fence key, which never changes. Lines are accepted as in a
+/// [`Slotted`](crate::Slotted) node, with 8-bit versions.
 ///
-/// An entry stays in its line until it is removed, or moved by a split or merge. But under the lock a line
-/// may be rewritten in another shape, with the same entries and one more. This is one WRITE of one line, so a
-/// reader sees one shape or the other, and every entry that it finds is valid.
+/// An entry stays in its line until it is removed, or until a split or merge moves it. But a writer may rewrite a line
+/// in another shape, with the same entries and one more. This is one WRITE of one line, so a reader sees one shape or
+/// the other one, and every entry that it finds is valid.
 ///
-/// How many entries fit into a node depends on its keys: [`capacity`](crate::NodeShape::capacity) is the maximum, for
-/// keys close to the low fence key.
+/// The keys determine how many entries fit into a node. [`capacity`](crate::NodeShape::capacity) is the maximum, which
+/// is reached if all keys are close to the low fence key.
 ///
 /// ```
 /// use dm_layout::{FenceKeys, Key8, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape, Packed, Place};
@@ -59,7 +59,7 @@ impl<K: KeyBytes> Packed<K> {
     /// Makes a node of `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match PackedGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -86,15 +86,14 @@ impl<K: KeyBytes> Packed<K> {
     }
 }
 
-/// The content of a [`Slot`] of a packed node: a line, and the number of an entry in it, for any shape.
+/// The content of a [`Slot`] of a packed node: a line, and the number of an entry in the line.
 struct Mark {
     line: usize,
     nth: usize,
 }
 
 impl Mark {
-    /// Stands in place of an entry's number if the line must change to a shape that is wide enough for the
-    /// new entry.
+    /// Used instead of an entry's number if the line must change to a shape that is wide enough for the new entry.
     const RESHAPE: usize = PRESENCE_BITS;
 
     #[inline(always)]

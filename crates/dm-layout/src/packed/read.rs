@@ -10,12 +10,12 @@ use crate::key::{KeyBytes, Rise};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// Stands in place of an entry's number if the line has another version.
+/// Used instead of an entry's number if the line has another version.
 const OTHER: usize = LINE_BYTES - 1;
 
 impl<K: KeyBytes> Packed<K> {
-    /// If the key is found, only the header's line, the low fence key's line and the key's line are checked.
-    /// All lines are checked only if the key is absent.
+    /// Looks up a key. If it is found, only the header's line, the line of the low fence key and the key's line are
+    /// checked. If it is absent, all lines are checked.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -53,7 +53,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.geometry.place.low.read(bytes))
     }
 
-    /// Returns the slot of the key at this distance above the low fence key, in lines that `cut` accepts.
+    /// Returns the slot of the key with this difference from the low fence key, in lines that `cut` accepts.
     #[inline(always)]
     fn hit(&self, lines: &[Line], rise: &Rise, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         with_shapes!(self, |shapes| self.scan(shapes, lines, rise, cut))
@@ -76,8 +76,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns the entry or the first line of another version, whichever comes first. The result is the
-    /// line's offset, and the entry's number or [`OTHER`].
+    /// Returns the first line that contains the entry or has another version: its offset plus the entry's number, or
+    /// plus [`OTHER`].
     #[inline(never)]
     fn seek<S: Shapes>(shapes: S, lines: &[Line], rise: &Rise, version: u8) -> Option<usize> {
         for (number, line) in lines.iter().enumerate() {
@@ -91,7 +91,7 @@ impl<K: KeyBytes> Packed<K> {
         None
     }
 
-    /// Does the same as [`scan`](Self::scan) for lines of several versions.
+    /// Implements [`scan`](Self::scan) for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<S: Shapes>(
@@ -113,7 +113,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(None)
     }
 
-    /// Does the same as [`lookup_node`](Self::lookup_node) for a writer.
+    /// Looks up a key for a writer, with the same checks as [`lookup_node`](Self::lookup_node).
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
@@ -127,7 +127,7 @@ impl<K: KeyBytes> Packed<K> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted before, so line versions need no check here.
+    /// Returns the slot for a key. The image was accepted before, so line versions need no check here.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         let low: K = self.geometry.place.low.read(bytes);
@@ -142,14 +142,14 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.room(lines, *rise).map_or(Place::Full, Place::Free))
     }
 
-    /// Returns a slot for an absent key: in a line whose shape is wide enough, or otherwise in an empty line,
-    /// or otherwise in a line that has room for the key in another shape.
+    /// Returns a slot for an absent key. It is in a line whose shape is wide enough; if there is none, in an empty
+    /// line; and otherwise in a line that has room for the key in another shape.
     #[inline(always)]
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
         self.room_in(lines, rise, |_| true)
     }
 
-    /// Does the same as [`room`](Self::room) in the lines that `may` accepts.
+    /// Returns a slot for an absent key as [`room`](Self::room) does, but only in lines for which `may` returns true.
     #[inline(always)]
     pub(super) fn room_in(&self, lines: &[Line], rise: Rise, may: impl Fn(&Line) -> bool) -> Option<Slot> {
         //= docs/protocol/dolphin.md D17

@@ -1,4 +1,4 @@
-//! Decides which sets of keys fit into one node, for splits and merges.
+//! Decides which keys fit into one node, for splits and merges.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Packed<K> {
-    /// Returns whether a node with this low fence key has room for all of these keys.
+    /// Returns whether a node with this low fence key has room for all these keys.
     pub(super) fn has_places(&self, low: &K, keys: impl Iterator<Item = K>) -> bool {
         let mut of_class = [0; SHAPES];
         for key in keys {
@@ -21,7 +21,7 @@ impl<K: KeyBytes> Packed<K> {
         self.geometry.lines_for(of_class) <= self.geometry.lines()
     }
 
-    /// Returns the share of a node with this low fence key that an entry of `key` uses.
+    /// Returns the share of a node's room that an entry of `key` uses, if the node has this low fence key.
     pub(super) fn share_of(&self, low: &K, key: &K) -> Fullness {
         Fullness {
             taken: self.geometry.parts(self.geometry.class(key.above(low))),
@@ -29,7 +29,7 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns how full a node with this low fence key is with the entries of `images`.
+    /// Returns how full a node with this low fence key would be with the entries of `images`.
     pub(super) fn fullness_of(&self, low: &K, images: &[&[u8]]) -> Result<Fullness, CheckFailure> {
         let mut full = Fullness {
             taken: 0,
@@ -41,10 +41,10 @@ impl<K: KeyBytes> Packed<K> {
         Ok(full)
     }
 
-    /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both sides
-    /// have room for their keys, including the new one. There is always such a key. If the cut is at the new
-    /// key, this key is the narrowest of the right node, whose other keys are only a part of those for which
-    /// the left node had room. If the new key is the smallest of all, the left node contains only this key.
+    /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both nodes have room
+    /// for their keys, including the new one. There is always such a key. If the cut is at the new key, it is the
+    /// smallest key of the right node; the other keys of the right node are a part of those for which the left node
+    /// had room. If the new key is the smallest of all, the left node contains only this key.
     pub(super) fn split_in_two<'v>(
         &self,
         left: &[u8],
@@ -79,7 +79,7 @@ impl<K: KeyBytes> Packed<K> {
             .flatten()
             .filter_map(|at| keys.get(at))
             .find(|key| fits(key));
-        // Some keys are duplicate, or too many for two nodes.
+        // Some keys are duplicate, or two nodes have no room for all keys.
         let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
         self.build_from(
             right,
@@ -90,8 +90,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(Some(request.cut_at(separator)))
     }
 
-    /// Returns whether some line of `left` has room for `new` after the entries from `separator` on are
-    /// removed.
+    /// Returns whether some line of `left` has room for `new` after the entries from `separator` on are removed.
     fn keeps_room(&self, left: &[u8], low: &K, separator: &K, new: &K) -> bool {
         let (limit, class) = (separator.above(low), self.geometry.class(new.above(low)));
         let lines = left.as_chunks().0.iter().skip(self.geometry.first_line);
@@ -100,21 +99,21 @@ impl<K: KeyBytes> Packed<K> {
             .any(|line| self.line_takes(line, Some(limit), class))
     }
 
-    /// Copies the entries of `right` into `left`, without moving any entry of `left` to another line. Returns
-    /// `false` if some do not fit.
+    /// Copies the entries of `right` into `left`, and moves no entry of `left` to another line. Returns `false` if
+    /// some entry does not fit.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         //= docs/protocol/dolphin.md D16
         let header = self.header(left)?;
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
-        // The widest entries are placed first, because a narrow entry fits wherever a wide one leaves room.
+        // Place the widest entries first, because a narrow entry fits wherever a wide entry leaves room.
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         for (key, value) in entries {
             if let Place::Present(_) = self.place_key(left, &key)? {
                 continue;
             }
-            // Lines of the next version have landed in an earlier attempt and stay as they are. That attempt put the
-            // entries that are missing into the other lines, where they find the same places again.
+            // Lines with the next version have taken effect in an earlier attempt, and do not change. That attempt had
+            // put the missing entries into the other lines, so they get the same places again.
             let unchanged = |line: &Line| line[0] == header.version;
             let rise = key.above(&header.fences.low);
             let Some(slot) = self.room_in(left.as_chunks().0, rise, unchanged) else {

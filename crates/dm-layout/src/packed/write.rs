@@ -1,4 +1,4 @@
-//! Edits of an image, each returning the bytes to WRITE.
+//! Edits of an image. Each edit returns the range of bytes to WRITE.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,9 +13,9 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
 impl<K: KeyBytes> Packed<K> {
-    /// Returns the range from the line's control byte to the value's end. The bytes in between are unchanged,
-    /// or are rewritten in the new shape. The line keeps its version, because it is the unit that a reader
-    /// checks.
+    /// Writes an entry, and returns the range from the line's control byte to the value's end. The bytes in between
+    /// are unchanged, or are rewritten in the new shape. The line keeps its version, because a reader checks whole
+    /// lines.
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],
@@ -54,8 +54,8 @@ impl<K: KeyBytes> Packed<K> {
         line[CONTROL] |= 1 << nth;
     }
 
-    /// Changes a line to the narrowest shape that fits its entries and one more at `rise`, and returns the
-    /// new entry's number.
+    /// Changes a line to the narrowest shape that has room for its entries and one more at `rise`. Returns the number
+    /// of the new entry.
     fn reshape(&self, line: &mut Line, rise: Rise) -> usize {
         //= docs/protocol/dolphin.md D15
         let before = *line;
@@ -82,7 +82,7 @@ impl<K: KeyBytes> Packed<K> {
         from..from + value.len()
     }
 
-    /// Removes an entry by writing one byte. An empty line keeps its shape until it is reused.
+    /// Removes an entry by a WRITE of one byte. An empty line keeps its shape until it is reused.
     pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         let Mark { line, nth } = Mark::of(slot);
         self.line_mut(image, line)[CONTROL] &= !(1 << nth);
@@ -90,10 +90,10 @@ impl<K: KeyBytes> Packed<K> {
         at..at + 1
     }
 
-    /// Removes the entries from `from` on.
+    /// Removes the entries whose keys are not less than `from`.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
         let low: K = self.geometry.place.low.read(image);
-        // All entries are above the low fence key.
+        // The low fence key is not greater than any key, so the differences are not negative.
         let limit = match *from > low {
             true => from.above(&low),
             false => Rise([0; 4]),
@@ -111,8 +111,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Builds a node from these entries. Each line gets the narrowest shape that fits the remaining entries.
-    /// Keys are taken in descending order, so that narrower entries use the rest of a wide line. Lines that
+    /// Builds a node from these entries. Each line gets the narrowest shape that is wide enough for the remaining
+    /// entries. Keys are taken in descending order, so that narrower entries use the rest of a wide line. Lines that
     /// are not needed stay empty.
     pub(super) fn lay_out(&self, image: &mut [u8], init: &NodeInit<K>, mut entries: Vec<(K, ValueRef<'_>)>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
@@ -136,7 +136,7 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Sets the node version of every line but the header's.
+    /// Sets the node version of every line except the header's.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
         for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {
             line[0] = version;

@@ -5,7 +5,7 @@ use crate::error::{Corrupt, Reason};
 /// Maximum number of key bytes in a header.
 pub const PARTIAL_MAX: usize = 6;
 
-/// The part of a key that a node represents: bytes `depth..branch` are in the header, and byte `branch`
+/// The part of a key that a node represents. The header contains the key bytes `depth..branch`, and byte `branch`
 /// selects the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RadixHeader {
@@ -16,11 +16,11 @@ pub struct RadixHeader {
 }
 
 impl RadixHeader {
-    /// Makes the header of a node of type `node_type` (1 to 31) that begins at key byte `depth` and holds
+    /// Makes the header of a node of type `node_type` (1 to 31) that begins at key byte `depth` and contains
     /// `partial`.
     ///
     /// # Panics
-    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if the type has more than five bits.
+    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if the type needs more than five bits.
     #[must_use]
     pub fn new(depth: u8, node_type: u8, partial: &[u8]) -> Self {
         assert!(
@@ -37,13 +37,13 @@ impl RadixHeader {
         }
     }
 
-    /// Returns the first key byte that the header holds.
+    /// Returns the index of the first key byte in the header.
     #[must_use]
     pub const fn depth(&self) -> u8 {
         self.depth
     }
 
-    /// Returns the key byte by which the node's slots differ. It never changes in a node's life.
+    /// Returns the index of the key byte that selects a slot. It never changes in a node.
     #[inline]
     #[must_use]
     pub const fn branch(&self) -> u8 {
@@ -63,15 +63,14 @@ impl RadixHeader {
         &self.partial[..usize::from(self.len)]
     }
 
-    /// Returns the key bytes from byte `from` to the branch, or `None` if the header begins behind `from`.
+    /// Returns the key bytes from byte `from` to the branch, or `None` if the header begins after byte `from`.
     #[inline]
     #[must_use]
     pub fn partial_from(&self, from: u8) -> Option<&[u8]> {
         self.partial().get(usize::from(from.checked_sub(self.depth)?)..)
     }
 
-    /// Returns the header of the same node with `before` in front of its key bytes, or `None` if they do not
-    /// fit.
+    /// Returns the header of the same node with `before` in front of its key bytes, or `None` if they do not fit.
     #[must_use]
     pub fn extended(&self, before: &[u8]) -> Option<Self> {
         let len = before.len() + usize::from(self.len);
@@ -89,24 +88,24 @@ impl RadixHeader {
         })
     }
 
-    /// Returns this with another type.
+    /// Returns this header with another type.
     #[must_use]
     pub fn typed(self, node_type: u8) -> Self {
         Self { node_type, ..self }
     }
 
-    /// Returns the word.
+    /// Returns the header as a word.
     #[must_use]
     pub fn pack(&self) -> u64 {
         let [a, b, c, d, e, f] = self.partial;
         u64::from_le_bytes([self.depth, self.node_type | self.len << 5, a, b, c, d, e, f])
     }
 
-    /// Decodes the word.
+    /// Decodes a header word.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the word has too many key bytes, no type, a branch beyond the longest key, or
-    /// non-zero bytes behind the valid ones.
+    /// Returns [`Corrupt`] if the word has too many key bytes, no type, a branch beyond the longest key, or non-zero
+    /// bytes after its key bytes.
     pub fn unpack(word: u64) -> Result<Self, Corrupt> {
         let [depth, kind, a, b, c, d, e, f] = word.to_le_bytes();
         let (node_type, len) = (kind & 0x1f, kind >> 5);

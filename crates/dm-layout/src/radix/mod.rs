@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  byte 0  │ depth │ type, length │ partial 0 … partial 5 │     header: one word, changed by CAS
-//!  byte 8  │ incarnation 4 │ magic 2 │ 0 0 │                  identity: never changes in a life
+//!  byte 8  │ incarnation 4 │ magic 2 │ 0 0 │                  identity: never changes in a node
 //!  byte 16 │ slot 0 │ slot 1 │ …                              each one word, changed by CAS alone
 //!
 //!  slot     63  partial  56   55     54    53 type / lines 48 47  node  40 39   offset / 64    0
@@ -12,11 +12,11 @@
 //!          └──────────────┴───────┴──────┴───────────────────┴───────────┴──────────────────────┘
 //! ```
 //!
-//! Differences to the paper: positions are absolute, and a node's *branch* (the key byte by which its slots
-//! differ) never changes, so a header split needs no second CAS on the child's header. The incarnation
-//! replaces the reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)).
-//! An empty slot is not zero: it contains the incarnation and the frozen bit, so a CAS for it fails if the
-//! memory is reused or the node is frozen. A node of 256 slots has one slot for each key byte.
+//! Differences from the paper: positions are absolute, and a node's *branch* (the index of the key byte that selects a
+//! slot) never changes, so a header split needs no second CAS on the child's header. The incarnation replaces the
+//! reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)). An empty slot is not
+//! zero: it contains the incarnation and the frozen bit, so a CAS on it fails if the memory is reused or the node is
+//! frozen. A node of 256 slots has one slot for each key byte.
 
 mod header;
 mod node;

@@ -1,4 +1,4 @@
-//! A whole radix node, decoded from the bytes of one READ.
+//! A whole radix node, which is decoded from the bytes of one READ.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::{NodeTypes, RadixHeader, SlotWord};
 
 /// Bytes before the first slot.
 pub const RADIX_HEAD_BYTES: usize = 16;
-/// "rx", behind the incarnation.
+/// The characters "rx", after the incarnation.
 const MAGIC: u64 = 0x7872 << 32;
 const MAGIC_MASK: u64 = !0 << 32;
 
-/// The bytes of a radix node, whose head has been checked.
+/// The bytes of a radix node. Its head has been checked.
 ///
 /// ```
 /// use dm_layout::{Find, NodeTypes, RadixHeader, RadixNode, SlotWord, build_radix_node};
@@ -36,20 +36,20 @@ pub struct RadixNode<'a> {
 /// The result of searching a node for a key byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
-    /// It has a child.
+    /// The key byte has this child, in this slot.
     Child(usize, SlotWord),
-    /// The key byte has no child. A new one goes into this slot, which is empty, or removed with this key
-    /// byte.
+    /// The key byte has no child. A new child must use this slot, which is empty, or belongs to this key byte and had
+    /// a child before.
     Vacant(usize, SlotWord),
-    /// It has no child, and every slot belongs to another key byte.
+    /// The key byte has no child, and every slot belongs to another key byte.
     Full,
 }
 
 impl<'a> RadixNode<'a> {
-    /// Decodes a node of `node_type` from the bytes of a READ that fetched all of it.
+    /// Decodes a node of `node_type` from the bytes of a READ of the whole node.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the bytes are not such a node. A slot is checked when it is accessed.
+    /// Returns [`Corrupt`] if the bytes are not such a node. A slot is checked only when it is accessed.
     pub fn decode(bytes: &'a [u8], types: &NodeTypes, node_type: u8) -> Result<Self, Corrupt> {
         let corrupt = |offset, reason| Err(Corrupt { offset, reason });
         let (words, _) = bytes.as_chunks::<8>();
@@ -81,7 +81,7 @@ impl<'a> RadixNode<'a> {
         self.header
     }
 
-    /// Returns the incarnation: the number of nodes that were built in this memory so far.
+    /// Returns the number of nodes that were built in this memory so far.
     #[must_use]
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
@@ -94,7 +94,7 @@ impl<'a> RadixNode<'a> {
             .map(|w| SlotWord::from_raw(u64::from_le_bytes(*w)))
     }
 
-    /// Returns whether any slot is frozen: the node is being replaced, or has been.
+    /// Returns whether any slot is frozen, because the node is being replaced or was replaced.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.words().any(SlotWord::is_frozen)
@@ -102,12 +102,11 @@ impl<'a> RadixNode<'a> {
 
     /// Returns the slot of key byte `partial`.
     ///
-    /// If `partial` has no slot, the first empty slot must be used. Slots are filled in order and keep their
-    /// key byte, so at the moment when that slot was read, no slot had `partial`. Filled slots behind it were
-    /// read later.
+    /// If `partial` has no slot, a writer must use the first empty slot. Slots are filled in order and keep their key
+    /// byte. So when this slot was read, no slot had `partial`; filled slots behind it were read later.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if one of the accessed words cannot have been written by any writer.
+    /// Returns [`Corrupt`] if no writer can have written one of the words that were accessed.
     pub fn find(&self, partial: u8) -> Result<Find, Corrupt> {
         if self.direct {
             let index = usize::from(partial);
@@ -146,11 +145,12 @@ impl<'a> RadixNode<'a> {
     }
 }
 
-/// Writes the bytes of a new node to `out` (which is cleared first): `children` (slots with key bytes, not
-/// frozen) in the given order, or in a direct node at the place of their key byte. All other slots are empty.
+/// Writes the bytes of a new node to `out`, which is cleared first. `children` are slots with key bytes that are not
+/// frozen. They keep their order, but in a direct node each one is at the index of its key byte. All other slots are
+/// empty.
 ///
 /// # Panics
-/// Panics if there are more children than slots, or if one has no child.
+/// Panics if there are more children than slots, or if a slot of `children` has no child.
 ///
 /// ```
 /// use dm_layout::{NodeTypes, RadixHeader, build_radix_node};

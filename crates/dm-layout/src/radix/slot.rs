@@ -13,27 +13,27 @@ const PARTIAL_SHIFT: u32 = 56;
 const STATE_SHIFT: u32 = 32;
 const EMPTY: u64 = 1;
 const REMOVED: u64 = 2;
-/// Bits of a packed remote pointer that are its offset.
+/// Number of bits of the offset in a packed remote pointer.
 const POINTER_OFFSET_BITS: u32 = 48;
 
-/// Lines of the largest leaf that a slot can point to.
+/// Maximum number of lines of a leaf to which a slot can point.
 pub const LEAF_LINES_MAX: u8 = 63;
 
-/// A slot's 8 bytes.
+/// The 8 bytes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SlotWord(u64);
 
-/// A slot, decoded.
+/// A decoded slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slot {
-    /// Never filled.
+    /// The slot never had a child.
     Empty,
-    /// The slot had a child. Only a child with the same key byte may use the slot again.
+    /// The slot had a child, which was removed. Only a child with the same key byte may use the slot again.
     Removed {
         /// The key byte.
         partial: u8,
     },
-    /// An inner node.
+    /// The slot points to an inner node.
     Inner {
         /// The key byte.
         partial: u8,
@@ -42,19 +42,19 @@ pub enum Slot {
         /// The child's type.
         node_type: u8,
     },
-    /// A leaf.
+    /// The slot points to a leaf.
     Leaf {
         /// The key byte.
         partial: u8,
         /// A packed remote pointer.
         at: u64,
-        /// Its size in lines.
+        /// The size of the leaf in lines.
         lines: u8,
     },
 }
 
 impl SlotWord {
-    /// Makes a slot that was never filled, in a node of this incarnation.
+    /// Makes a slot that never had a child, in a node with this incarnation.
     #[must_use]
     pub const fn empty(incarnation: u32) -> Self {
         Self(EMPTY << STATE_SHIFT | incarnation as u64)
@@ -66,9 +66,9 @@ impl SlotWord {
         Self((partial as u64) << PARTIAL_SHIFT | REMOVED << STATE_SHIFT | incarnation as u64)
     }
 
-    /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`.
-    /// Returns `None` if a slot cannot encode this. A slot can encode types 1 to 31, 256 memory nodes, 64 TiB
-    /// of each, and addresses of lines.
+    /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`. Returns `None`
+    /// if a slot cannot encode this: types are from 1 to 31, there are 256 memory nodes of 64 TiB each, and an address
+    /// must be that of a line.
     #[must_use]
     pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
         if node_type == 0 || node_type > 31 {
@@ -77,7 +77,8 @@ impl SlotWord {
         Self::child(partial, at, node_type as u64)
     }
 
-    /// Makes a slot that points to a leaf of `lines` lines; returns `None` as [`SlotWord::inner`] does.
+    /// Makes a slot that points to a leaf of `lines` lines. Returns `None` if a slot cannot encode this, as in
+    /// [`SlotWord::inner`].
     #[must_use]
     pub const fn leaf(partial: u8, at: u64, lines: u8) -> Option<Self> {
         if lines == 0 || lines > LEAF_LINES_MAX {
@@ -101,7 +102,7 @@ impl SlotWord {
         ))
     }
 
-    /// Converts from the 64-bit form. Every word is accepted, but not every one decodes.
+    /// Converts from the 64-bit form. It accepts every word, but [`decode`](Self::decode) may refuse the result.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -114,54 +115,54 @@ impl SlotWord {
         self.0
     }
 
-    /// Returns the key byte. It is meaningless in an empty slot.
+    /// Returns the key byte. It has no meaning in an empty slot.
     #[inline]
     #[must_use]
     pub const fn partial(self) -> u8 {
         (self.0 >> PARTIAL_SHIFT) as u8
     }
 
-    /// Returns whether the slot is frozen: no CAS may change it any more.
+    /// Returns whether the slot is frozen. No CAS changes a frozen slot.
     #[inline]
     #[must_use]
     pub const fn is_frozen(self) -> bool {
         self.0 & FROZEN != 0
     }
 
-    /// Returns this word frozen.
+    /// Returns this slot as a frozen one.
     #[must_use]
     pub const fn frozen(self) -> Self {
         Self(self.0 | FROZEN)
     }
 
-    /// Returns this slot unfrozen, for a new copy of its node.
+    /// Returns this slot as one that is not frozen, for a new copy of its node.
     #[must_use]
     pub const fn thawed(self) -> Self {
         Self(self.0 & !FROZEN)
     }
 
-    /// Returns whether it was never filled.
+    /// Returns whether the slot never had a child.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !self.has_child() && (self.0 >> STATE_SHIFT) & 0xff == EMPTY
     }
 
-    /// Returns whether it points to something.
+    /// Returns whether the slot points to a child.
     #[inline]
     #[must_use]
     pub const fn has_child(self) -> bool {
         self.0 >> KIND_SHIFT & KIND_MASK != 0
     }
 
-    /// Returns whether it points to a leaf.
+    /// Returns whether the slot points to a leaf.
     #[inline]
     #[must_use]
     pub const fn is_leaf(self) -> bool {
         self.has_child() && self.0 & LEAF != 0
     }
 
-    /// Returns the packed remote pointer to its child, if it has one.
+    /// Returns the packed remote pointer to the child. It has no meaning if there is no child.
     #[inline]
     #[must_use]
     pub const fn pointer(self) -> u64 {
@@ -173,7 +174,7 @@ impl SlotWord {
         (node << POINTER_OFFSET_BITS) | (lines * LINE_BYTES as u64)
     }
 
-    /// Decodes it, frozen or not.
+    /// Decodes the slot, whether it is frozen or not.
     ///
     /// # Errors
     /// Returns [`Corrupt`] if no writer can have written this word.

@@ -5,13 +5,14 @@ use crate::error::GeometryError;
 
 use super::node::RADIX_HEAD_BYTES;
 
-/// Slots of a direct node: one for each key byte, at the index that is the byte's value.
+/// Number of slots of a direct node. It has one slot for each key byte, at the index that equals the byte.
 pub const DIRECT: usize = 256;
 
 /// Maximum number of types of one tree.
 const TYPES_MAX: usize = 8;
 
-/// The node sizes of a tree, by type: type 1 is the smallest. Their number can be chosen (SMART §5.4.3).
+/// The sizes of the nodes of a tree, one for each type. Type 1 is the smallest. The number of types can be chosen
+/// (SMART §5.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeTypes {
     slots: [u16; TYPES_MAX],
@@ -24,24 +25,24 @@ impl NodeTypes {
         slots: [6, 30, 256, 0, 0, 0, 0, 0],
         count: 3,
     };
-    /// Seven sizes, as in the paper. A READ of a node takes fewer bytes, but a growing node is copied more
-    /// often.
+    /// Seven sizes, as in the paper. A READ of a node fetches fewer bytes than with [`SHIPPED`](Self::SHIPPED), but
+    /// growing nodes are copied more often.
     pub const FINE: Self = Self {
         slots: [4, 8, 16, 32, 64, 128, 256, 0],
         count: 7,
     };
-    /// Small sizes for models: nodes fit in a line, and there is no direct node. A root with four key bytes
-    /// cannot grow.
+    /// Small sizes for models. Nodes fit into a line, and there is no direct node. A root with four key bytes cannot
+    /// grow.
     pub const TINY: Self = Self {
         slots: [2, 4, 0, 0, 0, 0, 0, 0],
         count: 2,
     };
 
-    /// Makes nodes with these numbers of slots, ascending, from at least 2 to exactly 256.
+    /// Makes node types with these numbers of slots. The numbers must ascend, the first must be at least 2, and the
+    /// last must be 256.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`], which contains the first invalid number, or 0 if there are none or
-    /// too many.
+    /// Returns [`GeometryError::Span`], with the first invalid number, or with 0 if there are no numbers or too many.
     pub fn new(slots: &[u16]) -> Result<Self, GeometryError> {
         if slots.is_empty() || slots.len() > TYPES_MAX {
             return Err(GeometryError::Span(0));
@@ -62,13 +63,13 @@ impl NodeTypes {
         })
     }
 
-    /// Returns the largest type, which a root has.
+    /// Returns the largest type, which is the type of a root.
     #[must_use]
     pub const fn largest(&self) -> u8 {
         self.count
     }
 
-    /// Returns the slots of a node of this type; 0 if there is no such type.
+    /// Returns the number of slots of a node of this type; 0 if there is no such type.
     #[inline]
     #[must_use]
     pub const fn slots(&self, node_type: u8) -> usize {
@@ -78,32 +79,32 @@ impl NodeTypes {
         self.slots[node_type as usize - 1] as usize
     }
 
-    /// Returns whether such a node has a slot for each key byte.
+    /// Returns whether a node of this type has a slot for each key byte.
     #[must_use]
     pub const fn is_direct(&self, node_type: u8) -> bool {
         self.slots(node_type) == DIRECT
     }
 
-    /// Returns the bytes of a node of this type; a READ fetches all of them.
+    /// Returns the number of bytes of a node of this type. A READ fetches all of them.
     #[must_use]
     pub const fn bytes(&self, node_type: u8) -> usize {
         RADIX_HEAD_BYTES + 8 * self.slots(node_type)
     }
 
-    /// Returns the bytes that such a node takes of its memory node.
+    /// Returns the number of bytes that a node of this type takes in its memory node.
     #[must_use]
     pub const fn block_bytes(&self, node_type: u8) -> usize {
         self.bytes(node_type).next_multiple_of(LINE_BYTES)
     }
 
-    /// Returns the smallest type with at least this many slots; the largest if there is none.
+    /// Returns the smallest type with at least this number of slots, or the largest type if there is none.
     #[must_use]
     pub fn fitting(&self, slots: usize) -> u8 {
         let fits = |node_type: &u8| self.slots(*node_type) >= slots;
         (1..=self.count).find(fits).unwrap_or(self.count)
     }
 
-    /// Returns one byte per type for a pool's description: the number of slots minus one.
+    /// Returns one byte per type for the description of a pool: the number of slots minus one.
     #[must_use]
     pub fn describe(&self) -> [u8; 8] {
         self.slots.map(|slots| slots.saturating_sub(1) as u8)

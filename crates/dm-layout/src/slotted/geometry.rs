@@ -1,4 +1,4 @@
-//! The positions of all parts of a slotted node, computed once from three numbers.
+//! The positions of all parts of a slotted node, which are computed once from three numbers.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,36 +12,36 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a slotted node.
 pub(crate) const KIND: u8 = 0xd1;
 const NODE_BYTES_MAX: usize = 65_536;
-/// In a [`SlotGeometry::values`]: values are marked. No value is this large.
+/// A flag in [`SlotGeometry::values`]: values are marked. No value has so many bytes.
 const MARKED: usize = 1 << 31;
-/// Marked children of four bytes.
+/// Marked children of four bytes, in [`SlotGeometry::values`].
 pub(super) const MARKED_4: usize = MARKED | 4;
 
-/// The geometry of a slotted, line-versioned node: a runtime value, checked when made.
+/// The geometry of a slotted node with line versions. It is a runtime value that is checked when it is made.
 ///
-/// Every line begins with its version byte and carries 63 bytes of payload. Line 0 holds the header and the
-/// entries that still fit; the low fence key is in spare bytes. An entry is a presence byte, the key, and the
-/// value. If it fits in a line, it never crosses a line boundary; otherwise it has its own whole lines.
-/// *Marked* values (whose first byte is odd) need no presence byte: such an entry is the value, then the key.
+/// Every line begins with its version byte, and 63 bytes of payload follow. Line 0 holds the header, and as many
+/// entries as still fit. The low fence key is in spare bytes. An entry is a presence byte, the key, and the value. If
+/// an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines. *Marked*
+/// values, whose first byte is odd, need no presence byte: such an entry is the value, then the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
     pub(crate) key_len: usize,
     pub(crate) value_len: usize,
     pub(crate) entry_bytes: usize,
-    /// Values are marked.
+    /// Whether values are marked.
     pub(crate) marked: bool,
     /// Position of the key in an entry.
     pub(crate) key_at: usize,
-    /// Lines of one entry: 1 if it is in-line.
+    /// Number of lines of an entry; 1 if it is in-line.
     pub(crate) entry_lines: usize,
     pub(crate) head_slots: usize,
-    /// Entries per line: 0 if an entry is larger.
+    /// Number of entries per line; 0 if an entry is larger than a line.
     pub(crate) per_line: usize,
-    /// The first line that holds entries only (and perhaps the low fence in its spare bytes).
+    /// The first line that holds only entries. The low fence key may be in its spare bytes.
     pub(crate) first_line: usize,
     pub(crate) capacity: usize,
-    /// All slots begin before it.
+    /// All slots begin before this offset.
     pub(crate) slots_end: usize,
     pub(crate) place: HeaderPlace,
 }
@@ -50,7 +50,7 @@ impl SlotGeometry {
     /// Makes a node with as many entries as fit into `node_bytes`.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(
         node_bytes: usize,
         key_len: usize,
@@ -71,17 +71,17 @@ impl SlotGeometry {
         Ok(geometry)
     }
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with marked values: the first byte of each
-    /// is odd.
+    /// Makes a node with as many entries as fit into `node_bytes`, with marked values: the first byte of each value is
+    /// odd.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn marked_with_node_bytes(
         node_bytes: usize,
         key_len: usize,
         value_len: usize,
     ) -> Result<Self, GeometryError> {
-        // A mark needs a byte, and cannot protect the other lines of an entry with several lines.
+        // A mark needs a byte, and it does not protect the other lines of an entry with several lines.
         if value_len == 0 || key_len + value_len > LINE_PAYLOAD {
             return Err(GeometryError::Marked(value_len));
         }
@@ -108,12 +108,12 @@ impl SlotGeometry {
         Err(GeometryError::Span(span))
     }
 
-    /// Returns the same geometry with node versions (and entry versions, if entries have them) of `bits`
-    /// bits. With narrow versions, a model checker can find errors that need a version to wrap. The default
-    /// is 8, or 4 if line and entry versions share a byte.
+    /// Returns the same geometry with node versions of `bits` bits, and entry versions too if entries have them. With
+    /// narrow versions, a model checker can find errors that occur only if a version wraps. The default is 8, or 4 if
+    /// line and entry versions share a byte.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] below 2 or above the default.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > Self::widest(self.entry_lines) {
             return Err(GeometryError::VersionBits(bits));
@@ -144,8 +144,8 @@ impl SlotGeometry {
         };
         let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
         let mut first_line = 1;
-        // The low fence key is placed in spare bytes if there are enough. Otherwise it takes the place of a
-        // slot in the header's line, or line 1.
+        // The low fence key is put into spare bytes if there are enough. Otherwise it takes the place of a slot in the
+        // header's line, or the whole of line 1.
         let low = loop {
             let slots_end = head_end + head_slots * entry_bytes;
             let head_spare = LINE_BYTES - slots_end;
@@ -194,7 +194,7 @@ impl SlotGeometry {
         geometry.ending()
     }
 
-    /// Returns this with `slots_end` computed from the other fields.
+    /// Returns this geometry with `slots_end` computed from the other fields.
     const fn ending(mut self) -> Self {
         self.slots_end = match self.capacity {
             0 => 0,
@@ -238,7 +238,7 @@ impl SlotGeometry {
         if self.marked { 0 } else { 1 + self.key_len }
     }
 
-    /// Decodes an entry's first byte; returns `None` if it is invalid.
+    /// Decodes the first byte of an entry. Returns `None` if it is invalid.
     #[inline]
     pub(crate) const fn presence(&self, byte: u8) -> Option<bool> {
         match byte {
@@ -249,8 +249,8 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the bytes of a value, plus [`MARKED`] for marked values. Functions with constant strides are
-    /// selected by it.
+    /// Returns the number of bytes of a value, plus [`MARKED`] for marked values. It selects the functions with
+    /// constant strides.
     #[inline]
     pub(crate) const fn values(&self) -> usize {
         if self.marked {
@@ -260,7 +260,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns whether an entry fits in one line, so that it has no version of its own.
+    /// Returns whether an entry fits into one line, so that it has no version of its own.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
         self.entry_lines == 1
@@ -272,14 +272,14 @@ impl SlotGeometry {
         self.capacity
     }
 
-    /// Returns the bits of a node version. If a node changes its structure 2^bits times during one READ, the
-    /// reader may not detect it.
+    /// Returns the number of bits of a node version. If a node changes its structure 2^bits times during one READ, the
+    /// reader may not detect this.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()
     }
 
-    /// Returns the bits of an entry version; `None` for in-line entries, which need none.
+    /// Returns the number of bits of an entry version; `None` for in-line entries, which have no version.
     #[must_use]
     pub const fn entry_version_bits(&self) -> Option<u8> {
         if self.is_in_line() {
@@ -289,7 +289,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the offset of the `index`-th slot's presence byte. Panics if there are not that many.
+    /// Returns the offset of the presence byte of slot number `index`. Panics if there are not so many slots.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -305,9 +305,10 @@ impl SlotGeometry {
     }
 }
 
-/// The positions in an in-line entry, as constants, so that scans of the usual entries unroll.
+/// The positions in an in-line entry as constants, so that the compiler can unroll loops over the usual kinds of
+/// entries.
 pub(super) trait Entry {
-    /// The value is marked.
+    /// Whether values are marked.
     const MARKED: bool;
     const KEY_AT: usize;
     const VALUE_AT: usize;
@@ -321,7 +322,7 @@ pub(super) trait Entry {
     };
 }
 
-/// A presence byte, a key `K`, and a value of `V` bytes.
+/// An entry with a presence byte, a key `K`, and a value of `V` bytes.
 pub(super) struct Plain<K, const V: usize>(PhantomData<K>);
 
 impl<K: KeyBytes, const V: usize> Entry for Plain<K, V> {
@@ -332,7 +333,7 @@ impl<K: KeyBytes, const V: usize> Entry for Plain<K, V> {
     const STRIDE: usize = 1 + K::LEN + V;
 }
 
-/// A marked child of four bytes, and a key `K`.
+/// An entry with a marked child of four bytes, and a key `K`.
 pub(super) struct MarkedChild<K>(PhantomData<K>);
 
 impl<K: KeyBytes> Entry for MarkedChild<K> {
@@ -343,7 +344,7 @@ impl<K: KeyBytes> Entry for MarkedChild<K> {
     const STRIDE: usize = 4 + K::LEN;
 }
 
-/// Returns the offsets of all slots in byte order, without a division per slot.
+/// An iterator over the offsets of all slots in byte order. It needs no division per slot.
 #[derive(Clone, Debug)]
 pub(super) struct SlotOffsets {
     geometry: SlotGeometry,
@@ -383,7 +384,7 @@ impl Iterator for SlotOffsets {
         Some(at)
     }
 
-    /// Returns all remaining offsets, without checking at each slot whether its line ends.
+    /// Passes all remaining offsets to `f`, without a check at each slot whether its line ends.
     #[inline]
     fn fold<B, F: FnMut(B, usize) -> B>(mut self, init: B, mut f: F) -> B {
         let mut folded = init;

@@ -1,4 +1,5 @@
-//! The slotted, line-versioned node: leaves and inner nodes alike (an inner node's values are child pointers).
+//! The slotted node with line versions, for leaves and inner nodes. The values of an inner node are pointers to its
+//! children.
 
 mod geometry;
 mod read;
@@ -20,13 +21,13 @@ use crate::{LINE_BYTES, Line};
 pub(crate) const EMPTY: u8 = 0;
 pub(crate) const PRESENT: u8 = 1;
 
-/// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] that knows its key type.
+/// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] with a key type.
 ///
-/// The acceptance rule (*node cut*): the version of every line on which the result depends equals the
-/// header's. While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also
-/// have the previous version, and while it is [`Ahead`](crate::LineLag::Ahead) (during a merge), the next
-/// version. Lines may be read and written in any order, but each line must be atomic. The rule holds if a
-/// node changes its structure fewer than 2<sup>version bits</sup> − 1 times during one READ.
+/// The acceptance rule (*node cut*) is: the version of every line on which the result depends equals the header's
+/// version. While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also have the
+/// previous version. While it is [`Ahead`](crate::LineLag::Ahead) (during a merge), a line may have the next version.
+/// Lines may be read and written in any order, but each line must be atomic. The rule is sound if a node changes its
+/// structure fewer than 2<sup>version bits</sup> − 1 times during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slotted<K> {
     geometry: SlotGeometry,
@@ -37,7 +38,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -48,11 +49,11 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes:
-    /// the first byte of each MUST be odd, and is the entry's presence byte too.
+    /// Makes a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes. The
+    /// first byte of each value MUST be odd, because it is also the presence byte of the entry.
     ///
     /// # Errors
-    /// Returns [`GeometryError`], which names what does not fit.
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn marked_with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::marked_with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -80,7 +81,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns the same format with narrower versions: see [`SlotGeometry::with_version_bits`].
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if they do not fit.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         match self.geometry.with_version_bits(bits) {
             Ok(geometry) => Ok(Self {
@@ -91,7 +92,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes the geometry for models: 2 lines and 3 entries, two of them in the header's line.
+    /// Makes the format for models: 2 lines and 3 entries, two of them in the header's line.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
@@ -105,8 +106,8 @@ impl<K: KeyBytes> Slotted<K> {
         &self.geometry
     }
 
-    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an
-    /// image. The caller writes them at the slot's offset. Returns how many bytes of `out` were filled.
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image. The
+    /// caller writes the bytes at the slot's offset. Returns the number of bytes of `out` that were filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     #[inline]
@@ -127,8 +128,8 @@ impl<K: KeyBytes> Slotted<K> {
         self.geometry.entry_bytes
     }
 
-    /// Returns the offset of an in-line entry's value: an update WRITEs only the value there. `None` if
-    /// entries are larger than a line.
+    /// Returns the offset of the value of an in-line entry. An update WRITEs only the value. Returns `None` if entries
+    /// are larger than a line.
     #[inline]
     #[must_use]
     pub const fn value_offset(&self, slot: Slot) -> Option<usize> {
@@ -299,7 +300,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
         Ok(())
     }
 
-    // This is inlined always, because it is only a bounds check and three stores.
+    // Inlined into every caller, because it is only a bounds check and three stores.
     #[inline(always)]
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
         self.put_entry(image, slot, key, value)
@@ -311,7 +312,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
     }
 
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
-        // This changes one byte in one line, so a reader sees the entry or does not, even if its value has more lines.
+        // This changes one byte, so a reader sees the entry or not, even if the value takes several lines.
         image[slot.offset()] = EMPTY;
         slot.offset()..slot.offset() + 1
     }

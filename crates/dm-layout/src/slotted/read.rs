@@ -21,10 +21,9 @@ impl<K: KeyBytes> Slotted<K> {
         accept(&self.geometry.place, bytes, self.lines(bytes)?)
     }
 
-    /// If the key is found, only the header's line and the key's line are checked: the header had this
-    /// version at some time during the READ, and a line of that version (or of the neighbouring one that the
-    /// header allows) holds the key's only entry. Only for an absent key all lines and the low fence key are
-    /// checked.
+    /// Looks up a key. If it is found, only the header's line and the key's line are checked: the header had this
+    /// version at some time during the READ, and a line of this version (or of the neighbouring one that the header
+    /// allows) holds the only entry of the key. If the key is absent, all lines and the low fence key are checked.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -57,7 +56,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns the key's slot, in lines that `cut` accepts.
     #[inline(always)]
     fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
-        // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
+        // The usual entries have constant strides, so that the loop is unrolled without bounds checks.
         match self.geometry.values() {
             8 => self.scan::<Plain<K, 8>>(lines, key, cut),
             16 => self.scan::<Plain<K, 16>>(lines, key, cut),
@@ -65,8 +64,8 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Does the same as [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, and for
-    /// entries of unusual sizes.
+    /// Implements [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, and for entries of
+    /// unusual sizes.
     fn scan_inner(
         &self,
         bytes: &[u8],
@@ -105,7 +104,7 @@ impl<K: KeyBytes> Slotted<K> {
     // This is a separate function that returns a reference. If it were inlined, the loop would count lines and offsets too.
     #[inline(never)]
     fn seek<E: Entry>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
-        // Two lines per iteration: an iteration costs a quarter of a line.
+        // Each iteration handles two lines, because an iteration itself costs a quarter as much as a line.
         let (pairs, last) = lines.as_chunks::<2>();
         for [line, next] in pairs {
             if let Some(byte) = Self::seek_in::<E>(line, probe, version) {
@@ -133,7 +132,7 @@ impl<K: KeyBytes> Slotted<K> {
         None
     }
 
-    /// Does the same as [`scan`](Self::scan) behind the header's line, for lines of several versions.
+    /// Implements [`scan`](Self::scan) behind the header's line, for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<E: Entry>(
@@ -205,7 +204,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.check_entry(lines, slot).is_err().then_some(slot)
     }
 
-    /// Does the same as [`lookup_node`](Self::lookup_node) for a writer.
+    /// Looks up a key for a writer, with the same checks as [`lookup_node`](Self::lookup_node).
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
@@ -227,7 +226,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.judge_rest(bytes, key, level)
     }
 
-    /// Returns the key's place; `None` if the key is below the node.
+    /// Returns the place of the key, or `None` if the key is less than the low fence key.
     #[inline(always)]
     fn place_in_line<E: Entry>(
         &self,
@@ -251,13 +250,13 @@ impl<K: KeyBytes> Slotted<K> {
         *key < self.geometry.place.low.read::<K>(bytes)
     }
 
-    /// Handles the uncommon cases.
+    /// Handles the less common cases.
     #[cold]
     fn judge_rest(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted before, so line versions need no check here.
+    /// Returns the slot for a key. The image was accepted before, so line versions need no check here.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
@@ -279,9 +278,8 @@ impl<K: KeyBytes> Slotted<K> {
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
-    /// Returns a free slot for `key`: one in the header's line, or otherwise the first one from a line on
-    /// that depends on the key. (If the search always began at the first line, every insert would have to
-    /// skip many full lines.)
+    /// Returns a free slot for `key`: one in the header's line, or otherwise the first one from a line on that depends
+    /// on the key. If the search always began at the first line, every insert would skip many full lines.
     #[inline(always)]
     fn free<E: Entry>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
@@ -302,7 +300,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.free_in::<E>(lines, before)
     }
 
-    /// Returns the first free slot in `rest`, a part of `lines` behind the header's.
+    /// Returns the first free slot in `rest`, a part of `lines` behind the header's line.
     #[inline(always)]
     fn free_in<E: Entry>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
@@ -315,7 +313,7 @@ impl<K: KeyBytes> Slotted<K> {
                     return Some(at);
                 }
             }
-            // The presence bytes are invalid, or the free slot lies beyond the node's last slot.
+            // The presence bytes are invalid, or the free slot is beyond the node's last slot.
             let next = offset_in(rest, &line[0]) / LINE_BYTES + 1;
             rest = &rest[next..];
         }
@@ -325,7 +323,7 @@ impl<K: KeyBytes> Slotted<K> {
     // This is a separate function for the same reason as `seek`.
     #[inline(never)]
     fn line_with_room<E: Entry>(lines: &[Line]) -> Option<&Line> {
-        // All slots of a line are judged at once: those before the first free one are full.
+        // All slots of a line are checked at once: the slots before the first free one are full.
         let slots = |line: &Line| (0..E::PER_LINE).fold(PRESENT, |all, nth| all & line[1 + nth * E::STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
     }
@@ -406,7 +404,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(())
     }
 
-    /// Returns `false` if the presence byte is invalid.
+    /// Passes a present entry to `each`. Returns `false` if its presence byte is invalid.
     #[inline(always)]
     fn show<'a, E: Entry>(entry: &'a [u8], each: &mut impl FnMut(&'a [u8])) -> bool {
         match entry[0] {
@@ -463,7 +461,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Checks an entry larger than a line: all of its lines must have the same entry version.
+    /// Checks an entry that is larger than a line. All its lines must have the same entry version.
     fn check_entry(&self, lines: &[Line], slot: Slot) -> Result<(), CheckFailure> {
         if self.geometry.is_in_line() {
             return Ok(());

@@ -13,8 +13,8 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
-    /// Writes an entry. An in-line entry is written without its line's version byte, because its line is the unit that a
-    /// reader checks.
+    /// Writes an entry. An in-line entry is written without its line's version byte, because a reader checks whole
+    /// lines.
     #[inline(always)]
     pub(super) fn put_entry(
         &self,
@@ -29,7 +29,7 @@ impl<K: KeyBytes> Slotted<K> {
             "a value of the geometry's length"
         );
         let at = slot.offset();
-        // A marked value contains its own mark.
+        // A marked value contains its mark.
         image[at] = PRESENT;
         key.write_to(&mut image[at + self.geometry.key_at..]);
         if self.geometry.is_in_line() {
@@ -55,8 +55,8 @@ impl<K: KeyBytes> Slotted<K> {
         self.put_striped(image, slot, value)
     }
 
-    /// Writes a value over several lines: all of them get the next entry version, in one WRITE from the first
-    /// line's version byte to the value's last byte.
+    /// Writes a value over several lines. All of them get the same entry version, the next one that none of them has.
+    /// Returns the range of the one WRITE, from the first line's version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
         let lines = &image.as_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];
@@ -65,7 +65,7 @@ impl<K: KeyBytes> Slotted<K> {
             self.geometry.place.version_mask,
             lines.iter().map(|line| line[0] >> 4),
         );
-        // The payload of the lines is written around their version bytes.
+        // The payload is written between the version bytes of the lines.
         let mut line = first;
         let mut at = slot.offset() + 1 + K::LEN;
         for mut piece in value.pieces() {
@@ -89,7 +89,8 @@ impl<K: KeyBytes> Slotted<K> {
         first * LINE_BYTES..last * LINE_BYTES + 1 + tail
     }
 
-    /// Copies the entries of `from` inside `fences` to the first slots of `image`, and returns their number.
+    /// Copies those entries of `from` that are within `fences` to the first slots of `image`, and returns their
+    /// number.
     pub(super) fn take_entries(
         &self,
         image: &mut [u8],
@@ -120,7 +121,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Handles entries within one line, whose bytes are the same in any slot.
+    /// Implements `take_entries` for entries within one line, whose bytes are the same in any slot.
     #[inline(always)]
     fn take_in_line<E: Entry>(
         &self,
@@ -154,7 +155,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Removes the entries of `part` from `from` on.
+    /// Removes the entries of `part` whose keys are not less than `from`.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K, part: Part) {
         match self.geometry.values() {
             8 => self.evict_in_line::<Plain<K, 8>>(image, from, part),
@@ -196,7 +197,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Sets the node version of every line but the header's; entry versions stay.
+    /// Sets the node version of every line except the header's. Entry versions do not change.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
         let mask = self.geometry.place.version_mask;
         for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {

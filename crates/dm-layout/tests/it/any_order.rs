@@ -1,7 +1,7 @@
-//! Every READ that an RNIC could return while a node changes: each line from any moment of the timeline.
+//! Checks every READ that an RNIC could return while a node changes: each line may come from another moment.
 //!
-//! A timeline is the node after each line that a WRITE placed. A READ may show each line as of a different
-//! moment; with small nodes a test can try all combinations.
+//! A *timeline* contains the node after each line that was written. A READ may show each line as it was at another
+//! moment. With small nodes, a test can try all combinations.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use dm_layout::{
     Slotted, SplitBias, SplitRequest, Stale,
 };
 
-/// The order in which the lines of one WRITE land.
+/// The order in which the lines of one WRITE take effect.
 #[derive(Clone, Copy, PartialEq)]
 enum Landing {
     Increasing,
@@ -84,7 +84,7 @@ fn near<K: KeyBytes>(small: u8) -> K {
     K::read_from(&bytes)
 }
 
-/// Returns a near key for a small number, and a far key for a larger one.
+/// Returns a near key for a small number, and a far key for a larger number.
 fn mixed<K: KeyBytes>(small: u8) -> K {
     if small < 100 { near(small) } else { key(small) }
 }
@@ -100,8 +100,8 @@ struct Verdict {
     wrong: u64,
 }
 
-/// Checks that every key in `keys` (present throughout, in this node or right of `separator`) is always
-/// found, sent right for a reason, or refused as torn.
+/// Checks every key in `keys`, which is present all the time, in this node or in a node to the right from `separator`
+/// on. A reader always finds the key, is sent to the right for a reason, or gets a torn node.
 fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     remote: &Remote,
@@ -127,7 +127,7 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
             verdict.answers += 1;
             verdict.wrong += u64::from(!right);
         }
-        // A scan gathers from an accepted node all keys below its own high fence.
+        // A scan collects all keys from an accepted node that are below its high fence key.
         if let Ok(header) = format.accept(read) {
             let mut entries = Vec::new();
             if format.gather(read, &header.fences, &mut entries).is_ok() {
@@ -143,8 +143,8 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     verdict
 }
 
-/// Splits and merges `rounds` times, with `keys` present throughout, in slots of this order; returns the
-/// verdict over the left node.
+/// Splits and merges `rounds` times, while the keys in `keys` are present all the time, in slots of this order.
+/// Returns the verdict about the left node.
 fn structural<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     (keys, key): (&[u8], fn(u8) -> K),
@@ -197,7 +197,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         remote.write(&left, range);
         let range = format.finish_split(&mut left).unwrap();
         remote.write(&left, range);
-        // The right node has every key from the separator on.
+        // The right node has all keys that are not less than the separator.
         format.open(&mut right).unwrap();
         let moved = values.iter().filter(|(small, _)| key(*small) >= plan.separator);
         for (small, value) in moved {
@@ -212,8 +212,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         }
         if merge {
             let right_header = format.header(&right).unwrap();
-            // Writes to the right node may have put its entries in any slots; here they are in the order of
-            // keys.
+            // After writes to the right node, its entries may be in any slots. Here they are in the order of keys.
             let before = right.clone();
             let mut sorted = Vec::new();
             format.gather(&before, &right_header.fences, &mut sorted).unwrap();
@@ -230,7 +229,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             remote.write(&left, range);
             let range = format.open(&mut left).unwrap();
             remote.write(&left, range);
-            // The next split then cuts higher, and keys that came back stay.
+            // The next split then has a higher separator, and keys that were merged back stay.
             if let Some(slot) = new.and_then(|small| dm_layout::find(format, &left, &key(small)).unwrap()) {
                 let range = format.remove(&mut left, slot);
                 remote.write(&left, range);
@@ -243,7 +242,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         "the steps' ranges cover every change"
     );
     if F::NAME == "packed" || F::NAME == "slotted" && format.value_len() <= 30 {
-        // A writer that dies after any line leaves a node that still shows every key.
+        // If a writer dies after any line, readers still find every key.
         for (line, left_behind) in remote.timeline.iter().enumerate() {
             for small in keys {
                 let found = format.lookup(left_behind, &key(*small), 0);
@@ -264,7 +263,7 @@ fn all_sound_of<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
         ascending.remove(0);
     }
     let descending: Vec<u8> = ascending.iter().rev().copied().collect();
-    // The last key is second, so that both halves are in the header's line.
+    // The greatest key is second, so that the header's line has keys of both halves.
     let mut mixed = ascending.clone();
     mixed[1..].rotate_right(1);
     for (landing, full) in [
@@ -319,7 +318,7 @@ fn repeated_changes_are_sound_in_any_order() {
     }
 }
 
-/// Zeroed memory, a first life, its death, and a second life that begins as Splitting: no mixture may pass as
+/// Zeroed memory, a node, its death, and another node that begins as Splitting: no mixture of their lines may pass as
 /// a live node.
 #[test]
 fn lives_never_mix() {
@@ -352,7 +351,7 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
         let range = format.bury(&mut image, 77).unwrap();
         remote.write(&image, range);
         let dead = format.header(&image).unwrap();
-        // Other fence keys: a distance above one of them means another key above the other.
+        // The fence keys differ, so an equal difference belongs to another key.
         init = NodeInit::live(0, FenceKeys::new(key(2), None)).reusing(dead.version, dead.incarnation);
         init.state = NodeState::Splitting;
         format.build(&mut image, &init, entries(1));
@@ -376,8 +375,7 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
     }
 }
 
-/// Lines that change their shape twice: each mixture shows the entries that stay, and values of one write
-/// each.
+/// Lines change their shape twice. Each mixture shows the entries that stay, each with a value of one write.
 #[test]
 fn shapes_are_never_mixed() {
     let format = Packed::<Key8>::with_node_bytes(192, 16).unwrap();
@@ -388,7 +386,7 @@ fn shapes_are_never_mixed() {
         format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
         let mut remote = Remote::new(&image, landing);
         let mut shapes = Vec::new();
-        // At most two entries of each line stay, and new ones go to any line.
+        // At most two entries of each line stay, and new entries may be put into any line.
         let gone = |small| (small, false);
         let comes = |small| (small, true);
         let script = [
@@ -414,7 +412,7 @@ fn shapes_are_never_mixed() {
             assert_eq!(range.start / LINE_BYTES, (range.end - 1) / LINE_BYTES, "one line");
             remote.write(&image, range);
             shapes.push([64, 128].map(|line| image[line + 1] >> 6));
-            // A value changes meanwhile.
+            // A value changes between the two changes of shape.
             let slot = dm_layout::find(&format, &image, &near(20))
                 .unwrap()
                 .expect("it is there");
@@ -466,10 +464,10 @@ fn one_write_split_is_sound_for_readers() {
     assert_eq!(verdict.wrong, 0, "{verdict:?}");
 }
 
-/// Versions of 2 bits: the stated bound holds, and beyond it the checker detects the wrap.
+/// Versions have 2 bits. The stated limit holds, and beyond it the test finds the error.
 #[test]
 fn versions_wrap_where_stated() {
-    // A merge puts 20 into another line than the one it left.
+    // A merge puts 20 into another line than before.
     let keys = [10, 30, 20];
     let format = |bits| Slotted::<Key8>::tiny(8).unwrap().with_version_bits(bits).unwrap();
     let two_changes = structural(&format(2), (&keys, key), None, 1, true, Landing::Increasing);
@@ -483,17 +481,18 @@ fn versions_wrap_where_stated() {
     assert_eq!(wider.wrong, 0, "{wider:?}");
 }
 
-/// Flaw T-S2a: bookends accept a mixture, and a present key is reported absent.
+/// Flaw T-S2a: bookends accept a mixture, so that a present key counts as absent.
 #[test]
 fn bookends_accept_mixtures() {
     let format = Bookend::<Key8>::with_node_bytes(192, 8).unwrap();
-    // The moved entries are within lines; the entries across lines stay.
+    // The entries that move are within lines, and the entries across lines stay.
     let keys = [8, 1, 5, 6, 7, 2, 3, 4];
     let verdict = structural(&format, (&keys, key), None, 1, true, Landing::Increasing);
     assert!(verdict.wrong > 0, "{verdict:?}");
 }
 
-/// Runs in-place updates of one key beside a removal and an insert. Each value that is read was written as a whole.
+/// Updates one key in place, while other keys are removed and inserted. Each value that is read was written by one
+/// update.
 fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
     let len = format.value_len();
     let first = [value(1, len), value(2, len)];

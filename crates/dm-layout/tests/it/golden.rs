@@ -1,4 +1,4 @@
-//! Exact bytes: a change here changes the bytes in existing pools.
+//! Tests of exact bytes. If one fails, the bytes in existing pools have changed.
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeEdit,
@@ -80,7 +80,7 @@ fn checksummed_bytes() {
     );
 }
 
-/// Header decode ∘ encode = identity, through every field and flag.
+/// Decoding an encoded header gives the same header, for every field and flag.
 #[test]
 fn headers_round_trip() {
     let format = Slotted::<Key8>::tiny(8).unwrap();
@@ -170,7 +170,7 @@ fn lookups_say_where_to_go() {
         Ok(Lookup::Stale(Stale::Level(2)))
     );
     assert_eq!(format.lookup(&image, &Key8(0x31), 2), Ok(Lookup::Absent));
-    // A torn line excludes absence, but not a key that another line proves.
+    // A torn line prevents a proof of absence, but not the lookup of a key in another line.
     image[64] ^= 1;
     assert!(matches!(
         format.lookup(&image, &Key8(0x30), 2),
@@ -188,7 +188,7 @@ fn lookups_say_where_to_go() {
     );
 }
 
-/// No key and no value is special.
+/// Keys and values of all zeroes or all ones are ordinary ones.
 #[test]
 fn all_zeros_and_all_ones_are_ordinary() {
     let format = Slotted::<Key8>::tiny(8).unwrap();
@@ -247,7 +247,7 @@ fn ascending_inserts_leave_full_nodes() {
         .unwrap()
         .unwrap();
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x30), Ok(2)));
-    // A new key below the greatest one splits in the middle.
+    // If the new key is less than the greatest one, the node splits in the middle.
     request.new = Some((Key8(0x25), (&value).into()));
     let plan = format
         .prepare_split(&last, &mut right, &request)
@@ -256,7 +256,7 @@ fn ascending_inserts_leave_full_nodes() {
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x25), Ok(2)));
 }
 
-/// Guards alone: sealed bytes open, and a mixture of lines does not.
+/// Guards without a node: sealed bytes can be opened, and a mixture of lines cannot.
 #[test]
 fn guards_open_what_they_sealed() {
     fn round_trip<G: Guard>(buffer_bytes: usize) {
@@ -287,7 +287,7 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
     let entries: Vec<_> = entries.collect();
     let shown = entries.iter().map(|(key, value)| (*key, value.into()));
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), shown);
-    // The largest key is in the place of the previous one, under a correct checksum.
+    // The greatest key is in the place of the previous one, and the checksum is correct.
     let last = format.slots(&image).map(|slot| slot.offset()).collect::<Vec<_>>();
     image.copy_within(last[4]..last[4] + 8, last[3]);
     let header = format.header(&image).unwrap();

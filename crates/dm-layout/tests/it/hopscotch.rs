@@ -1,5 +1,5 @@
-//! Hopscotch nodes: compared with a plain map, neighbourhood by neighbourhood, completely full, arbitrary
-//! bytes, exact bytes.
+//! Tests of hopscotch nodes: compared with a plain map, neighbourhood by neighbourhood, completely full, with
+//! arbitrary bytes, and exact bytes.
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
@@ -36,7 +36,7 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);
     read_near(format, &noise, &key);
-    // A valid node with a few bytes changed reaches more code than noise.
+    // A valid node with a few changed bytes reaches more code than random bytes.
     noise = filled(format, 200);
     for (at, byte) in flips {
         noise[at % format.node_bytes()] = *byte;
@@ -46,7 +46,7 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
     }
 }
 
-/// Builds a node of the first of `keys` small keys that find a place without a hop.
+/// Builds a node of small keys: those of the first `keys` ones that find a slot without a hop.
 fn filled<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) -> Vec<u8> {
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
@@ -82,7 +82,7 @@ proptest! {
         on_every_geometry!(read_any(&seed, &flips));
     }
 
-    /// A neighbourhood gives the same answer as the whole node.
+    /// A neighbourhood gives the same result as the whole node.
     #[test]
     fn neighbourhoods_answer_for_their_keys(keys in any::<u8>()) {
         on_every_geometry!(agree(keys));
@@ -116,7 +116,7 @@ fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Inserts until a key finds no room, even by hops; returns the number of keys.
+/// Inserts keys until one has no room, even after hops. Returns the number of keys.
 fn fill<const H: usize>(seed: u64) -> usize {
     let format = Hopscotch::<Key8>::new(64, H, 8).expect("sound");
     let mut image = vec![0; format.node_bytes()];
@@ -156,7 +156,7 @@ fn check(format: &Hopscotch<Key8>, image: &[u8], seed: u64, count: usize) {
     }
 }
 
-/// CHIME Fig. 19 b: 88.1 % and 99.8 % of 64 entries, as means over nodes.
+/// The capacities of CHIME Fig. 19 b: on average 88.1 % and 99.8 % of 64 entries.
 #[test]
 fn nodes_fill_up_as_the_paper_says() {
     let mean = |fill: fn(u64) -> usize| (0..200).map(fill).sum::<usize>() as f64 / (200.0 * 64.0);
@@ -165,7 +165,7 @@ fn nodes_fill_up_as_the_paper_says() {
     assert!(sixteen >= 0.99, "H 16: {sixteen}");
 }
 
-/// Keys with one home, in any number and order: each split finds room for the new one.
+/// Keys have one home, in any number and order. Each split must make room for the new key.
 #[test]
 fn crowded_homes_split() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -223,7 +223,7 @@ fn insert_splitting(format: &Hopscotch<Key8>, nodes: &mut Vec<Vec<u8>>, key: &Ke
     nodes.push(right);
 }
 
-/// The budget of a get: at most 200 bytes for a neighbourhood of 8, of 8-byte keys and values.
+/// A get may READ at most 200 bytes for a neighbourhood of 8 entries with 8-byte keys and values.
 #[test]
 fn a_neighbourhood_is_small() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -238,7 +238,7 @@ fn a_neighbourhood_is_small() {
     assert_eq!((least, most), (Some(162), Some(175)));
 }
 
-/// Lines of several writes decide nothing, except for a key that is found.
+/// Lines of several writes prove nothing, except that a key that is found is present.
 #[test]
 fn mixed_lines_are_seen() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -258,8 +258,8 @@ fn mixed_lines_are_seen() {
     assert_eq!(read_near(&format, &mixed, &absent), Near::Unsure);
 }
 
-/// A node in reused memory answers nothing to clients that come by an old address, and a dead node answers
-/// nothing to anybody.
+/// A node in reused memory proves nothing to clients with a stale address, and a dead node proves nothing to any
+/// client.
 #[test]
 fn young_and_dead_nodes_are_not_answered_from() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -276,8 +276,7 @@ fn young_and_dead_nodes_are_not_answered_from() {
     assert_eq!(read_near(&format, &image, &Key8(1)), Near::Unsure);
 }
 
-/// The bytes of one entry show its value only if it is present, of that key, and not of a node that may never
-/// have been linked.
+/// The bytes of one entry prove a value only if the entry is present, has the key, and its node was certainly linked.
 #[test]
 fn an_entry_proves_itself() {
     for value_len in [8, 46, 200] {
@@ -304,13 +303,13 @@ fn an_entry_proves_itself() {
         assert_eq!(alone(&removed, key), None);
         let mut used = with(&NodeInit::live(0, FenceKeys::ALL).reusing(1, 1));
         assert_eq!(alone(&used, key), None);
-        // A node whose structure has changed is linked.
+        // A node whose structure has changed since it was built is linked.
         format.seal_rest(&mut used, 2);
         assert_eq!(alone(&used, key).as_ref(), Some(&value));
         format.bury(&mut used, 64).expect("sound");
         assert_eq!(alone(&used, key), None);
         if !format.geometry().is_in_line() {
-            // One line of an older write.
+            // One line belongs to an older write.
             let mut newer = first.clone();
             format.update(&mut newer, slot, vec![6; value_len].as_slice().into());
             let torn = entry.start..entry.start + 64;
@@ -328,7 +327,7 @@ fn an_entry_proves_itself() {
     );
 }
 
-/// An abandoned hop leaves equal copies: a writer of one clears the others first.
+/// An unfinished hop leaves equal copies of an entry. A writer of one copy removes the others first.
 #[test]
 fn copies_are_parted() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");

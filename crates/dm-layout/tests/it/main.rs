@@ -1,4 +1,4 @@
-//! Formats of nodes against models, and their bytes against records.
+//! Tests that compare node formats with models, and their bytes with recorded bytes.
 
 mod any_order;
 mod golden;

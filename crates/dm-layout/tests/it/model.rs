@@ -1,4 +1,4 @@
-//! Every format against a plain map; remote bytes against the image; arbitrary bytes.
+//! Compares every format with a plain map, compares remote bytes with the image, and reads arbitrary bytes.
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
 use dm_layout::{
@@ -15,13 +15,13 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_span(7, 13).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 0).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
-        // The geometries that inner nodes use.
+        // The geometries of inner nodes.
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
-        // With all shapes, with some, with one; with one line, and with a low fence key in its own line.
+        // These have all shapes, some shapes or one shape; one line of entries; or a low fence key in its own line.
         $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(256, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(128, 16).unwrap(), $($argument),*);
@@ -52,11 +52,11 @@ fn run_ops<K: KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]], clustered
 
 fn read_any<K: KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(usize, u8)]) {
     let key = key_of(seed[0]);
-    // Short, long, and of the right length.
+    // Bytes that are too short, too long, or as long as a node.
     read_everything(format, &seed[1..], &key);
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);
-    // A valid node with a few bytes changed reaches more code than noise.
+    // A valid node with a few changed bytes reaches more code than random bytes.
     let init = NodeInit::live(0, FenceKeys::ALL);
     let value = vec![3; format.value_len()];
     for key_of in [key_of, clustered_key_of] {
@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
-        // Few keys, so that operations collide: both extremes and a dozen between.
+        // There are few keys, so that operations collide: both extremes and a dozen keys between them.
         let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
         on_every_format!(run_ops(&ops, false));
     }

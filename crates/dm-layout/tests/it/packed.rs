@@ -1,4 +1,4 @@
-//! Packed nodes: exact bytes, capacity, splits and merges of every mixture of shapes, inconsistent lines.
+//! Tests of packed nodes: exact bytes, capacity, splits and merges of all mixtures of shapes, inconsistent lines.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ fn built(format: &Packed<Key8>, fences: FenceKeys<Key8>, keys: &[Key8]) -> Vec<u
     image
 }
 
-/// Inserts, if there is room, and returns the range to WRITE.
+/// Inserts the key if there is room. Returns the range to WRITE.
 fn insert(format: &Packed<Key8>, image: &mut [u8], key: Key8) -> Option<Range<usize>> {
     match format.place(image, &key).expect("sound") {
         Place::Free(slot) => Some(format.put(image, slot, &key, (&value(&key)).into())),
@@ -59,7 +59,7 @@ fn the_bytes_are_as_pictured() {
     let mut image = vec![0xee; 256];
     let entries = entries.map(|(key, value)| (Key8(key), value.into()));
     format.build(&mut image, &init, entries);
-    // The first line has shape 2, of 7 bytes; the other keys use its remaining room. Then an empty line
+    // The first line has shape 2, with keys of 7 bytes; the other keys use the rest of this line. An empty line
     // follows.
     assert_eq!(
         hex(&image),
@@ -76,8 +76,8 @@ fn the_bytes_are_as_pictured() {
     );
 }
 
-/// Dense keys take six per line; keys from the whole range four, once the node's range allows it, and never
-/// fewer than three.
+/// A line has six entries if keys are dense. If keys are from the whole range it has four, once the node's range
+/// allows it, and never fewer than three.
 #[test]
 fn nodes_hold_what_their_keys_allow() {
     let filled = |low: u64, step: u64| {
@@ -96,7 +96,7 @@ fn nodes_hold_what_their_keys_allow() {
     assert_eq!(filled(0, 1 << 58), 45);
 }
 
-/// An insert is one WRITE inside one line, an update a WRITE of the value, a removal one byte.
+/// An insert is one WRITE within one line, an update is a WRITE of the value, and a removal writes one byte.
 #[test]
 fn a_change_is_small() {
     let format = format();
@@ -119,7 +119,7 @@ fn a_change_is_small() {
     );
 }
 
-/// If no line admits a key and none is empty, a line is rewritten in a shape that has room.
+/// If no line is wide enough for a key and none is empty, a line is rewritten in a shape that has room.
 #[test]
 fn lines_change_their_shape() {
     let format = Packed::<Key8>::with_node_bytes(128, 16).expect("it fits");
@@ -149,7 +149,7 @@ fn lines_change_their_shape() {
 
 #[test]
 fn lines_that_contradict_themselves_are_reported() {
-    // Two shapes, of three entries and two.
+    // There are two shapes, with three entries and with two.
     let format = Packed::<Key8>::with_node_bytes(192, 16).expect("it fits");
     let mut image = vec![0; 192];
     format.build(
@@ -158,7 +158,7 @@ fn lines_that_contradict_themselves_are_reported() {
         [(Key8(7), (&[1; 16]).into())],
     );
     assert!(dm_layout::audit(&format, &image).is_ok());
-    // An invalid shape, and an entry beyond the last of each shape.
+    // Invalid control bytes: a shape that does not exist, or an entry beyond the last one of each shape.
     for control in [0b1000_0000, 0b1100_0001, 0b0000_1001, 0b0100_0100] {
         image[129] = control;
         let bad = Err(CheckFailure::Corrupt(dm_layout::Corrupt {
@@ -178,7 +178,7 @@ fn lines_that_contradict_themselves_are_reported() {
     );
 }
 
-/// A row of nodes that split when they are full.
+/// A row of nodes. Nodes are split when they are full.
 struct Row<K>(Packed<K>, Vec<Vec<u8>>);
 
 impl<K: KeyBytes> Row<K> {
@@ -187,7 +187,7 @@ impl<K: KeyBytes> Row<K> {
         self.1.iter().position(covers).expect("one covers it")
     }
 
-    /// Splits until there is room, which must take one split each time.
+    /// Inserts the key. If its node is full, splits it first; one split must be enough.
     fn insert(&mut self, key: K, bias: SplitBias) {
         let at = self.at(&key);
         let value = vec![7; self.0.value_len()];
@@ -217,7 +217,7 @@ impl<K: KeyBytes> Row<K> {
         self.1.push(right);
     }
 
-    /// Merges each node with its right neighbour where they fit.
+    /// Merges each node with its right neighbour if both fit into one node.
     fn merge(&mut self) -> usize {
         let low = |node: &Vec<u8>| self.0.accept(node).expect("sound").fences.low;
         self.1.sort_by_key(low);
@@ -253,7 +253,7 @@ impl<K: KeyBytes> Row<K> {
     }
 }
 
-/// Numbers of all widths as keys: the bytes of `number` that `mask` selects.
+/// Returns keys of all widths: the bytes of `number` that `mask` selects.
 fn key_of<K: KeyBytes>(number: u64, mask: u8) -> K {
     let mut bytes = [0; 32];
     let stride = K::LEN / 8;
@@ -280,7 +280,7 @@ fn grow<K: KeyBytes>(format: Packed<K>, numbers: &[(u64, u8)], bias: SplitBias) 
     row.hold(&keys);
     row.merge();
     row.hold(&keys);
-    // The rest of each node fits in fewer nodes.
+    // After the removal, the rest fits into fewer nodes.
     let gone = keys.split_off(keys.len() / 5);
     for key in &gone {
         let at = row.at(key);
@@ -298,7 +298,7 @@ fn grow<K: KeyBytes>(format: Packed<K>, numbers: &[(u64, u8)], bias: SplitBias) 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every split leaves room for the key that required it, for any mixture of key widths.
+    /// After a split there is room for the key that caused it, with any mixture of key widths.
     #[test]
     fn rows_of_nodes_grow_and_shrink(
         numbers in prop::collection::vec((any::<u64>(), prop::sample::select(vec![0x80, 0x81, 0xc0, 0xe0, 0x88, 0xff])), 1..300),
@@ -313,8 +313,8 @@ proptest! {
         }
     }
 
-    /// A node is full if no line takes the key in any shape, which never happens before three entries are in
-    /// each.
+    /// A node is full only if no line has room for the key in any shape. This never happens before each line has three
+    /// entries.
     #[test]
     fn full_means_full(numbers in prop::collection::vec((any::<u64>(), any::<u8>()), 90..200)) {
         let format = format();
@@ -338,7 +338,7 @@ proptest! {
                 prop_assert!(here.len() >= room, "{key:?} beside {here:?}");
             }
         }
-        // Single inserts give the same node as building it at once.
+        // Single inserts result in the same node as building it at once.
         let again = built(&format, FenceKeys::ALL, &keys);
         for key in &keys {
             let found = format.lookup(&again, key, 0).expect("sound");
@@ -348,12 +348,12 @@ proptest! {
     }
 }
 
-/// Returns the bytes of a key.
+/// Returns the number of bytes of a key.
 fn width(key: &Key8) -> usize {
     8 - key.0.leading_zeros() as usize / 8
 }
 
-/// Returns the keys in one line of a node without a low fence.
+/// Returns the keys in one line of a node whose low fence key is zero.
 fn keys_in(format: &Packed<Key8>, image: &[u8], line: &[u8; 64]) -> Vec<Key8> {
     let at = line.as_ptr().addr() - image.as_ptr().addr();
     let slots = format.slots(image).filter(|slot| slot.offset() / 64 == at / 64);

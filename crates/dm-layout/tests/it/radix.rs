@@ -1,4 +1,4 @@
-//! Radix nodes and single leaves: golden bytes, decoding of encoded nodes, and decoding of arbitrary bytes.
+//! Tests of radix nodes and single leaves: exact bytes, decoding of encoded nodes, and decoding of arbitrary bytes.
 
 use dm_layout::{
     CheckFailure, Find, Key8, KeyBytes, KeyN, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
@@ -23,7 +23,8 @@ fn a_node_is_as_pictured() {
     build_radix_node(&NodeTypes::TINY, header, 7, &[leaf, inner], &mut bytes);
     assert_eq!(
         hex(&bytes),
-        // depth 1, type 1 of two bytes; incarnation 7, "rx"; leaf of a line on mn3; node of type 3 on mn1.
+        // The words are: depth 1 and type 1 with two bytes; incarnation 7 and "rx"; a leaf of one line on mn3; a node
+        // of type 3 on mn1.
         "0141aabb00000000 0700000072780000 4100000000034110 8000000000010320"
     );
     assert_eq!(SlotWord::empty(7).raw(), 0x0000_0001_0000_0007);
@@ -98,7 +99,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
             Ok(Find::Vacant(2, empty))
         ])
     );
-    // Slot 0 loses its child and keeps its key byte: only that key byte goes there.
+    // Slot 0 loses its child but keeps its key byte, so only this key byte may use the slot.
     let removed = SlotWord::removed(5, 1);
     bytes[16..24].copy_from_slice(&removed.raw().to_le_bytes());
     assert_eq!(
@@ -109,7 +110,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
             Ok(Find::Vacant(2, empty))
         ])
     );
-    // A READ that was overtaken: an empty slot before one that was filled later.
+    // The READ was overtaken: an empty slot is before a slot that was filled later.
     bytes[16..24].copy_from_slice(&empty.raw().to_le_bytes());
     assert_eq!(
         node(&bytes),
@@ -180,7 +181,7 @@ proptest! {
             Ok(RadixSlot::Leaf { partial, at, lines }) => SlotWord::leaf(partial, at, lines).expect("in range"),
             Err(_) => return Ok(()),
         };
-        // Meaningless bits of a slot without a child are not compared.
+        // Bits without a meaning, in a slot without a child, are not compared.
         prop_assert_eq!(back.decode(), word.decode());
     }
 

@@ -1,4 +1,4 @@
-//! The number and the places of splits, in nodes of every format.
+//! Tests of the number and the places of splits, in nodes of every format.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use dm_layout::{
@@ -34,7 +34,7 @@ struct Level<'f, K, F> {
 }
 
 impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
-    /// Makes an empty node for all keys, or two that meet at `cut`.
+    /// Makes one empty node for all keys, or two empty nodes with the separator `cut`.
     fn new(format: &'f F, bias: SplitBias, cut: Option<K>) -> Self {
         let empty = |fences| {
             let mut image = vec![0; format.node_bytes()];
@@ -57,7 +57,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         self.nodes.iter().position(covers).expect("one covers it")
     }
 
-    /// Inserts ascending keys from the `from`-th on, until the next one would need a split.
+    /// Inserts ascending keys, beginning with key number `from`, until the next key would need a split.
     fn fill(&mut self, from: u64) {
         for next in (from..).map(key) {
             let at = self.at(&next);
@@ -95,7 +95,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         self.nodes.push(right);
     }
 
-    /// Checks that every key is in the node that covers it, and that there are no others.
+    /// Checks that every key is in the node that covers it, and that there are no other keys.
     fn check(&self) {
         for node in &self.nodes {
             dm_layout::audit(self.format, node).unwrap();
@@ -105,15 +105,14 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
     }
 }
 
-/// Returns the `n`-th of keys that ascend.
+/// Returns key number `n` of an ascending sequence.
 fn key<K: KeyBytes>(n: u64) -> K {
     let mut bytes = [0; 32];
     bytes[K::LEN - 8..K::LEN].copy_from_slice(&n.to_be_bytes());
     K::read_from(&bytes)
 }
 
-/// Returns the number of splits caused by `count` keys that descend towards a full node which is not the last
-/// of its level.
+/// Returns the number of splits if `count` keys descend towards a full node that is not the last of its level.
 fn behind_a_full_node<K: KeyBytes, F: NodeFormat<K>>(format: &F, bias: SplitBias, count: u64) -> usize {
     let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
     level.fill(0);
@@ -157,7 +156,7 @@ fn ascending_keys_fill_the_nodes_of_a_level() {
     on_every_format!(ascending());
 }
 
-/// Checks that nodes that are not the last of their level are cut at the same keys with either bias.
+/// Checks that both biases split nodes that are not the last of their level at the same keys.
 fn cuts<K: KeyBytes, F: NodeFormat<K>>(format: &F, numbers: &[u16]) {
     let [median, ascending] = [SplitBias::Median, SplitBias::Ascending].map(|bias| {
         let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
@@ -188,8 +187,8 @@ proptest! {
     }
 }
 
-/// A merge whose copy has landed in part is copied again: every entry finds the place that it had, so the lines that
-/// readers have seen stay as they are.
+/// If only a part of a merge's copies has taken effect, the copying is repeated. Every entry gets its earlier place
+/// again, so lines that readers have seen do not change.
 #[test]
 fn a_copy_that_landed_in_part_is_repeated_to_the_byte() {
     fn check<F: NodeFormat<Key8>>(format: &F, keys: [&[u64]; 2], gone: &[u64]) {
@@ -232,7 +231,7 @@ fn a_copy_that_landed_in_part_is_repeated_to_the_byte() {
             assert!(mixed[again.clone()] == copied[again], "{mask:b}");
         }
     }
-    // The removed keys leave lines of a wide shape in packed nodes.
+    // In packed nodes, the removed keys leave lines with a wide shape.
     let wide = [
         &[3, 5, 70_000, 80_000, 1 << 40, 1 << 41][..],
         &[1 << 50, 1 << 51, (1 << 51) + 1][..],

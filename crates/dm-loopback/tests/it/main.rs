@@ -1,4 +1,4 @@
-//! Verbs, threads, processes and memory of loopback.
+//! Tests of loopback: its verbs, threads, processes and memory.
 
 mod no_allocations;
 mod pool_file;

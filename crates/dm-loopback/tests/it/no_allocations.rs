@@ -1,4 +1,4 @@
-//! Operations allocate nothing in the steady state.
+//! Tests that operations allocate nothing in the steady state.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! A pool in a file: several processes, and files that are not pools.
+//! Tests of a pool in a file: several processes, and files that are not pools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ fn child(role: &str, path: &Path) -> Child {
         .expect("a second process")
 }
 
-/// Not a separate test: the second process runs this when one of the tests below starts it.
+/// The second process of the tests below runs this. It is not a test of its own.
 #[test]
 fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -79,7 +79,7 @@ fn add(world: &Loopback) {
     });
 }
 
-/// Prints its id, then writes until it learns that it was fenced.
+/// Prints its id, then writes until it gets the error that it was fenced.
 fn be_fenced(world: &Loopback) {
     let v = world.connect(0).expect("an id");
     block_on(async {
@@ -108,7 +108,7 @@ fn two_processes_open_one_pool() {
     add(&world);
     assert!(other.wait().expect("a child to wait for").success());
     drop(world);
-    // The pool outlives its worlds.
+    // The pool still exists after its worlds were dropped.
     let world = Loopback::open(&path.0).expect("still a pool");
     assert_eq!(world.memory_nodes(), 3);
     assert_eq!(world.caps(NodeId(2)).host_bytes, 1 << 20);

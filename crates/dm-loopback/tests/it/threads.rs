@@ -1,4 +1,4 @@
-//! Many clients on several threads, and many on one.
+//! Tests with many clients on several threads, and on one thread.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -35,7 +35,7 @@ async fn lock(v: &Endpoint) {
     }
 }
 
-/// Adds once by FAA, and once under a spin lock by CAS.
+/// Adds one by FAA, and one by CAS under a spin lock.
 async fn add_twice(v: &Endpoint) {
     v.faa(at(COUNTER), 1).await.expect("no faults");
     lock(v).await;
@@ -99,8 +99,8 @@ fn a_thousand_coroutines_share_a_thread() {
     assert_eq!(block_on(clients[0].word(at(GUARDED))), Ok(1_000));
 }
 
-/// The writer's line always holds one repeated byte, and lines are whole; the lines of one READ may come from
-/// two writes.
+/// The writer's line always consists of one repeated byte, and lines are not torn. The lines of one READ may come from
+/// two WRITEs.
 #[test]
 fn lines_are_whole_whatever_the_order() {
     let world = Loopback::builder()
@@ -133,8 +133,8 @@ fn lines_are_whole_whatever_the_order() {
     });
 }
 
-/// If atomics race with WRITEs, a WRITE that coincides with an atomic on its word is eventually lost; if they
-/// are serialised, none is.
+/// If atomics race with WRITEs, a WRITE during an atomic on its word is lost sooner or later. If they are serialised,
+/// no WRITE is lost.
 #[test]
 fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
     let lost = |order: AtomicVsWrite| {
@@ -161,7 +161,8 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
                     v.write(at(COUNTER), &round.to_le_bytes())
                         .await
                         .expect("no faults");
-                    // An atomic checks the word: it comes after the rival's one in progress has written back.
+                    // An atomic checks the word, because it waits until the rival's atomic in progress has written
+                    // back.
                     if v.cas(at(COUNTER), u64::MAX, 0).await != Ok(round) {
                         return true;
                     }
@@ -176,14 +177,14 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
     assert!(!lost(AtomicVsWrite::Serialised));
 }
 
-/// Polls `future` at most `polls` times, then drops it; returns whether it ended.
+/// Polls `future` at most `polls` times, and then drops it. Returns whether the future ended.
 fn poll_and_drop(future: impl Future, polls: u64) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
     (0..polls).any(|_| matches!(Pin::as_mut(&mut future).poll(&mut cx), Poll::Ready(_)))
 }
 
-/// Operations dropped at any await leave the client usable and the count within its bounds.
+/// Dropping operations at any await leaves the client usable, and the counter within its bounds.
 #[test]
 fn dropped_futures_harm_nobody() {
     let world = Loopback::builder()
@@ -223,7 +224,7 @@ fn dropped_futures_harm_nobody() {
     );
 }
 
-/// A client on another thread is fenced while it works: after the answer its counter does not change.
+/// Fences a client on another thread while it works. After the answer, the client's counter does not change.
 #[test]
 fn a_fence_stops_a_client_in_full_flight() {
     for _ in 0..20 {

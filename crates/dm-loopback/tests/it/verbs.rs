@@ -1,4 +1,4 @@
-//! The seam as one client sees it: results of chains, typed errors, faults, capabilities.
+//! Tests of the traits of `dm-verbs` with one client: results of chains, typed errors, faults, capabilities.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -47,7 +47,7 @@ fn a_chain_runs_in_order_and_answers_each() {
                 .await
                 .expect("no faults");
             assert_eq!((old, masked, word, &*bytes), (5, 0, 7, &b"cross"[..]));
-            // A failed CAS does not stop the requests behind it.
+            // A failed CAS does not stop the later requests of the chain.
             let (old, word) = v
                 .chain(NodeId(1))
                 .cas(at(4160), 0, 1)
@@ -55,12 +55,12 @@ fn a_chain_runs_in_order_and_answers_each() {
                 .await
                 .expect("no faults");
             assert_eq!((old, word), (7, 0xAB));
-            // On-chip memory is another memory.
+            // On-chip memory is separate from host memory.
             let chip = ChipPtr::new(NodeId(1), 4088).expect("48 bits");
             assert_eq!(v.faa(chip, 3).await, Ok(0));
             assert_eq!(v.word(chip).await, Ok(3));
             assert_eq!(v.word(at(4088)).await, Ok(0));
-            // Node 0 is another node.
+            // Node 0 is separate from node 1.
             assert_eq!(
                 v.word(RemotePtr::new(NodeId(0), 4160).expect("48 bits")).await,
                 Ok(0)
@@ -135,7 +135,8 @@ fn errors_are_typed_and_name_the_request() {
         assert_eq!(kind(v.word(at((1 << 48) - 8)).await.map(drop)), beyond);
         assert_eq!(v.caps(NodeId(2)), dm_verbs::Caps::default());
 
-        // A failure inside of a chain: requests before it have happened, requests behind it have not.
+        // A request in the middle of a chain fails. The requests before it have taken effect, and the later ones have
+        // not.
         let chain = v
             .chain(NodeId(1))
             .write_word(at(4096), 1)
@@ -144,7 +145,7 @@ fn errors_are_typed_and_name_the_request() {
         let middle = (VerbErrorKind::OutOfBounds { size }, 1, Effect::None, Effect::None);
         assert_eq!(kind(chain.await), middle);
         assert_eq!((v.word(at(4096)).await, v.word(at(4104)).await), (Ok(1), Ok(0)));
-        // A request that cannot be sent at all stops the whole chain.
+        // If one request cannot be sent, the whole chain is not sent.
         let chain = v.chain(NodeId(1)).write_word(at(4096), 4).word(at(4));
         assert_eq!(kind(chain.await.map(drop)), refused(VerbErrorKind::Misaligned));
         assert_eq!(v.word(at(4096)).await, Ok(1));
@@ -164,10 +165,10 @@ fn an_error_that_nobody_awaited_fails_the_next_operation() {
             (VerbErrorKind::OutOfBounds { size: 64 << 10 }, at(1 << 40).into())
         );
         assert!(v.operation().is_ok(), "told once");
-        // The caller got the error of an awaited request.
+        // The caller has already received the error of an awaited request.
         assert!(block_on(v.word(at(1 << 40)).into_future()).is_err());
         assert!(v.operation().is_ok());
-        // A chain that was never rung has no error, and no effect.
+        // A chain whose doorbell was not rung has no error and no effect.
         drop(v.chain(NodeId(1)).write_word(at(4096), 1).word(at(4)));
         assert!(v.operation().is_ok());
         assert_eq!(block_on(v.word(at(4096))), Ok(0));
@@ -302,8 +303,8 @@ fn capabilities_can_be_withdrawn() {
     });
 }
 
-/// Without the promise CAS→READ some READs see the word as it was before; with it, or with a fence, none
-/// does.
+/// Without the capability CAS→READ, some READs see the word as it was before the CAS. With it, or with a fence, no
+/// READ does.
 #[test]
 fn a_read_behind_a_cas_may_come_first_only_where_it_is_not_declared() {
     let early = |order: CasThenRead, fenced: bool| {
@@ -337,7 +338,7 @@ fn delayed_completions_take_polls_and_effects_do_not() {
         let mut byte = [0];
         world.inspect(at(4096 + 8 * n), &mut byte).expect("in bounds");
         assert_eq!(byte, [1], "the effect is there before any poll");
-        // Half of them are dropped in flight.
+        // Half of the chains are dropped in flight.
         for _ in 0..6 {
             match std::pin::Pin::new(&mut ticket).poll(&mut cx) {
                 Poll::Pending => pending += 1,
@@ -462,7 +463,7 @@ fn ids_are_unique_and_epochs_grow() {
         (again.client(), again.compute_node(), epoch(&again)),
         (id, 7, before + 1)
     );
-    // A fence of the id's old holder does not affect the new one.
+    // A fence of the old holder of an id does not affect the new holder.
     let other = world.connect(0).expect("an id");
     assert_eq!(
         block_on(other.call(ControlRequest::Fence { client: id })),

@@ -1,5 +1,4 @@
-//! Models of operations that the clients of one compute node share, while another compute node runs
-//! operations too.
+//! Models of operations that the clients of one compute node share, while another compute node also runs operations.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -8,7 +7,7 @@ use dm_history::KvOp::{Get, Remove, Update, Upsert};
 use super::world::{Script, one_lock, script};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
-/// Clients of compute node 0, and a last client that may be on compute node 1.
+/// All clients run on compute node 0, except that the last client may run on compute node 1.
 const SHAPES: &[(&str, Script)] = &[
     (
         "3+1 readers",

@@ -13,11 +13,11 @@ pub(crate) type Spec = KvMap<u64, u64>;
 /// An operation with the value that it writes.
 pub(crate) type Op = KvOp<u64, u64>;
 
-/// The words at the start, and the operations of all clients. Keys are 1 and 2.
+/// The words at the start, and the operations of all clients. The keys are 1 and 2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Keys that are present at the start; key k has the value 100 k. All values of key k are between 100 k and 100 k +
-    /// 99.
+    /// Keys that are present at the start. Key k has the value 100 k; all later values of key k are between 100 k and
+    /// 100 k + 99.
     pub(crate) loaded: &'static [u64],
     /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Op])],
@@ -46,8 +46,8 @@ pub(crate) fn script(shapes: &[(&str, Script)], shape: &str) -> Script {
 }
 
 impl Script {
-    /// Builds the model. It checks that every operation is linearizable, that none fails, and that no key has
-    /// another key's value at the end.
+    /// Builds the model. It checks that all operations are linearizable, that none fails, and that at the end no key
+    /// has a value of another key.
     pub(crate) fn model(self, title: String, rdwc: Rdwc) -> Model<Combiner<Key8>, Spec> {
         let mut model = Model::new(title)
             .setup(move |v: Endpoint| async move {

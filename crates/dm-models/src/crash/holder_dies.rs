@@ -1,4 +1,4 @@
-//! A client dies at any step between taking and releasing a lock.
+//! The model of a client that dies at any step between taking and releasing a lock.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
@@ -8,7 +8,7 @@ use dm_verbs::{ClientId, Env, Exhausted, RemotePtr, Verbs, Why};
 use crate::locks::{compute_nodes, lock_word, node, one_lock};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Stages of the first client, as it records them.
+/// The stages that the first client records.
 const STAGES: [&str; 5] = [
     "not asked for it",
     "taking it",
@@ -94,7 +94,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         })
         .invariant("the word is sound", move |end| {
             let word = LockWord::unpack(end.word(word));
-            // After a handover, the owner is another client of the compute node that died.
+            // After a handover, the owner in the word may be another client of the compute node that died.
             let mut of_owner =
                 (0..on.len()).filter(|&i| on[i] == on[usize::from(word.owner).saturating_sub(1)]);
             if word.payload == PAYLOAD && (!word.locked || of_owner.any(|i| end.crashed(i))) {
@@ -141,8 +141,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Returns whether the error has the lock's place, and another client as its owner. Without masked atomics, lost races
-/// for a free word may also use up the budget.
+/// Returns whether the error contains the lock's address, and another client as the owner. Without masked atomics,
+/// lost races for a free word may also use up the budget.
 fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     let LockError::Held(Exhausted { at, why, .. }) = e else {
         return false;
@@ -157,7 +157,7 @@ fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     named && *at == lock_word(LockPlace::Chip)
 }
 
-/// Adds one, and records each stage.
+/// Adds one, and records each stage that it reaches.
 async fn add(c: &Client<Locks, Counter>, node: RemotePtr) -> Result<u64, LockError> {
     let v = c.verbs();
     c.output(0);
@@ -171,7 +171,7 @@ async fn add(c: &Client<Locks, Counter>, node: RemotePtr) -> Result<u64, LockErr
         .write_back(v.chain(node.node()).write_word(node, old + 1))
         .await?;
     c.output(4);
-    // One more step at which the client can die.
+    // This adds a step at which the client can die.
     v.word(node).await?;
     Ok(old)
 }

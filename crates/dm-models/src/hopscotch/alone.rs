@@ -1,4 +1,4 @@
-//! Models of gets that read only one entry, because their compute node has found the key there before.
+//! Models of gets that read only one entry, at the place where their compute node found the key before.
 
 use chime::Options;
 
@@ -73,7 +73,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     build: |s| {
         let mut options = Options {
-            // Room for one set.
+            // The hotspot buffer has room for one set.
             hotspot_bytes: 128,
             ..options()
         };

@@ -1,4 +1,4 @@
-//! Flaws of the published leaf: T-C1 to T-C4.
+//! Models of the flaws of the published leaf: T-C1 to T-C4.
 
 use dm_explore::{Client, Elapsed, Knobs, Model, NoSpec};
 use dm_lock::{LockOptions, LockPlace, LockWord, Locks};
@@ -58,7 +58,7 @@ pub(crate) const T_C2: Entry = Entry {
         name: "published",
         about: "a hop does not change the version of the leaf",
         cases: || {
-            // Keeps only the cards that serve lines in any order.
+            // Keep only the cases in which a card serves lines in any order.
             let any = |c: &Case| c.knobs.read_lines == dm_verbs::LineOrder::Any;
             fails(T_C2_SHAPES).into_iter().filter(any).collect()
         },
@@ -79,8 +79,8 @@ pub(crate) const T_C2: Entry = Entry {
     },
 };
 
-/// The first get may read the whole node, whose header already leads to the right half while its lines are old. The
-/// second get finds its key in an old line.
+/// The first get may read the whole node. Its header may already lead to the right half while its lines are old. Then
+/// the second get finds its key in an old line.
 const T_C3_SHAPES: &[Shape] = &[
     ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
     (
@@ -129,7 +129,7 @@ pub(crate) const T_C3: Entry = Entry {
     },
 };
 
-/// The payload of the lock word. In CHIME it is the vacancy bitmap; in dmkit it shows whether a holder failed
+/// The payload of the lock word. In CHIME it is the vacancy bitmap; in dmkit it shows that a holder may have failed
 /// midway.
 const CARRIED: u32 = 5;
 
@@ -185,7 +185,7 @@ fn build_carried(s: &Setting<'_>) -> Box<dyn Explorable> {
                 let guard = c.shared().lock(v, at).await.expect("nobody is in the way");
                 return guard.write_back(data).await.expect("no faults but death");
             }
-            // This is written by hand, because no lock of dmkit does this.
+            // These verbs are written by hand, because no lock of dmkit works in this way.
             let all = MaskedCas {
                 swap: u64::MAX,
                 swap_mask: u64::MAX,

@@ -1,4 +1,4 @@
-//! Hops, removes, inserts and gets in one leaf.
+//! Models of hops, removes, inserts and gets in one leaf.
 
 use super::world::{build, options};
 use crate::tree::world::{Do, Script, Shape, holds, plain, with};
@@ -6,17 +6,17 @@ use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
 /// Two leaves under a root. In the first leaf, 4 and 7 fill the neighbourhood of 5. Inserting 5 moves 7 from the first
-/// line to the second.
+/// line to the second line.
 pub(super) const NEXT: Script = Script {
     preload: &[4, 7, 55, 53, 50],
     ..Script::EMPTY
 };
-/// The same with key 10, which has the same home as 7, in the slot to which 7 would move.
+/// The script `NEXT`, but key 10, which has the same home as 7, is in the slot to which 7 would move.
 pub(super) const TAKEN: Script = Script {
     preload: &[4, 7, 55, 53, 50, 10],
     ..Script::EMPTY
 };
-/// 5 lies behind a slot that has become free.
+/// Key 5 is in a slot behind one that has become free.
 pub(super) const BEHIND: Script = Script {
     preload: &[4, 5, 55, 53, 50],
     removed: &[4],

@@ -1,5 +1,5 @@
-//! Models of a client that dies in the middle of a hop, a split or a merge of hopscotch leaves, and of the writers that
-//! come after it.
+//! Models of a client that dies in the middle of a hop, a split or a merge of hopscotch leaves, and of later writers
+//! that finish this change.
 
 use super::hops::NEXT;
 use super::splits::{FULL, SPARSE};

@@ -1,4 +1,4 @@
-//! The model T-C6: the memory of a leaf is reused for another leaf with the same key, which is never linked.
+//! The model T-C6: the memory of a leaf is reused for another leaf with the same key, which is not linked yet.
 
 use chime::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_alloc::{Allocator, ReclaimFlaws};
@@ -23,8 +23,7 @@ pub(crate) const T_C6: Entry = Entry {
         the same range and key, which is never linked. Gets that use the old address, for the neighbourhood \
         or for one entry, do not accept its value.",
     cases: || {
-        // On a weak card, only the merge's locks would behave differently, and there are separate models of
-        // locks.
+        // On a weak card only the locks of the merge would behave differently, and locks have models of their own.
         let by_old_address = |shape| Case::holds(shape, timeless(Knobs::declared()));
         [NEAR, ALONE].map(by_old_address).into()
     },
@@ -48,14 +47,14 @@ const ALONE: &str = "1x2 entry";
 
 type Whole = Nodes<Key8, Hopscotch<Key8>>;
 
-/// The state that the compute node's clients share: leaves, and the addresses of two neighbours and their parent.
+/// The state that the clients of the compute node share: leaves, and the addresses of two neighbours and their parent.
 struct Shared {
     leaves: Neighbourhoods<Key8, Whole>,
     alloc: Arc<Allocator>,
     locks: Arc<Locks>,
     inner: TwoLevel<Key8>,
     pair: Neighbours<Key8>,
-    /// Set when the key has a new value in another leaf.
+    /// Whether the key has a new value in another leaf.
     changed: dm_sync::Mutex<bool>,
 }
 
@@ -70,7 +69,7 @@ impl Fingerprint for Shared {
     }
 }
 
-/// This key is in the leaf that dies, and in the next leaf in its memory.
+/// The key that is in the leaf that dies, and also in the next leaf in the same memory.
 const KEY: Key8 = Key8(11);
 const OLD: [u8; 8] = [1; 8];
 
@@ -143,20 +142,20 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Gets the key by a cached address.
+/// Gets the key through a cached address.
 async fn get(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let changed = shared.changed.with(|changed| *changed);
     let (at, mut value) = (Lead::hint(shared.pair.right), Vec::new());
     let got = shared.leaves.get(v, at, 0, &KEY, &mut value).await;
-    // If the get neither finds the key nor finds it absent, the reader would continue elsewhere.
+    // If the get reports neither a value nor absence, the reader would continue at another leaf, so this is correct.
     let old = matches!(got, Ok(Answer::Done(true))) && value == OLD;
     c.check(!(changed && old), || {
         "a value that was changed elsewhere before".into()
     });
 }
 
-/// Merges the leaf, changes the key in the node that took it over, and builds the next leaf in its memory.
+/// Merges the leaf, changes the key in the node that received its entries, and builds the next leaf in its memory.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();
@@ -167,7 +166,8 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // The next step stands for a change of the key in the left leaf, because it is one more step of the same kind.
+    // This step stands for a change of the key in the left leaf, because the change would add one more step of the
+    // same kind.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

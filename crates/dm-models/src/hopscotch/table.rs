@@ -1,4 +1,4 @@
-//! Hash tables of tiny leaves that split while the directory grows.
+//! Models of hash tables of tiny leaves, which split while the directory grows.
 
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint, Knobs};
@@ -78,7 +78,7 @@ impl Subject for HashTable<Key8> {
     }
 }
 
-/// Checks that the leaf to which a slot points is live, and begins at or left of the slot (H11).
+/// Checks that a slot of the directory points to a live leaf whose range begins at the slot or before it (H11).
 fn slot(
     end: &End<'_>,
     leaf: &Hopscotch<Key8>,
@@ -105,20 +105,20 @@ fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box
     Box::new(model.crash_may_block())
 }
 
-/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of all hashes: 7 and 9 move, and 3
-/// goes with them.
+/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of the range of hashes: 7 and 9 move, and
+/// 3 is inserted with them.
 const ONE: Script = Script {
     preload: &[27, 23, 7, 9],
     ..Script::EMPTY
 };
-/// A directory of four slots. The first two point to the first leaf, which is full. Inserting 19 splits this
+/// A directory of four slots. The first two slots point to the first leaf, which is full. Inserting 19 splits this
 /// leaf between the two slots, so that 1 and 11 move.
 const FOUR: Script = Script {
     preload: &[27, 23, 7, 9, 3, 12, 25, 11, 1],
     ..Script::EMPTY
 };
-/// Two full leaves and a directory of two slots. Inserting 38 splits the first leaf and inserting 25 the second;
-/// both new leaves are deeper than the directory.
+/// Two full leaves and a directory of two slots. Inserting 38 splits the first leaf, and inserting 25 splits the
+/// second one. Both new leaves need a larger directory.
 const TWO: Script = Script {
     preload: &[27, 23, 7, 9, 3, 12, 8, 2],
     ..Script::EMPTY
@@ -175,7 +175,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// These shapes run nightly.
+/// Shapes that run only at night.
 const LARGE: &[Shape] = &[
     (
         "two splits, two deeper directories",
@@ -244,7 +244,7 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs that promise the least about lines, with one fault of each kind.
+/// Returns knobs of the weakest order of lines, with one fault of each kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

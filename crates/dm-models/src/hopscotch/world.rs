@@ -12,8 +12,8 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Returns options with leaves of three lines: 4 entries, three in one line and one in the next, in neighbourhoods
-/// of 2. Inner nodes have three children. Each memory node has 16 locks.
+/// Returns options with leaves of three lines: 4 entries in neighbourhoods of 2; three entries are in one line and one
+/// is in the next line. Inner nodes have three children. Each memory node has 16 locks.
 ///
 /// Keys by home: 2, 6, 8 have home 0; 4, 5, 9 home 1; 7, 10, 15 home 2; 1, 3, 11 home 3.
 pub(super) const fn options() -> Options {
@@ -25,7 +25,7 @@ pub(super) const fn options() -> Options {
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
         hotspot_bytes: 0,
-        // Reclamation has models of its own.
+        // Reclamation has its own models.
         members: 0,
         ..Options::new(8)
     }
@@ -35,7 +35,7 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
     Box::new(script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options))
 }
 
-/// Builds a model in which a client that dies, or whose chain fails, may leave other clients waiting.
+/// Builds a model in which other clients may wait for ever after a client has died or a chain has failed.
 pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     let model = script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options);
     Box::new(model.crash_may_block())

@@ -18,13 +18,13 @@ use word::{Word, allocator, place};
 /// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[SHARED, CANCELLED];
 
-/// Keys and values are numbers.
+/// The specification: a map of numbers to numbers.
 type Spec = KvMap<u64, u64>;
 type Op = KvOp<u64, u64>;
 /// The compute node and the operations of each client.
 type Script = &'static [(u16, &'static [Op])];
 
-/// All keys have the same prefix, so they share a block.
+/// All keys have the same prefix, so their items share a block.
 const SHAPES: &[(&str, Script)] = &[
     (
         "two keys",

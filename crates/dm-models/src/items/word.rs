@@ -1,4 +1,4 @@
-//! The smallest index with an exchange operation: one word of remote memory for all keys.
+//! The smallest index with an exchange operation: a single word of remote memory, which all keys share.
 
 use dm_alloc::Allocator;
 use dm_explore::Endpoint;
@@ -6,18 +6,18 @@ use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
-/// Returns the address of the word; the word is zero if there is no item.
+/// Returns the address of the word. The word is zero if there is no item.
 pub(super) fn place() -> RemotePtr {
     RemotePtr::new(NodeId(1), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// Makes a compute node's allocator. Blocks are on another memory node than the word, and retired blocks are not
+/// Makes the allocator of a compute node. Blocks are on another memory node than the word, and retired blocks are not
 /// reused.
 pub(super) fn allocator(compute_node: u16) -> Allocator {
     Allocator::new(1, compute_node).chunk_bytes(256)
 }
 
-/// A client of this index.
+/// A client of the index.
 pub(super) struct Word<'h>(&'h Endpoint);
 
 impl<'h> Word<'h> {

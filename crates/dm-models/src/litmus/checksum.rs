@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Builds the model. The node has two words in one line and two in the next: checksum, data; data, data.
+/// Builds the model. The node has two words in one line (checksum, data) and two words in the next line (data, data).
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let node = word(0, 0, 6);
     let covered = if s.mutant("first-line") { 1 } else { 3 };

@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let lock = word(0, 0, 0);
     let held = 1u64;
-    // The freed word: the same as before, or with one more release.
+    // The word after its release: the same as before the CAS, or with a greater release count.
     let freed = if s.shape == "lock bit alone" { 0 } else { 1 << 8 };
     let model = Model::new(s.title.clone()).place(lock, 8, "lock").invariant(
         "the lock is free at the end",
@@ -37,7 +37,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         },
     );
     let client = move |c: Bare| async move {
-        // If it finds its own tag, the duplicate came first.
+        // If the client finds its own tag, the duplicate was executed first.
         let old = c.verbs().cas(lock, 0, held).await.expect(OK);
         c.check(old == 0 || old == held, || format!("the lock said {old}"));
         c.output(c.verbs().cas(lock, held, freed).await.expect(OK));

@@ -1,4 +1,4 @@
-//! L7: a lane freed by WRITE beside a masked CAS on another lane of the word.
+//! L7: a 16-bit lane of a word is freed by WRITE while another lane is changed by masked CAS.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicVsWrite, MaskedCas, NodeId, Verbs};
@@ -25,7 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns a compare-and-swap of one 16-bit lane.
+/// Returns a masked compare-and-swap of one 16-bit lane.
 fn lane(shift: u32, compare: u64, swap: u64) -> MaskedCas {
     MaskedCas {
         compare: compare << shift,

@@ -1,4 +1,4 @@
-//! L17: a WRITE that lands after its error was reported.
+//! L17: a WRITE that takes effect after its error was reported.
 
 use dm_explore::{Knobs, Late, Model};
 use dm_verbs::{ClientId, Control, ControlRequest, Env, VerbError, Verbs, Why};
@@ -49,8 +49,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let fences = s.shape == "taken over fenced";
     let counter = word(0, 0, 0);
     let lock = word(u16::from(s.shape.ends_with("apart")), 1, 0);
-    // Two clients are enough for a takeover, because the second one does not wait until the first has
-    // received its error.
+    // If the second client takes over, two clients are enough: it need not wait until the first client has received
+    // its error.
     let clients = if takes_over { 2 } else { 3 };
     let mut model = Model::new(s.title.clone())
         .memory_nodes(2)
@@ -69,8 +69,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         model = model.client(name, i as u16, move |c: Bare| async move {
             let v = c.verbs();
             let me = u64::from(v.client().0);
-            // The client that takes over adds twice, so that the late WRITE restores a value that the counter had
-            // before.
+            // The client that takes over adds twice, so that the late WRITE restores an earlier value of the counter.
             let adds = if takes_over && i > 0 { 2 } else { 1 };
             for _ in 0..adds {
                 let mut retry = v.retry(100);

@@ -25,8 +25,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Builds the model. The node has the last two words of one line and the first two of the next: data, version;
-/// version, data.
+/// Builds the model. The node has the last two words of one line (data, version) and the first two words of the next
+/// line (version, data).
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let node = word(0, 0, 6);
     let one = s.mutant("one-version");

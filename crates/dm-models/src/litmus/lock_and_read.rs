@@ -30,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
-    // The data follow the lock, in its line or at the start of the next.
+    // The data follow the lock, in the same line or at the start of the next line.
     let lock = word(0, 0, if s.shape == "tag and its line" { 6 } else { 7 });
     let (apart, tag) = (s.shape == "apart", s.shape.starts_with("tag"));
     let adds = move |c: Client<(), Counter>| async move {
@@ -52,7 +52,7 @@ async fn add<V: Verbs>(v: &V, lock: RemotePtr, apart: bool, tag: bool) -> u64 {
             (true, _) => (chain.post().await.expect(OK), None),
             (_, true) => {
                 let (owner, bytes) = chain.read(lock, 16).post().await.expect(OK);
-                // If the client's own tag is not there, the image is from before the lock was taken.
+                // If the client's own tag is missing, the READ was served before the lock was taken.
                 let shown = word_of(&bytes, 0) == me;
                 (owner, shown.then(|| word_of(&bytes, 8)))
             }

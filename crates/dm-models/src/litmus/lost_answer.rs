@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns each of these knobs with one failure, and with both values of [`dm_explore::Late`].
+/// Returns each of these knobs twice, with one failure and each value of [`dm_explore::Late`].
 pub(super) fn failing(all: Vec<Knobs>) -> Vec<Knobs> {
     let both = |knobs: Knobs| {
         [Late::UntilNext, Late::UntilFenced].map(|late| Knobs {

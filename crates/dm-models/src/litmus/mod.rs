@@ -1,7 +1,7 @@
 //! Litmus tests: a few requests each, which show one rule of the RNIC's contract.
 //!
-//! Each test claims that an outcome never occurs. With a setting of the knobs that allows the outcome, the case must
-//! fail, and its counterexample shows how the outcome arises.
+//! Each test claims that some outcome never occurs. If a setting of the knobs allows the outcome, the case must fail,
+//! and its counterexample shows how the outcome arises.
 
 mod buffer_reuse;
 mod checksum;
@@ -69,7 +69,8 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// Returns a case for each of these knobs. The case must fail if `allowed` returns true, and hold otherwise.
+/// Returns a case for each of these knobs. The case must fail if `allowed` returns true for its knobs, and hold
+/// otherwise.
 fn sides(shape: &'static str, how: How, knobs: Vec<Knobs>, allowed: impl Fn(&Knobs) -> bool) -> Vec<Case> {
     let case = |k: Knobs| {
         if allowed(&k) {

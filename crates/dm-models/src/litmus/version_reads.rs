@@ -1,4 +1,4 @@
-//! L4: version, data and version again, with one READ each.
+//! L4: version, data, and version again, each with a READ of its own.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{LineOrder, NodeId, Verbs};

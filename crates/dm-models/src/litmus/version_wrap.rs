@@ -26,8 +26,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Builds the model. The node has the last two words of one line and the first two of the next: data, version;
-/// version, data.
+/// Builds the model. The node has the last two words of one line (data, version) and the first two words of the next
+/// line (version, data).
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let node = word(0, 0, 6);
     let writes = if s.shape == "3 WRITEs" { 3 } else { 4 };

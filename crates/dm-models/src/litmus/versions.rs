@@ -27,7 +27,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
-    // From the last word of the first line to the first word of the last line, or three words of one line.
+    // The node extends from the last word of its first line to the first word of its last line, or is three words of
+    // one line.
     let (from, len) = match s.shape {
         "1 line" => (word(0, 0, 0), 24),
         "2 lines" => (word(0, 0, 7), 16),

@@ -36,7 +36,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                 other => Err(format!("the word is {other}")),
             });
     let first = move |c: Bare| async move {
-        // Refused when the client is fenced.
+        // The WRITE is refused if the client was fenced before.
         let written = c.verbs().write(at, &1u64.to_le_bytes()).await;
         c.output(u64::from(written.is_ok()));
     };

@@ -1,4 +1,4 @@
-//! A client whose future is dropped at any await.
+//! The model of a client whose future is dropped at any await.
 
 use core::future::Future;
 use core::mem::ManuallyDrop;
@@ -86,7 +86,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// A future whose drop does nothing.
+/// A future that is never dropped.
 struct Forgotten<F>(ManuallyDrop<Pin<Box<F>>>);
 
 impl<F: Future> Future for Forgotten<F> {

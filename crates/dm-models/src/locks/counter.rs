@@ -1,4 +1,4 @@
-//! Clients that add to a counter under a lock of `dm-lock`.
+//! A model of clients that add to a counter under a lock of `dm-lock`.
 
 use dm_explore::{Client, Counter, CounterOp, Model};
 use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, LockWord, Locks};
@@ -8,17 +8,17 @@ use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 /// The way in which a client reads the counter under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
-    /// With a separate READ after the lock; the section in between is monitored.
+    /// With a separate READ after the lock was taken. The section in between is monitored.
     Apart,
     /// With `lock_and_read`.
     Along,
-    /// With `lock_and_read` of two lines that each hold the counter: they must agree.
+    /// With `lock_and_read` of two lines. Both lines contain the counter, and must agree.
     Wide,
 }
 
 impl Read {
     /// Returns the address of the counter: the first word of the node, or the last word of its first line and the
-    /// first of its second.
+    /// first word of its second line.
     fn counter(self) -> RemotePtr {
         match self {
             Self::Apart | Self::Along => node(),
@@ -32,17 +32,17 @@ impl Read {
 pub(crate) struct Adders {
     /// The compute node of each client.
     pub(crate) on: &'static [u16],
-    /// Number of adds of each client; the last entry is for all further clients.
+    /// Number of adds of each client. The last entry applies to all further clients.
     pub(crate) adds: &'static [u32],
     pub(crate) read: Read,
-    /// Whether operations are recorded and must be linearizable. Otherwise only the sum at the end must be right. This
+    /// Whether operations are recorded and must be linearizable. Otherwise only the final sum must be right, which
     /// takes far fewer states, because recorded histories distinguish states.
     pub(crate) recorded: bool,
     pub(crate) options: LockOptions,
 }
 
 impl Default for Adders {
-    /// Returns two clients of one compute node that add once each, with `lock_and_read`, recorded.
+    /// Returns two clients of one compute node that each add once, with `lock_and_read` and recorded operations.
     fn default() -> Self {
         Self {
             on: &[0, 0],
@@ -64,7 +64,7 @@ pub(crate) fn one_lock(place: LockPlace) -> GlobalLockTable {
     GlobalLockTable::new(vec![lock_word(place)], 1)
 }
 
-/// Returns the place of that lock word.
+/// Returns the address of the lock word.
 pub(crate) fn lock_word(place: LockPlace) -> Place {
     match place {
         LockPlace::Chip => ChipPtr::new(NodeId(0), 0).unwrap_or(ChipPtr::NULL).into(),
@@ -86,7 +86,8 @@ pub(crate) fn guarded(
         .place(lock_word(options.place), 8, "lock")
 }
 
-/// Returns the compute node of each client of a shape: `2x3` is two compute nodes with three clients each.
+/// Returns the compute node of each client of a shape. For example, `2x3` means two compute nodes with three clients
+/// each.
 pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
     match shape.split([' ', ',']).next() {
         Some("1x2") => &[0, 0],
@@ -142,7 +143,7 @@ fn free(word: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds one, and returns the value from before.
+/// Adds one, and returns the old value.
 pub(crate) async fn add(c: &Client<Locks, Counter>, read: Read) -> Result<u64, LockError> {
     let (v, node, counter) = (c.verbs(), node(), read.counter());
     if read == Read::Apart {

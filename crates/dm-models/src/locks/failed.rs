@@ -1,4 +1,4 @@
-//! A client whose queue pair fails between taking and releasing a lock.
+//! The model of a client whose queue pair fails between taking and releasing a lock.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Late, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockWord, Locks};

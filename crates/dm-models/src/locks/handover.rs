@@ -1,4 +1,4 @@
-//! The bound on consecutive handovers.
+//! The model of the limit on consecutive handovers.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_lock::{Local, LockOptions, LockPlace, Locks};
@@ -75,7 +75,7 @@ async fn count(c: &Client<Locks, NoSpec>) {
     c.check(in_a_row <= u64::from(MAX), || {
         format!("{in_a_row} handovers in a row")
     });
-    // The node and the payload hold the same count.
+    // The node and the payload contain the same count.
     guard.set_payload(in_a_row as u32);
     let data = v.chain(node().node()).write_word(node(), in_a_row);
     guard.write_back(data).await.expect("no faults in this model");

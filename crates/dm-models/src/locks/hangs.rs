@@ -1,5 +1,5 @@
-//! Models of hangs in which all clients stay busy. They are written by hand, because dmkit ships none of
-//! these protocols.
+//! Models of hangs in which all clients stay busy. Their protocols are written by hand, because dmkit ships none of
+//! them.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -38,7 +38,7 @@ async fn write(c: &C, word: RemotePtr, value: u64) {
     done.expect("no faults in this model");
 }
 
-/// Two clients that wait for each other.
+/// Two clients each wait for the other one.
 pub(crate) const MUTUAL: Entry = Entry {
     name: "mutual-wait",
     kind: Kind::Lock,
@@ -71,7 +71,7 @@ pub(crate) const MUTUAL: Entry = Entry {
                     }
                     let mut retry = c.verbs().retry(1000);
                     while read(&c, other).await == 0 {
-                        // A beat of one bit, to keep the number of states small.
+                        // The client toggles only one bit, to keep the number of states small.
                         faa(&c, beat, 1 << 63).await;
                         retry.again(other, Why::Raced).await.expect("within the budget");
                     }
@@ -84,7 +84,7 @@ pub(crate) const MUTUAL: Entry = Entry {
     },
 };
 
-/// Takes one unit of a count by FAA. If there was none, adds it again and retries.
+/// Takes one unit of a count by FAA. If the count was zero, adds the unit again and retries.
 async fn take(c: &C, count: RemotePtr) {
     let mut retry = c.verbs().retry(1000);
     while faa(c, count, u64::MAX).await.cast_signed() <= 0 {
@@ -93,7 +93,7 @@ async fn take(c: &C, count: RemotePtr) {
     }
 }
 
-/// A client that takes a unit and undoes this, without end.
+/// A client takes a unit and gives it back, again and again.
 pub(crate) const ALONE: Entry = Entry {
     name: "do-and-undo",
     kind: Kind::Lock,
@@ -129,10 +129,10 @@ pub(crate) const ALONE: Entry = Entry {
     },
 };
 
-/// A writer that takes the lock adds this to the lock word; a reader adds one.
+/// The number that a writer adds to the lock word when it takes the lock. A reader adds one.
 const WRITER: u64 = 1 << 32;
 
-/// A lock whose release overwrites the changes that other clients make to its word meanwhile.
+/// The release of a lock overwrites changes that other clients have made to the lock word meanwhile.
 pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,

@@ -10,7 +10,7 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 const SOURCE: &str = "Sherman §4.3, Figure 6";
 
-/// A FIFO queue with handover, and words on the chip.
+/// A FIFO queue with handover, and lock words in on-chip memory.
 pub(crate) const QUEUE: Entry = Entry {
     name: "hocl",
     kind: Kind::Lock,
@@ -108,7 +108,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns fewer cases, for entries that differ in one technique.
+/// Returns fewer cases, for entries that differ in only one technique.
 fn fewer_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for shape in ["1x2", "2x1"] {
@@ -136,7 +136,7 @@ fn two() -> impl Iterator<Item = Knobs> {
     [Knobs::weak(), Knobs::declared()].into_iter()
 }
 
-/// Builds the model with these local locks and otherwise default lock tables.
+/// Builds the model with these local locks. All other options of the lock table have their defaults.
 fn build_local(s: &Setting<'_>, local: Local) -> Box<dyn Explorable> {
     let options = LockOptions {
         local,

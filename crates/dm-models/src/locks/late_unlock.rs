@@ -1,4 +1,4 @@
-//! The model of an unlock that lands late, on a word that names another client.
+//! The model of an unlock that takes effect late, when another client already owns the lock word.
 
 use dm_explore::{Client, Counter, End, Knobs};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockWord, Locks};
@@ -7,8 +7,8 @@ use dm_verbs::{Env, Verbs};
 use super::counter::{compute_nodes, guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Ghost variables: the value of the counter when everything posted under the lock has landed, the client that took the
-/// lock from memory, and the section.
+/// Names of ghost variables: the value that the counter has after everything posted under the lock has taken effect,
+/// the client that took the lock from memory, and the section.
 const POSTED: &str = "posted";
 const NAMED: &str = "named";
 const INSIDE: &str = "inside";
@@ -115,7 +115,7 @@ async fn add(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     guard.release().await
 }
 
-/// A client in the section. Even if the client is dropped, it leaves the section before its guard acts.
+/// A guard of the section. If the client is dropped, it leaves the section before the lock's guard is dropped.
 struct Inside<'c>(&'c Client<Locks, Counter>);
 
 impl<'c> Inside<'c> {

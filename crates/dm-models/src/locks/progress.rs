@@ -17,7 +17,7 @@ fn knobs() -> Vec<Knobs> {
     matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite])
 }
 
-/// A lock that serves clients in order, and a lock that does not.
+/// A lock that serves clients in order, and one that does not.
 pub(crate) const BYPASS: Entry = Entry {
     name: "bounded-bypass",
     kind: Kind::Lock,
@@ -64,8 +64,8 @@ pub(crate) const BYPASS: Entry = Entry {
                     }
                     c.enter(SECTION);
                     c.leave(SECTION);
-                    // The release is a CAS if other clients try the word by CAS, because a WRITE may get lost
-                    // among these.
+                    // If other clients try the word by CAS, the lock is released by CAS too, because a WRITE could be
+                    // lost between the two steps of their CAS.
                     match by_cas {
                         true => drop(v.cas(serving, 1, 0).await.expect(SOUND)),
                         false => {
@@ -80,7 +80,7 @@ pub(crate) const BYPASS: Entry = Entry {
     },
 };
 
-/// A counter whose clients are not delayed by a client that stops.
+/// A counter on which a client that stops does not delay the others.
 pub(crate) const LOCK_FREE: Entry = Entry {
     name: "lock-free",
     kind: Kind::Lock,

@@ -1,5 +1,5 @@
-//! Models of releasing a lock by WRITE, by CAS and by FAA, on cards that serialise atomics with WRITEs and on
-//! cards that do not.
+//! Models of a lock that is released by WRITE, by CAS or by FAA. Some cards serialise atomics with WRITEs, others do
+//! not.
 
 use dm_explore::Knobs;
 use dm_lock::{LockOptions, LockPlace, ReleaseBy};

@@ -1,4 +1,4 @@
-//! Models of sets of locks, some of which collide.
+//! Models of clients that take several locks at once; some of the nodes share a lock.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_lock::{GlobalLockTable, LockError, LockOptions, LockWord, Locks};
@@ -51,7 +51,7 @@ fn at(node: u16, offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(node), offset).unwrap_or(RemotePtr::NULL)
 }
 
-/// Returns three nodes. There is one lock per memory node, so the first two nodes share a lock.
+/// Returns the addresses of three nodes. There is one lock per memory node, so the first two nodes share a lock.
 fn nodes() -> [RemotePtr; 3] {
     [at(0, 4096), at(0, 4160), at(1, 4096)]
 }

@@ -1,4 +1,4 @@
-//! Models of a lock that some clients share and others hold alone.
+//! Models of a lock that several clients may share, or one client may hold alone.
 
 use dm_explore::{Client, Counter, Knobs, Retries};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
@@ -9,7 +9,7 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 /// Maximum number of sharers.
 const MAX: usize = 2;
-/// The sum, followed by one word of each sharer, all in one line.
+/// Bytes of the protected memory: the sum, and then one word for each sharer, all in one line.
 const LEN: usize = 8 + 8 * MAX;
 
 fn data() -> (RemotePtr, u32, &'static str) {
@@ -68,7 +68,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let clients: Vec<char> = s.shape.chars().filter(|c| matches!(c, 'E' | 'S')).collect();
     let sharers = clients.iter().filter(|c| **c == 'S').count() as u64;
     let apart = !s.shape.ends_with("one compute node");
-    // A dropped client may or may not have added.
+    // A dropped client may have added, or not.
     let least = sharers.saturating_sub(u64::from(s.knobs.cancels));
     let word = lock_word(options.place);
     let mut model = guarded(&s.title, options, data())
@@ -123,7 +123,7 @@ fn word_of(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// Adds one to this client's own word, under a share.
+/// Adds one to this client's own word, while it shares the lock.
 async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError> {
     let v = c.verbs();
     let (share, bytes) = c.shared().share_and_read(v, node(), own, 8).await?;
@@ -131,7 +131,7 @@ async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError
     share.write_back(v.chain(own.node()).write_word(own, new)).await
 }
 
-/// Moves all words into the sum, while holding the lock alone.
+/// Moves all words into the sum, while it holds the lock alone.
 async fn sweep(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     let v = c.verbs();
     let locked = c.shared().lock_and_read(v, node(), node(), LEN as u32).await;
@@ -225,7 +225,7 @@ fn build_faulty(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Returns whether the error names the lock.
+/// Returns whether the error contains the lock's address.
 fn names(e: LockError) -> bool {
     let word = lock_word(LockPlace::Chip);
     match e {

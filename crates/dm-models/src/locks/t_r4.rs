@@ -1,4 +1,4 @@
-//! T-R4: tickets narrower than the queue.
+//! The model T-R4: tickets have fewer values than the queue has clients.
 
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};

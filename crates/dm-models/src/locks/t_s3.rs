@@ -1,4 +1,4 @@
-//! The model T-S3: a lock is handed over before its holder posts the write-back.
+//! The model T-S3: the holder of a lock hands it over before it posts its write-back.
 
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};

@@ -1,5 +1,4 @@
-//! The model T-S6: a local ticket lock, in which an overflow of the count of tickets changes the number that
-//! is being served.
+//! The model T-S6: a local ticket lock whose count of tickets overflows into the number that is being served.
 
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};

@@ -1,4 +1,4 @@
-//! Models of updates that share a leaf, while other operations change its slots.
+//! Models of updates that share a leaf with operations that change its slots.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -14,7 +14,8 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 /// The length in bytes of values that take two lines.
 const LONG: usize = 72;
 
-/// A key far from the others. Only a line in its widest shape has room for it beside near keys.
+/// A key far from the other keys. A packed line has room for this key and near keys together only if it stores keys in
+/// their widest form.
 const FAR: u64 = 1 << 40;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";
@@ -61,8 +62,8 @@ const SHAPES: [&str; 8] = [
     "merge, update of what stays",
 ];
 
-/// The prefix of shapes that run on a packed leaf with one line of entries. It has room for three near keys, or two
-/// distant ones.
+/// The prefix of the names of shapes that run on a packed leaf with one line of entries. This leaf has room for three
+/// near keys, or for two distant ones.
 const PACKED: &str = "packed: ";
 
 const PACKED_SHAPES: [&str; 9] = [
@@ -267,7 +268,7 @@ fn build_of<F: NodeFormat<Key8>>(
 ) -> Box<dyn Explorable> {
     let shape = s.shape.trim_start_matches(PACKED);
     let joins = shape.starts_with("merge");
-    // The preload leaves room for one more key, except in shapes that split the leaf.
+    // After the preload the leaf has room for one more key, except in shapes that split the leaf.
     let (preload, removed): (&'static [u64], &'static [u64]) = match shape {
         _ if joins => (&[10, 20, 30, 40], &[10, 30]),
         _ if shape.ends_with("split") => (&[10, 20, 30], &[]),

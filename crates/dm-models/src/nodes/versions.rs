@@ -1,4 +1,4 @@
-//! Models of versions, by which a reader decides whether it accepts an image of a leaf.
+//! Models of the versions by which a reader decides whether to accept the bytes of a leaf.
 
 use dm_explore::{Elapsed, Knobs};
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -110,8 +110,8 @@ pub(crate) const CHECKSUM: Entry = Entry {
             let lines = orders(Knobs::declared()).into_iter();
             cases.extend(lines.map(|k| Case::holds(shape, k)));
         }
-        // If the words of the node were read in any order, one READ would have 2^16 states. In order, the
-        // search takes seconds.
+        // In any order of words, one READ of the node would have 2^16 states. In increasing order, the search takes
+        // seconds.
         let knobs = words(timeless(Knobs::strong()));
         cases.push(Case::holds("two updates, reader", knobs));
         cases
@@ -202,7 +202,7 @@ fn long<F: dm_layout::NodeFormat<Key8> + Clone>(
     Box::new(script.model(s.title.clone()))
 }
 
-/// The operations of the writer of T-S2b, with 4 splits. Key 10 is in the second line, and is moved by the third split.
+/// The operations of the writer of T-S2b, with 4 splits. Key 10 is in the second line, and the third split moves it.
 const SPLITS: [Op; 7] = [
     Insert(15, 15_001),
     Insert(12, 12_001),

@@ -1,4 +1,4 @@
-//! One leaf of `dm-leaf` without a tree, the right neighbours that splits create, and clients that read and write them.
+//! One leaf of `dm-leaf` without a tree, the right neighbours that its splits create, and the clients of the leaf.
 
 use dm_alloc::Allocator;
 use dm_explore::{Client, Endpoint, Model};
@@ -32,17 +32,17 @@ pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
     pub(crate) locks: LockOptions,
-    /// Keys inserted before the start, in this order and into slots in this order.
+    /// Keys that are inserted before the start, in this order, into the slots in this order.
     pub(crate) preload: &'static [u64],
-    /// Keys removed again before the start.
+    /// Keys that are removed again before the start.
     pub(crate) removed: &'static [u64],
-    /// Whether the preload splits the leaf once, so that the first client begins by merging the two leaves.
+    /// Whether the preload splits the leaf once, and the first client begins with a merge of the two leaves.
     pub(crate) joins: bool,
     /// Number of memory nodes.
     pub(crate) memory_nodes: u16,
     /// Whether the first memory node has no room for a second leaf.
     pub(crate) first_is_full: bool,
-    /// Time between a split and the next step of its client.
+    /// Time that passes between a split and the next step of its client.
     pub(crate) split_takes: Nanos,
     /// The operations of each client. Each client has a compute node of its own.
     pub(crate) clients: Vec<Vec<Op>>,
@@ -76,7 +76,7 @@ fn leaf() -> RemotePtr {
 /// Number of locks in models of two leaves.
 const LOCKS: u32 = 8;
 
-/// Returns the leaf and the neighbour that four keys split from it: 10 and 20, 30 and 40.
+/// Returns the leaf and the neighbour that was split from it. They hold 10 and 20, and 30 and 40.
 fn pair() -> Neighbours<Key8> {
     Neighbours {
         level: 0,
@@ -104,8 +104,8 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Builds the model. It checks that operations are linearizable, and that no read value is a mixture of
-    /// two writes.
+    /// Builds the model. It checks that all operations are linearizable, and that no value that is read mixes two
+    /// writes.
     pub(crate) fn model(self, title: String) -> Model<Leaf<F>, Spec> {
         let script = Arc::new(self);
         let (setting_up, opening) = (Arc::clone(&script), Arc::clone(&script));
@@ -243,7 +243,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Returns the number that fills the value, and checks that it fills all of it.
+    /// Returns the number that fills `value`. Checks that all of `value` consists of it.
     fn found(&self, c: &Client<Leaf<F>, Spec>, value: &[u8]) -> KvRet<u64> {
         let number = value.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
         let mut whole = Vec::new();

@@ -1,4 +1,4 @@
-//! A client of a radix tree dies, or is dropped, in the middle of an operation.
+//! Models of a client of a radix tree that dies, or is dropped, in the middle of an operation.
 
 use dm_explore::Knobs;
 
@@ -8,7 +8,7 @@ use crate::tree::world::{Do, Script, Shape, plain, with};
 use crate::{Case, Entry, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// In these shapes no client waits for a lock, so all clients must end.
+/// In these shapes no client waits for a lock, so all remaining clients must end.
 const SHAPES: &[Shape] = &[
     ("insert", with(ROOM, &[(0, &[Insert(3)]), (1, &[Insert(3)])])),
     (
@@ -60,8 +60,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// In these shapes a client is dropped. Its locks are released, and its blocks go to other clients of its
-/// compute node.
+/// In these shapes a client is dropped. Its locks are released, and other clients of its compute node may use its
+/// blocks.
 const CANCELS: &[Shape] = &[
     (
         "insert, insert",

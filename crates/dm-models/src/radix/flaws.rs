@@ -1,4 +1,4 @@
-//! The models of the published tree's flaws, T-M1 to T-M7.
+//! The models of the flaws of the published tree: T-M1 to T-M7.
 
 use super::races::{APART, ROOM, SPARSE};
 use super::world::{build, options};
@@ -8,7 +8,7 @@ use Do::{Get, Insert, Remove, Scan, Update};
 
 const T_M1_SHAPES: &[Shape] = &[(
     "3x1",
-    // The client without a cache finds the leaf by its old link.
+    // The client without a cache finds the leaf through its old link.
     with(
         cold(APART, &[1]),
         &[(0, &[Insert(0x102)]), (1, &[Get(0x103)]), (2, &[Get(0x102)])],
@@ -25,7 +25,7 @@ const T_M4_SHAPES: &[Shape] = &[(
 )];
 const T_M5_SHAPES: &[Shape] = &[(
     "3x1",
-    // One inserting client has an old copy of the node; the other reads it.
+    // One of the inserting clients has an old copy of the node in its cache; the other one reads the node.
     with(
         cold(ROOM, &[2]),
         &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])],
@@ -33,7 +33,7 @@ const T_M5_SHAPES: &[Shape] = &[(
 )];
 const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]))];
 
-/// Two nodes of two leaves each, below one node. During the scan a leaf is split, a node grows, and a header is split.
+/// Two nodes of two leaves each, below one node. During the scan, a leaf splits, a node grows, and a header is split.
 const SPLITS: Script = Script {
     preload: &[0x101, 0x102, 0x201, 0x202],
     always: &[0x101, 0x102, 0x201, 0x202],
@@ -53,7 +53,7 @@ const T_M7_SHAPES: &[Shape] = &[
         with(SPLITS, &[(0, &[Insert(0x1_0001)]), (1, &[Scan(0x101)])]),
     ),
 ];
-/// Returns cases that must fail in a client's check, because each scan checks its own result.
+/// Returns cases that must fail in a check of a client, because each scan checks its own result.
 fn incomplete(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, ..): &Shape| {
         plain()

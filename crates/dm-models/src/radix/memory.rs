@@ -7,8 +7,8 @@ use dm_verbs::RemotePtr;
 
 use crate::tree::world::number_of;
 
-/// Returns all entries by ascending key. Fails if a node does not store its whole prefix, if a leaf is linked at a
-/// place where its key does not belong, or if a key byte has two slots.
+/// Returns all entries in ascending order of keys. Fails if a node does not store its whole prefix, if a leaf is
+/// linked in a place where its key does not belong, or if a key byte has two slots.
 pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));

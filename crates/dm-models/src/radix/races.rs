@@ -1,4 +1,4 @@
-//! Models of splits, growth, removals and merges that run at the same time.
+//! Models of concurrent splits, growth, removals and merges.
 
 use dm_explore::Knobs;
 use dm_verbs::Capability;
@@ -9,12 +9,12 @@ use crate::{Case, Entry, How, Kind, Knob, Twin, matrix};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
 /// The root's only slot leads to a node that branches at the last key byte and is full with two leaves. In all scripts
-/// here, keys differ in their last two bytes.
+/// of this file, keys differ only in their last two bytes.
 pub(super) const FULL: Script = Script {
     preload: &[1, 2],
     ..Script::EMPTY
 };
-/// The same, but the node has four slots, three of which are filled.
+/// The script `FULL`, but the node has four slots, and three of them are in use.
 pub(super) const ROOM: Script = Script {
     preload: &[1, 2, 4],
     ..Script::EMPTY
@@ -25,7 +25,7 @@ pub(super) const SPARSE: Script = Script {
     removed: &[4],
     ..Script::EMPTY
 };
-/// A node that branches at the last key byte but one and is full with two leaves.
+/// A node that branches at the second-last key byte and is full with two leaves.
 pub(super) const APART: Script = Script {
     preload: &[0x101, 0x201],
     ..Script::EMPTY
@@ -84,8 +84,7 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
-        // Both clients freeze the same node, and one of them freezes a slot that has changed since the other one read
-        // it.
+        // Both clients freeze the same node. One of them freezes a slot that has changed since the other one read it.
         "growth, leaf split and growth",
         with(
             APART,
@@ -177,7 +176,7 @@ pub(crate) const ENTRY: Entry = Entry {
     cases: || {
         let mut cases: Vec<Case> = Vec::new();
         for &(shape, script) in SHAPES {
-            // Only the locks of leaves depend on the card. Models with three clients are large.
+            // Only the locks of leaves depend on the card, and models with three clients are large.
             let locks = shape.contains("update") || shape == "leaf split, remove";
             let under = match locks && script.clients.len() < 3 {
                 true => knobs(),

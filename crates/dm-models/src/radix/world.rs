@@ -17,11 +17,11 @@ pub(super) const fn options() -> Options {
         types: NodeTypes::TINY,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
-        // Shared operations have models of their own, and would hide races here.
+        // Shared operations have their own models, and would hide races here.
         rdwc: smart::Rdwc::OFF,
-        // Reclamation has models of its own, too.
+        // Reclamation has its own models, too.
         members: 0,
-        // Each split raises a depth.
+        // With this, each split raises a depth.
         depth_slack: 0,
         ..Options::new(8)
     }

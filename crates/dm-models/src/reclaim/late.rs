@@ -1,4 +1,4 @@
-//! The model of a CAS that lands late, after its operation has ended in an error, while the block is reused.
+//! The model of a CAS that takes effect late: its operation has ended in an error, and the block is being reused.
 
 use dm_alloc::{AllocError, Allocator, Block, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec, Retries};
@@ -48,7 +48,7 @@ fn block() -> RemotePtr {
     RemotePtr::new(NodeId(1), 1024).unwrap_or(RemotePtr::NULL)
 }
 
-/// The block's value, in both lives.
+/// The block's value, in its first and in its second use.
 const VALUE: u64 = 7;
 /// The value that the operation stores.
 const CHANGED: u64 = 8;
@@ -119,7 +119,7 @@ async fn change(v: &Endpoint) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Retires the block, and reuses it if it becomes free within three rounds. Returns whether it was reused.
+/// Retires the block, and reuses it if it becomes free within three collections. Returns whether it was reused.
 async fn use_again(v: &Endpoint, alloc: &Allocator) -> Result<bool, AllocError> {
     let Some(seat) = alloc.seat(v) else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and whose memory is reused.
+//! Models of reclamation. They run the shipped `dm-alloc`, and nodes of `dm-leaf` that die and whose memory is reused.
 
 mod late;
 mod next_life;
@@ -29,25 +29,26 @@ fn root() -> RemotePtr {
     RemotePtr::new(NodeId(0), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// Returns the address of the block, which holds the number of its life and a value.
+/// Returns the address of the block. It holds a value, and the number of times that it was used.
 fn block() -> RemotePtr {
     RemotePtr::new(NodeId(0), 1024).unwrap_or(RemotePtr::NULL)
 }
 
 /// The first word of a dead block.
 const DEAD: u64 = u64::MAX;
-/// The value of the next life.
+/// The value in the next use of the block.
 const NEXT: u64 = 9;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It counts a member
-/// as silent if `looks` consecutive looks find no change, and enough time has passed.
+/// Makes the allocator of a compute node in a pool for `slots` members. It collects only on request. It counts a
+/// member as silent if this number of consecutive `looks` at the member's slot finds no change, and enough time has
+/// passed.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     allocator_that(compute_node, slots, looks, false, flaws)
 }
 
-/// Makes the same allocator with a choice of whether the compute node remembers addresses.
+/// Makes this allocator, with or without addresses that the compute node remembers.
 fn allocator_that(
     compute_node: u16,
     slots: u16,
@@ -93,7 +94,7 @@ async fn joined(v: &Endpoint, alloc: Allocator) -> Allocator {
     alloc
 }
 
-/// Begins an operation, and calls `prepare` until the seat admits it.
+/// Starts an operation. Calls `prepare` until the epoch allows the operation to start.
 async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Running<'s>, AllocError> {
     loop {
         if let Some(running) = seat.enter() {
@@ -103,8 +104,9 @@ async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Ru
     }
 }
 
-/// Unlinks the block, marks it dead and retires it, and reuses it if it becomes free within `rounds` rounds. Returns
-/// whether it was reused. This need not run inside an operation, because it reads no memory that another client reuses.
+/// Unlinks the block, marks it dead and retires it, and reuses it if it becomes free within `rounds` collections.
+/// Returns whether it was reused. This need not run inside an operation, because it reads no memory that another
+/// client reuses.
 async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool, AllocError> {
     let Some(epochs) = alloc.epochs() else {
         return Ok(false);
@@ -129,7 +131,7 @@ async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool,
     Ok(true)
 }
 
-/// Writes the block in its first life, and the root that leads to it.
+/// Writes the block for its first use, and the root that leads to the block.
 fn first_life(v: &Endpoint) {
     v.load(root(), &block().raw().to_le_bytes()).expect("setting up");
     v.load(block(), &[1u64, 7].map(u64::to_le_bytes).concat())

@@ -1,4 +1,4 @@
-//! The model of a scan that uses an old address: the leaf there is merged and dies, and its memory is reused
+//! The model of a scan that uses a stale address. The leaf at this address was merged away, and its memory is reused
 //! for another leaf.
 
 use dm_alloc::{Allocator, ReclaimFlaws};
@@ -44,13 +44,13 @@ pub(crate) const ENTRY: Entry = Entry {
 
 type Leaves = TwoLevel<Key8>;
 
-/// The state that the compute node's clients share: leaves, and the addresses of two neighbours and their parent.
+/// The state that the clients of the compute node share: leaves, and the addresses of two neighbours and their parent.
 struct Shared {
     leaves: Leaves,
     alloc: Arc<Allocator>,
     locks: Arc<Locks>,
     pair: Neighbours<Key8>,
-    /// Set once the key has its new value.
+    /// Whether the key has its new value.
     changed: dm_sync::Mutex<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Fingerprint for Shared {
     }
 }
 
-/// The keys of the leaf that dies.
+/// The keys of the leaf that is merged away.
 const KEYS: [Key8; 2] = [Key8(11), Key8(12)];
 
 async fn open(v: Endpoint, flaws: ReclaimFlaws) -> Shared {
@@ -128,7 +128,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Reads one batch of a scan, which has one cached address.
+/// Reads one batch of a scan through one cached address.
 async fn scan(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let old = shared.changed.with(|changed| !*changed);
@@ -162,7 +162,8 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // The next step stands for a change of a key in the merged leaf, because it is one more step of the same kind.
+    // This step stands for a change of a key in the merged leaf, because the change would add one more step of the
+    // same kind.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

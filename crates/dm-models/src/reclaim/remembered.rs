@@ -1,5 +1,4 @@
-//! The model of a block that is reused while a compute node remembers its address from an operation that has
-//! ended.
+//! The model of a block that is reused while a compute node remembers its address from an earlier operation.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -18,7 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
             check, until the second next turn, beside rounds and turns. Meanwhile another compute node unlinks the block, \
             retires it, and reuses it when it may. The operations find the first life or a dead block, never the next life.",
     cases: || {
-        // Only single words are read and written here, so most freedoms of a card make no difference.
+        // This model reads and writes only single words, so most freedoms of a card make no difference.
         vec![
             Case::holds("2x1", Knobs::strong()),
             Case::holds("2x1", Knobs::weak()).nightly(),
@@ -53,7 +52,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, move |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced. It then reads no more memory.
+            // An error means that the client was fenced. Then it reads no more memory.
             let _fenced = remember(&c, forgets).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -64,8 +63,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Runs the operations of one client. The first one reads the address; the others use it as long as it is not too old.
-/// Within each of them, rounds and turns are possible, as if another client did them.
+/// Runs the operations of one client. The first operation reads the address, and the later ones use it until it is too
+/// old. In each operation, collections are possible, as if another client made them.
 async fn remember(c: &Client<Allocator, NoSpec>, forgets: bool) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

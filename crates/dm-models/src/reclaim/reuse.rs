@@ -1,4 +1,4 @@
-//! The model of a block that is reused while an operation may hold its address.
+//! The model of a block that is reused while a running operation may know its address.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -50,7 +50,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced. It then reads no more memory.
+            // An error means that the client was fenced. Then it reads no more memory.
             let _fenced = follow(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -61,7 +61,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Runs one operation, which follows the root to the block.
+/// Runs one operation. It follows the root to the block.
 async fn follow(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -71,7 +71,7 @@ async fn follow(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let running = begin(v, alloc, &seat).await?;
     if v.word(root()).await? != 0 {
         for _ in 0..2 {
-            // The first round learns the epoch that the second one may announce.
+            // The first collection learns the epoch that the second one may announce.
             alloc.collect(v, &seat).await?;
         }
         let life = v.word(block()).await?;

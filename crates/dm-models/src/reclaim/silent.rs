@@ -1,5 +1,5 @@
-//! The model of a compute node that dies during an operation that writes. The memory that it pinned becomes free, and
-//! its WRITE never lands there.
+//! The model of a compute node that dies during an operation that writes. The memory that the operation pinned becomes
+//! free, and the operation's WRITE never takes effect there.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -55,7 +55,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             Err(format!("it holds {value}"))
         })
         .invariant("what a dead client pins stays pinned", move |end| {
-            // The client died after it had begun its operation, so its announcement counts.
+            // The client died after the start of its operation, so its announcement still counts.
             let pinned = end.crashed(0) && !end.outputs(0).is_empty();
             if never_back && pinned && !end.outputs(1).is_empty() {
                 return Err("the block is used again".into());
@@ -63,7 +63,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             Ok(())
         })
         .client("S", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error means that the client was fenced. It then writes no more memory.
+            // An error means that the client was fenced. Then it writes no more memory.
             let _fenced = write(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -74,7 +74,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Runs one operation, which follows the root to the block and writes to it.
+/// Runs one operation. It follows the root to the block and writes to the block.
 async fn write(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! The model of a compute node that runs operations while another one checks whether it is silent.
+//! The model of a compute node that runs operations while another compute node checks whether it is silent.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -42,12 +42,12 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns the address of the word that is set when the first look is over.
+/// Returns the address of the word that is set after the first look at the compute node's slot.
 fn looked() -> RemotePtr {
     RemotePtr::new(NodeId(0), 2048).unwrap_or(RemotePtr::NULL)
 }
 
-/// Returns the address of the word that is set when the announcements after the first look are made.
+/// Returns the address of the word that is set after the announcements that follow the first look.
 fn announced() -> RemotePtr {
     RemotePtr::new(NodeId(0), 2112).unwrap_or(RemotePtr::NULL)
 }
@@ -65,7 +65,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     };
     let model = Model::new(s.title.clone())
         .shared_opened(move |v, node| {
-            // The compute node that runs operations does not look at others.
+            // The compute node that runs operations checks no other compute node.
             let looks = if node == 0 { u32::MAX } else { 1 };
             member(v, looks, flaws)
         })
@@ -79,7 +79,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             });
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
-            // No other compute node looks at this one, so its result does not matter.
+            // No compute node checks this one, so its result does not matter.
             let _looked = look(&c).await;
         });
     if beside {
@@ -91,7 +91,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Does a round after the first look.
+/// Collects once after the first look.
 async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -104,7 +104,7 @@ async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     alloc.collect(v, &seat).await
 }
 
-/// Announces the compute node `times` times after the first look.
+/// Runs `times` announcements after the first look.
 async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -114,7 +114,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
         return Ok(());
     }
     let seat = Epochs::seat(epochs);
-    // Enlists the client, so that it is fenced with its compute node.
+    // This enlists the client in its member, so that both are fenced together.
     alloc.prepare(v, &seat).await?;
     for _ in 0..times {
         alloc.collect(v, &seat).await?;
@@ -124,7 +124,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
     Ok(())
 }
 
-/// Looks at the other compute node, and looks again if there was an announcement in between.
+/// Looks at the other compute node's slot. Looks again if there was an announcement in between.
 async fn look(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -125,6 +125,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                 true => Err(format!("it is {word}")),
             }
         })
+        // S announces nothing after its operation has begun. W watches the slots and expels S.
         .client("S", 0, |c: Client<Shared, Counter>| async move {
             // An error means that the client was fenced.
             let _fenced = add_as_member(&c).await;

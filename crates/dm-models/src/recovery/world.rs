@@ -27,7 +27,7 @@ fn mark() -> RemotePtr {
     RemotePtr::new(NodeId(0), 512).unwrap_or(RemotePtr::NULL)
 }
 
-/// Where the lock word is.
+/// The place of the lock word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
     /// In a lock table, which whoever expels a member sweeps.
@@ -155,12 +155,14 @@ pub(crate) async fn get(c: &Client<Shared, Counter>) {
     c.op(CounterOp::Add(0), reading).await;
 }
 
-/// [`LockWord::freed`] without the doubt.
+/// Frees a word as [`LockWord::freed`] does, but clears the lowest bit of the payload (bit 32 of the word), which is
+/// [`dm_lock::DOUBT`].
 pub(crate) fn without_doubt(word: u64, member: u16) -> Option<u64> {
     LockWord::freed(word, member).map(|free| free & !(1 << 32))
 }
 
-/// [`LockWord::freed`] without the payload, but with the doubt.
+/// Frees a word as [`LockWord::freed`] does, but keeps only the bits below the payload, and the payload's lowest bit
+/// [`dm_lock::DOUBT`].
 pub(crate) fn without_payload(word: u64, member: u16) -> Option<u64> {
     LockWord::freed(word, member).map(|free| free & 0x1_FFFF_FFFF)
 }

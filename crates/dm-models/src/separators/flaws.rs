@@ -1,4 +1,4 @@
-//! The model of a flaw of the published tree, T-D12.
+//! The model of T-D12, a flaw of the published tree.
 
 use dm_explore::Knobs;
 
@@ -13,7 +13,8 @@ const TWO_LEAVES: Script = Script {
     ..Script::EMPTY
 };
 
-/// Shapes without cached separators. They get a key behind a separator, the same key again, and the separator itself.
+/// Shapes without cached separators. A client gets a key above a separator, the same key again, and the separator
+/// itself.
 const T_D12_SHAPES: &[Shape] = &[
     (
         "1x1",
@@ -28,8 +29,8 @@ const T_D12_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Shapes that cache all separators approximately. If there are two clients, the cache of one does not show a leaf that
-/// the other adds or removes.
+/// Shapes that cache all separators approximately. If there are two clients, the cache of one client does not contain
+/// changes that the other one makes.
 const ROUGH_SHAPES: &[Shape] = &[
     (
         "rough: split, get and update",
@@ -66,7 +67,7 @@ pub(crate) const T_D12: Entry = Entry {
         let mut options = options();
         options.separators.exact = s.published();
         if s.shape.starts_with("rough") {
-            // The cache has no room for an image, but enough for a sketch of two leaves.
+            // The cache has no room for a whole node, but for a sketch of two leaves.
             options.cache_bytes = 400;
             return build(ROUGH_SHAPES, s, options);
         }

@@ -14,9 +14,9 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Returns options with leaves of two lines and 3 entries of whole keys, radix nodes of one line with 2 or 4 slots, and
-/// 16 locks per memory node. (Packed leaves would hold twice as many entries; there are separate models for them, with
-/// a single leaf.)
+/// Returns options with leaves of two lines and 3 entries with whole keys, radix nodes of one line with 2 or 4 slots,
+/// and 16 locks per memory node. Packed leaves would hold twice as many entries; they have their own models, with a
+/// single leaf.
 pub(super) const fn options() -> Options {
     Options {
         leaf_bytes: 128,
@@ -25,7 +25,7 @@ pub(super) const fn options() -> Options {
         locks_per_node: 16,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
-        // Reclamation has models of its own.
+        // Reclamation has its own models.
         members: 0,
         ..Options::new(8)
     }

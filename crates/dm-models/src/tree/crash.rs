@@ -195,7 +195,7 @@ const HALVES: &[(&str, Script)] = &[
             ..THREE_LEAVES
         },
     ),
-    // One client reaches the right leaf from the left one, the other client through its cache.
+    // One client reaches the right leaf through the left leaf, the other one through its cache.
     (
         "2 MN, writer by the left leaf",
         Script {
@@ -218,8 +218,7 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
         let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
         let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
         let mut cases: Vec<Case> = HALVES.iter().flat_map(each).collect();
-        // With three operations, a weak card and a fault at any step, there are too many states for every
-        // check.
+        // With three operations, a weak card and a fault at any step, there are too many states for every check.
         if let Some(last) = cases.iter_mut().rev().nth(1) {
             *last = last.clone().nightly();
         }

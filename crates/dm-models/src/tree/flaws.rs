@@ -12,8 +12,8 @@ use super::world::{Do, Script, Spec, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
-/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches it through the new
-/// parent, and C has cached the old parent before.
+/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches the leaf through the
+/// changed parent, and C has cached the old parent before.
 const T_S4_SHAPES: &[(&str, Script)] = &[(
     "3x1",
     Script {
@@ -142,7 +142,7 @@ fn build(s: &Setting<'_>, mut options: Options) -> Box<dyn Explorable> {
     Box::new(script(T_S5_SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// Every client finds an empty pool and opens it itself.
+/// Every client finds an empty pool and opens it.
 pub(crate) const BOOTSTRAP: Entry = Entry {
     name: "bootstrap",
     kind: Kind::Tree,
@@ -175,8 +175,8 @@ pub(crate) const BOOTSTRAP: Entry = Entry {
     },
 };
 
-/// Returns knobs with which the READ of the superblock's page is in order. It has 63 lines, which no client writes any
-/// more. In any order, this READ would have 2^63 states.
+/// Returns knobs under which the lines of a READ are in order, because the client reads the page of the superblock. In
+/// any order, its 63 lines that no client writes any more would give 2^63 states.
 fn opening() -> Vec<Knobs> {
     let base = Knobs {
         read_lines: LineOrder::Increasing,

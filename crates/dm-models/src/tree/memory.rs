@@ -11,8 +11,8 @@ use sherman::LeafFormat;
 
 use super::world::{Do, Script, loaded, number_of, options, written};
 
-/// The output of a client whose operation failed because its chain failed. The operation may have taken
-/// effect or not.
+/// The output of a client whose operation failed because its chain failed. The operation may or may not have taken
+/// effect.
 pub(crate) const FAILED: u64 = u64::MAX;
 
 /// Returns the format of the inner nodes of every tree here.
@@ -27,7 +27,7 @@ fn node<F: NodeFormat<Key8>>(
 ) -> Result<(Header<Key8>, Vec<u8>), String> {
     let bytes = end.bytes(at, format.node_bytes() as u32).to_vec();
     let header = match format.accept(&bytes) {
-        // The WRITE of a hop ended midway. Readers still accept the entries that they find.
+        // A hop was interrupted in the middle of its WRITE. Readers still accept the entries that they find.
         Err(e) if F::DUPLICATES && e.is_torn() => format.header(&bytes),
         header => header,
     };
@@ -37,7 +37,7 @@ fn node<F: NodeFormat<Key8>>(
 /// Finds the leftmost leaf through the first child of each level. Returns `None` in an empty tree.
 fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     let word = end.word(Superblock::ROOT_WORD);
-    // The level is in the low bits of the word, which are zero in an aligned address.
+    // The level is in the low bits of the root word; these bits of an aligned address are zero.
     let (mut at, mut level) = (RemotePtr::from_raw(word & !63), word & 63);
     while level > 0 {
         let (header, bytes) = node(end, &inner(), at)?;
@@ -55,7 +55,7 @@ fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     Ok((!at.is_null()).then_some(at))
 }
 
-/// Returns the entries whose keys the node covers.
+/// Returns the entries whose keys are within the node's fence keys.
 fn entries<F: NodeFormat<Key8>>(
     format: &F,
     header: &Header<Key8>,
@@ -72,13 +72,13 @@ fn entries<F: NodeFormat<Key8>>(
     visited.map_err(|e| e.to_string())?;
     found.sort_unstable();
     if F::DUPLICATES {
-        // A hop that ended midway leaves equal copies.
+        // An interrupted hop leaves two equal copies of an entry.
         found.dedup();
     }
     Ok(found)
 }
 
-/// Finishes a split that was begun, like a survivor under the node's lock (S16).
+/// Finishes an unfinished split, as a survivor does under the node's lock (S16).
 fn redo<F: NodeFormat<Key8>>(
     format: &F,
     at: RemotePtr,
@@ -87,7 +87,7 @@ fn redo<F: NodeFormat<Key8>>(
 ) -> Result<(), String> {
     let bad = |e| format!("node {at} can't be finished: {e}");
     match (header.state, header.lag) {
-        // A merge in progress is read as it is, because no client finishes another client's merge.
+        // An unfinished merge is read as it is, because no client finishes another client's merge.
         (NodeState::Live | NodeState::Frozen, _) => return Ok(()),
         (NodeState::Splitting, LineLag::Behind) => {
             let plan = SplitPlan {
@@ -112,18 +112,18 @@ fn redo<F: NodeFormat<Key8>>(
     }
 }
 
-/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if there are gaps or overlaps
-/// between leaves, or if finishing an unfinished split changes the entries.
+/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if there are gaps or
+/// overlaps between leaves, or if finishing an unfinished split would change the entries.
 pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
     contents_of(end, &F::of(options().node, 8).expect("entries fit"))
 }
 
-/// Does the same for leaves of any format.
+/// Returns all entries, as `contents` does, for leaves of any format.
 pub(crate) fn contents_of<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<Vec<(u64, u64)>, String> {
     contents_from(end, format, first_leaf(end)?.unwrap_or(RemotePtr::NULL))
 }
 
-/// Does the same from the leftmost leaf on, if there is one.
+/// Returns all entries, as `contents_of` does, from this leftmost leaf on, if there is one.
 pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     end: &End<'_>,
     format: &F,
@@ -174,8 +174,7 @@ pub(crate) fn at_rest<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<
     Ok(())
 }
 
-/// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the leaf's lock
-/// is held.
+/// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the leaf's lock is held.
 #[cfg(test)]
 pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     let format = Slotted::tiny(8).expect("two entries fit");
@@ -208,8 +207,8 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     })
 }
 
-/// Checks `contents` against the script. Keys that no client writes must be as they were loaded. Keys with one writer,
-/// which finished, must be as this writer left them. Other keys must be present if no client removes them.
+/// Checks `contents` against the script. A key that no client writes must be as it was loaded. A key with one writer,
+/// which has finished, must be as this writer left it. Any other key must be present if no client removes it.
 pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
     let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
     let keys = script.clients.iter().flat_map(|(_, does)| *does);

@@ -1,4 +1,4 @@
-//! Models of a client that dies in the middle of a split or a merge, and of the writers that come after it.
+//! Models of a client that dies in the middle of a split or a merge, and of later writers that finish this change.
 
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
@@ -20,8 +20,7 @@ pub(crate) const fn survived(script: Script, clients: &'static [(u16, &'static [
     }
 }
 
-/// Returns knobs under which one client dies, on cards that promise little and on cards that promise much about the
-/// order of lines.
+/// Returns knobs under which one client dies. One card gives weak orders of lines, the other one strong orders.
 pub(crate) fn deaths() -> [Knobs; 2] {
     let any = Knobs {
         write_lines: LineOrder::Any,
@@ -31,7 +30,8 @@ pub(crate) fn deaths() -> [Knobs; 2] {
     [any.crashes(1), timeless(Knobs::weak()).crashes(1)]
 }
 
-/// Returns a case of each shape under [`deaths`]; all must hold. Shapes of three clients run under the first knobs.
+/// Returns a case of each shape under each of [`deaths`]; all must hold. Shapes of three clients run only under the
+/// first one.
 pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, script): &Shape| {
         let under = if script.clients.len() > 2 { 1 } else { 2 };
@@ -43,7 +43,7 @@ pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     shapes.iter().flat_map(each).collect()
 }
 
-/// The first client splits the leaf of 30 to 50, and dies. The survivor writes in both halves.
+/// The first client splits the leaf with the keys 30 to 50 and dies. The survivor writes in both halves.
 const SPLITS: &[Shape] = &[
     (
         "alone",
@@ -110,7 +110,7 @@ const SPLITS: &[Shape] = &[
             )
         },
     ),
-    // The leaf and the inner node above it split.
+    // The leaf and its parent are split.
     (
         "root splits, alone",
         survived(
@@ -161,7 +161,7 @@ pub(crate) const SPLIT: Entry = Entry {
     },
 };
 
-/// The first client merges the leaf of 40 with that of 50 and 60, and dies.
+/// The first client merges the leaf of 40 with the leaf of 50 and 60, and dies.
 const MERGES: &[Shape] = &[
     (
         "alone, from the left",
@@ -173,7 +173,7 @@ const MERGES: &[Shape] = &[
             )
         },
     ),
-    // A client with a cache reaches the right leaf without the left one.
+    // A client with a cache reaches the right leaf without reading the left one.
     (
         "alone, from the right",
         survived(
@@ -227,7 +227,7 @@ const MERGES: &[Shape] = &[
             )
         },
     ),
-    // The only two leaves merge, and the remaining leaf becomes the root.
+    // The only two leaves are merged, and the remaining leaf becomes the root.
     (
         "root goes, alone",
         survived(

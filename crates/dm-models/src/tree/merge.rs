@@ -9,7 +9,7 @@ use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 use sherman::Sherman;
 
-/// Three leaves under one root: 10 and 20; 40; 50 and 60. Removing 40 merges its leaf with the one to the right.
+/// Three leaves under one root: 10 and 20; 40; 50 and 60. Removing 40 merges its leaf with the leaf to the right.
 pub(super) const THREE_LEAVES: Script = Script {
     preload: &[10, 20, 30, 40, 50, 60],
     removed: &[30],
@@ -59,7 +59,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..THREE_LEAVES
         },
     ),
-    // The only two leaves merge, and the remaining leaf becomes the root.
+    // The only two leaves are merged, and the remaining leaf becomes the root.
     (
         "2x1 root goes",
         Script {

@@ -9,8 +9,8 @@ use super::world::{Do, Script, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Two leaves under a root: 10 and 20; 30 to 50, which is full. Inserting 45 splits the second leaf between 40 and 45, so
-/// that 50 moves. Inserting 35 splits it between 35 and 40.
+/// Two leaves under a root: 10 and 20; 30, 40 and 50. The second leaf is full. Inserting 45 splits it between 40 and
+/// 45, so that 50 moves. Inserting 35 splits it between 35 and 40.
 pub(crate) const TWO_LEAVES: Script = Script {
     preload: &[10, 20, 30, 40, 50],
     ..Script::EMPTY
@@ -77,8 +77,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // The left half becomes empty before the root above it is live, and is merged as soon as the root is
-    // live.
+    // The left half becomes empty before the new root is live, and is merged as soon as the root is live.
     (
         "2x1 first root, merge",
         Script {
@@ -156,7 +155,7 @@ pub(crate) fn knobs() -> Vec<Knobs> {
     matrix(&timeless(Knobs::weak()), &turned)
 }
 
-/// Returns a case that must fail on a card that may serve the READ first but claims the opposite.
+/// Returns a case that must fail: the card may serve the READ before the CAS, but claims the opposite.
 pub(crate) fn read_first(shape: &'static str) -> Vec<Case> {
     let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
     vec![Case::fails(How::Invariant, shape, knobs)]
@@ -194,7 +193,7 @@ fn build(s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     Box::new(script(SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// All presets of the paper's figures, from FG on.
+/// All presets of the paper's figures, beginning with FG.
 pub(crate) const VARIANTS: Entry = Entry {
     name: "tree-variants",
     kind: Kind::Tree,

@@ -12,17 +12,17 @@ use super::memory::{FAILED, as_written};
 use super::world::{Do, LIMIT, LOCKS, MEMORY, Script, Spec, loaded, number_of};
 use crate::crash::sweep::sweep;
 
-/// An index on which scripts run, as the clients of one compute node share it.
+/// An index for scripts. The clients of one compute node share it.
 pub(crate) trait Subject: Sized + 'static {
     type Options: Copy + Send + Sync + 'static;
 
-    /// Returns the options with which the pool is prepared. They have no flaws, except flaws that change the layout.
+    /// Returns the options that create the pool. They have no flaws, except those that change the layout.
     fn sound(options: Self::Options) -> Self::Options;
 
     /// Creates the index in an empty pool.
     async fn create(v: &Endpoint, options: &Self::Options) -> Self;
 
-    /// Opens the created index as another compute node.
+    /// Opens an existing index for another compute node.
     async fn open(v: &Endpoint, options: &Self::Options, superblock: &Superblock) -> Self;
 
     /// Reads all inner nodes into the cache.
@@ -32,17 +32,18 @@ pub(crate) trait Subject: Sized + 'static {
 
     fn state(&self) -> u64;
 
-    /// Returns all entries in memory by ascending key, or a description of the error found there.
+    /// Returns all entries in memory in ascending order of keys, or a description of an error that was found.
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
 
-    /// Returns an error if a leaf is in the middle of a change. An index whose scripts have no survivor need not look.
+    /// Returns an error if a leaf is in the middle of a change. If no script of the index has a survivor, this need
+    /// not check.
     fn at_rest(_end: &End<'_>, _options: &Self::Options) -> Result<(), String> {
         Ok(())
     }
 }
 
 impl Script {
-    /// Builds the model. It checks that every operation is linearizable, and that none fails.
+    /// Builds the model. It checks that all operations are linearizable, and that none fails.
     pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
         let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
         let keep = Arc::clone(&found);
@@ -116,7 +117,7 @@ impl Script {
 
     async fn run<S: Subject>(self, c: &Client<S, Spec>, what: Do, number: usize) {
         let ClientId(me) = c.verbs().client();
-        // A failed operation fails the model, unless its chain failed.
+        // If an operation fails, the model fails, unless a failed chain is the cause.
         let fail = |e: IndexError| match e {
             IndexError::Verb(e) if e.kind == VerbErrorKind::ConnectionLost => c.output(FAILED),
             e => c.check(false, || format!("client {me}: {e}")),

@@ -13,7 +13,7 @@ use super::subject::Subject;
 use crate::Case;
 use crate::crash::sweep::DOUBTED;
 
-/// Keys and values are numbers.
+/// The specification: a map of numbers to numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
 
 /// One operation of a client.
@@ -24,19 +24,20 @@ pub(crate) enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// Scans all keys from this one on. The scan must return those of [`Script::always`], each once and in order.
+    /// Scans all keys from this one on. The scan must return all keys of [`Script::always`], and no key twice or out
+    /// of order.
     Scan(u64),
 }
 
 /// The pool at the start, and the operations of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Keys inserted before the start, in this order; key k has the value [`loaded`] of k.
+    /// Keys that are inserted before the start, in this order. Key k has the value `loaded(k)`.
     pub(crate) preload: &'static [u64],
-    /// Keys removed again before the start.
+    /// Keys that are removed again before the start.
     pub(crate) removed: &'static [u64],
     pub(crate) memory_nodes: u16,
-    /// Whether memory node 0 has no room for another node, so that a split puts the new node elsewhere.
+    /// Whether memory node 0 has no room for another node, so that a split puts its new node on another memory node.
     pub(crate) first_is_full: bool,
     /// Compute nodes that start with an empty cache; the others have all inner nodes cached.
     pub(crate) cold: &'static [u16],
@@ -44,10 +45,10 @@ pub(crate) struct Script {
     pub(crate) clients: &'static [(u16, &'static [Do])],
     /// Keys that no client removes.
     pub(crate) always: &'static [u64],
-    /// Whether the last client begins only after another one has died. It then frees the dead client's locks before its
+    /// Whether the last client starts only after another client has died. It frees the dead client's locks before its
     /// operations.
     pub(crate) survivor: bool,
-    /// What the sweep adds to the payload of the words that it frees.
+    /// The bits that the sweep adds to the payload of the words that it frees.
     pub(crate) doubt: u32,
 }
 
@@ -123,13 +124,13 @@ pub(crate) const fn options() -> Options {
         locks_per_node: LOCKS,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
-        // Reclamation has models of its own.
+        // Reclamation has its own models.
         members: 0,
         ..Options::new(8)
     }
 }
 
-/// Returns the same knobs without passing time, because there are separate models of version windows.
+/// Returns the same knobs with no time limit ever reached, because version windows have their own models.
 pub(crate) fn timeless(knobs: Knobs) -> Knobs {
     Knobs {
         elapsed: Elapsed::Never,
@@ -147,7 +148,7 @@ impl Script {
 
 /// Host memory of a memory node, in bytes.
 pub(crate) const MEMORY: u64 = 64 << 10;
-/// A limit for scans above the number of keys.
+/// A limit for scans that is greater than the number of keys.
 pub(crate) const LIMIT: usize = 64;
 
 impl Do {
@@ -176,7 +177,7 @@ pub(crate) fn number_of(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
 }
 
-/// A script and its name.
+/// A name and its script.
 pub(crate) type Shape = (&'static str, Script);
 
 pub(crate) const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
@@ -187,18 +188,18 @@ pub(crate) const fn cold(script: Script, cold: &'static [u16]) -> Script {
     Script { cold, ..script }
 }
 
-/// Returns the knobs of a weak card and of a declared card, without passing time.
+/// Returns the knobs of a weak card and of a declared card, with no time limit ever reached.
 pub(crate) fn plain() -> [Knobs; 2] {
     [timeless(Knobs::weak()), timeless(Knobs::declared())]
 }
 
-/// Returns a case for every shape under each of [`plain`]; all must hold.
+/// Returns a case for each shape under each of [`plain`]; all must hold.
 pub(crate) fn holds(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, _): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
     shapes.iter().flat_map(each).collect()
 }
 
-/// Returns the script of that name.
+/// Returns the script with this name.
 pub(crate) fn script(shapes: &[Shape], name: &str) -> Script {
     let found = shapes.iter().find(|(shape, _)| *shape == name);
     found.unwrap_or_else(|| unreachable!("no such shape: {name}")).1

@@ -1,4 +1,4 @@
-//! The models of the registry, and the pages that name them.
+//! Tests of the models of the registry, and of the pages that describe them.
 
 mod pages;
 mod reductions;

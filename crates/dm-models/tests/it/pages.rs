@@ -1,4 +1,4 @@
-//! Tests that the page and the stories report what the runs showed.
+//! Tests that the pages report the results of the runs.
 
 use dm_explore::Search;
 use dm_models::{Entry, Ran, find, page, stories, timeless};

@@ -1,4 +1,4 @@
-//! Tests that sleep sets and several threads change no verdict and lose no states or ends. Each small case of the registry is
+//! Tests that sleep sets and threads change no verdict and lose no states or ends. Each small case of the registry is
 //! compared with a search that uses neither.
 
 use std::collections::BTreeSet;
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use dm_explore::{Report, Search, Verdict};
 use dm_models::{Case, Entry, How, Kind, Size, Variant, all};
 
-/// The largest number of states of a model that is searched without any reduction. Many models differ only in their
-/// knobs, so only some cases of each twin are taken.
+/// The maximum number of states of a model that is searched without any reduction. Many cases differ only in their
+/// knobs, so only some cases of each variant are used.
 const SMALL: u64 = 20_000;
 const ONE_IN: usize = 7;
 
@@ -38,7 +38,7 @@ fn outcome(verdict: &Verdict) -> Result<(u64, u64, (u64, u64)), Option<How>> {
     }
 }
 
-/// Compares the searches on all picked entries. Returns the number of small cases, and how many of them fail.
+/// Compares the searches on all selected entries. Returns the number of small cases, and how many of them fail.
 fn compare(picked: impl Fn(&Entry) -> bool) -> (u32, u32) {
     let (mut small, mut failing, mut wrong) = (0, 0, BTreeSet::new());
     for (entry, variant, number, case) in cases().filter(|c| picked(c.0)) {
@@ -60,7 +60,8 @@ fn compare(picked: impl Fn(&Entry) -> bool) -> (u32, u32) {
         let allowed = |how: Option<How>| how.is_some_and(|how| case.or.contains(&how));
         for (name, search) in reduced {
             let same = match (outcome(&whole), outcome(&run(search))) {
-                // The search method decides which of several failures it finds first; the registry names all of them.
+                // If several failures are possible, the search determines which one is found first; the registry lists
+                // all of them.
                 (Err(a), Err(b)) => a == b || allowed(a) || allowed(b),
                 (a, b) => a == b,
             };

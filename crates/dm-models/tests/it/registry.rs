@@ -37,13 +37,13 @@ fn every_entry_has_something_that_fails_and_a_case_of_check_size() {
     }
 }
 
-/// Runs and judges every case of check size of the picked entries.
+/// Runs every case of check size of the selected entries, and checks its verdict.
 fn judge(picked: impl Fn(&Entry) -> bool) {
     let mut wrong = Vec::new();
     for entry in all().filter(|e| picked(e)) {
         for variant in entry.variants() {
             for (number, _) in check_cases(entry, variant) {
-                // Only people need short counterexamples.
+                // This does not shorten counterexamples, because only people need short ones.
                 let ran = entry.run(variant, number, Search::exhaustive().unshortened());
                 assert!(!matches!(ran.verdict, Verdict::Pass(_)) || ran.verdict.report().states > 0);
                 wrong.extend(ran.judge().err());
@@ -83,8 +83,8 @@ fn crashes_are_as_the_registry_says() {
     judge(|e| e.kind == Kind::Crash);
 }
 
-/// Explores the first states of one case of each shape, for `cargo xtask mutants`. This takes seconds; the whole kind takes
-/// a minute.
+/// Explores the first states of one case of each shape, for `cargo xtask mutants`. This takes seconds, and all cases
+/// of the kind would take a minute.
 fn begin(kind: Kind) {
     for entry in all().filter(|e| e.kind == kind) {
         let mut shapes = BTreeSet::new();
@@ -98,7 +98,7 @@ fn begin(kind: Kind) {
     }
 }
 
-/// A search long enough to show most faults, and short enough that all shapes take a few seconds.
+/// A search that is long enough to show most faults, and short enough that all shapes together take a few seconds.
 const BEGINNING: Search = Search::exhaustive().unshortened().threads(1).states(10_000);
 
 #[test]
@@ -126,7 +126,7 @@ fn crashes_begin_well() {
     begin(Kind::Crash);
 }
 
-/// Sampled runs have no cache, so they notice a client that acts differently after the same observations.
+/// Sampled runs use no cache, so they detect a client that acts differently after the same observations.
 #[test]
 fn no_model_hides_state_from_the_explorer() {
     for entry in all() {

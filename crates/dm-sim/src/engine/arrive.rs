@@ -31,7 +31,7 @@ fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
     }
 }
 
-/// The maximum delay of an atomic, in picoseconds, if a later READ may be served first. It is twice the time
+/// The maximum delay of an atomic in picoseconds, if a later READ may overtake the atomic. It is twice the time
 /// between the first and the second request of a chain.
 const LATE_ATOMIC: u64 = 500_000;
 
@@ -50,17 +50,17 @@ fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     }
 }
 
-/// Returns whether requests act on memory when they arrive, and not when the pipeline serves them.
+/// Returns whether requests act on memory when they arrive, instead of when the pipeline serves them.
 ///
-/// The pipeline serves requests in order of arrival, so both give the same order, but acting on arrival needs
-/// no further event. This is not possible if an atomic takes time, or if other requests may overtake it,
-/// because this depends on the time at which the atomic gets its bucket.
+/// The pipeline serves requests in order of arrival, so the order is the same in both cases, but acting on arrival
+/// saves an event. It is not possible if an atomic takes time, or if other requests may overtake an atomic, because
+/// then the order depends on the time at which the atomic gets its bucket.
 pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
-/// Does the same as [`acts_on_arrival`] for requests within one line, which depend only on the order of
-/// arrival.
+/// Returns whether requests within one line act on memory when they arrive. Only the order of arrival determines their
+/// effect.
 pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     acts_on_arrival(t, caps) && caps.atomic_unit == AtomicUnit::Line
 }
@@ -101,8 +101,7 @@ impl Engine {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // This is always inlined, because each of the four callers above gets its own copy, without the branches
-    // that it never takes.
+    // Inlined into each of the four callers above, so that each copy has only the branches that it needs.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
@@ -166,8 +165,8 @@ impl Engine {
         let mut after = earlier(pair, kind, space, caps);
         let bucket = r.offset() & t.bucket_mask as usize;
         if atomic && let Some(written) = node.write_back(space, bucket) {
-            // The order in the pipeline need not be the order at memory: earlier WRITEs of the queue pair, or
-            // a busy PCIe, may have delayed the previous atomic.
+            // Requests may reach memory in another order than they leave the pipeline: earlier WRITEs of the queue
+            // pair, or a busy PCIe, may have delayed the previous atomic.
             after = after.max(*written);
         }
         let mut at = (if *on_arrival { now } else { act }).max(after);
@@ -175,7 +174,7 @@ impl Engine {
         match kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
-                // `atomic_at` stays 0 where CAS→READ is in order.
+                // `atomic_at` stays 0 if the card promises CAS→READ in order.
                 let between = at < pair.atomic_at && at + window > pair.atomic_at;
                 if between && caps.cas_then_read == CasThenRead::WholeReadFirst {
                     at = pair.atomic_at;
@@ -194,8 +193,8 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        // The event of another request at this same time may not have been processed yet, so this event must
-        // follow it.
+        // Another request may arrive at this same time, and its event may still be in the queue. So this request must
+        // act in an event of its own, behind that one.
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
@@ -216,8 +215,8 @@ impl Engine {
         let ready = if kind.answers() {
             act + if host { t.pcie } else { 0 }
         } else {
-            // The acknowledgement does not wait for memory, but it must not arrive before the data is in
-            // memory, because a client that awaited it may then cause other clients to read the data.
+            // The acknowledgement does not wait for memory. But it must not arrive before the data is in memory,
+            // because a client that has awaited it may tell other clients to read the data.
             start.max(act.saturating_sub(t.wire))
         };
 
@@ -275,7 +274,7 @@ fn window(
         if caps.atomic_vs_write != AtomicVsWrite::Racy {
             return 0;
         }
-        // The bucket's next atomic waits for the write-back, so atomics still exclude each other.
+        // The bucket's next atomic waits for the write-back, so that atomics exclude each other.
         r.parts = 2;
         return occupancy(t, kind, space) / 2;
     }
@@ -298,12 +297,12 @@ pub(super) struct Answer {
     bytes: u64,
     /// Time on the wire.
     wire: u64,
-    /// Time of its data on PCIe.
+    /// Time of the data on PCIe.
     pub(super) dma: u64,
 }
 
 impl Answer {
-    /// Returns the cost of a response with `len` bytes of payload, which take `dma` on PCIe. An
+    /// Returns the cost of a response with `len` bytes of payload, which take the time `dma` on PCIe. An
     /// acknowledgement has no payload.
     #[inline(always)]
     pub(super) fn new(t: &Ticks, len: u64, dma: u64) -> Self {
@@ -368,7 +367,7 @@ fn admit_atomic(
     *bucket = start + occupancy(t, kind, space);
     start += service;
     if caps.cas_then_read != CasThenRead::InOrder {
-        // The atomic is late and occupies its bucket until then, so atomics still exclude each other.
+        // The atomic is late and occupies its bucket until it acts, so that atomics exclude each other.
         let late = rng.below(LATE_ATOMIC);
         start += late;
         *bucket += late;
@@ -376,7 +375,7 @@ fn admit_atomic(
     start
 }
 
-/// Draws which units belong to the first part of a transfer, and how much later the second part follows.
+/// Draws the units that belong to the first part of a transfer, and the delay of the second part.
 fn split(
     t: &Ticks,
     r: &mut Request,
@@ -399,8 +398,8 @@ fn split(
             first + rng.below(units - 1) * unit
         }
     };
-    // If words tear, each word takes the time of a line. With shorter times, the pipeline would separate the
-    // transfers completely.
+    // If words may tear, each word takes as long as a line. With shorter times, the pipeline would serve one transfer
+    // after the other, and none would tear.
     let time = units * t.torn_line;
     match t.tearing {
         Tearing::EqualSpeed => time * 3 / 2,

@@ -1,4 +1,4 @@
-//! The end of a chain: its waiting task is polled, and the completion is added to the run's digest.
+//! The end of a chain: the engine polls the waiting task, and adds the completion to the digest of the run.
 
 use super::{Engine, Odd, Turn};
 use crate::chain::{FOREIGN, NOBODY};
@@ -6,8 +6,8 @@ use crate::request::Request;
 use crate::status::State;
 
 impl Engine {
-    /// Handles the completion of `chain`. Returns the task that waits for it, if the task need only be
-    /// polled.
+    /// Handles the completion of `chain` in the usual case, and returns the task that must be polled. Returns `None` in
+    /// all other cases, which `done` handles.
     #[inline(always)]
     pub(super) fn lands(&mut self, chain: u32) -> Option<u32> {
         let c = &mut self.chains[chain as usize];
@@ -20,7 +20,7 @@ impl Engine {
         Some(c.owner)
     }
 
-    /// Does the same for any chain.
+    /// Handles the completion of any chain.
     #[inline(never)]
     pub(super) fn done(&mut self, chain: u32) -> Turn {
         let c = &self.chains[chain as usize];

@@ -1,4 +1,4 @@
-//! The moment at which a request acts on memory.
+//! The effect of a request on memory.
 
 use core::mem::{forget, replace};
 use core::ops::Range;
@@ -11,12 +11,12 @@ use crate::memory::Memory;
 use crate::nic::Tally;
 use crate::request::{Kind, Request};
 
-/// Lets `r`, which acts in a single step, act on memory.
+/// Carries out `r`, which acts in a single step.
 #[inline(always)]
 pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {
         Kind::Read => {
-            // The buffer is taken only now, so that few are in use at a time and stay in the cache.
+            // The buffer is taken as late as here, so that only few are in use at a time, and they stay in the cache.
             let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
             let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
             match line {
@@ -38,8 +38,8 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
     }
 }
 
-/// Carries out the first part of `r`, which acts in two parts: some units of a transfer, or the load of an
-/// atomic that does not exclude WRITEs.
+/// Carries out the first part of `r`, which acts in two parts: some units of a transfer, or the read step of an atomic
+/// that races with WRITEs.
 pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
         let new = swap(r, memory, tally);
@@ -53,8 +53,7 @@ pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &m
     part(r, memory, caps, true);
 }
 
-/// Returns the value by which an atomic replaces the old one, or `None` if it fails. The atomic returns the
-/// old value.
+/// Returns the new value that an atomic stores, or `None` if the atomic fails.
 #[inline]
 fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
     let old = memory.word(r.space(), r.offset());
@@ -65,8 +64,7 @@ fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
 }
 
 impl Engine {
-    /// Carries out request `i` of `chain`, which had to wait when it arrived: the whole request, or its first
-    /// part.
+    /// Carries out request `i` of `chain`, which could not act when it arrived: the whole request, or its first part.
     pub(super) fn execute(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
@@ -81,8 +79,7 @@ impl Engine {
         }
     }
 
-    /// Carries out the second part: the rest of a transfer, or the write-back of an atomic that does not
-    /// exclude WRITEs.
+    /// Carries out the second part: the rest of a transfer, or the write-back of an atomic that races with WRITEs.
     pub(super) fn execute_rest(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
@@ -95,7 +92,7 @@ impl Engine {
         self.executed(chain);
     }
 
-    /// Records that a request has acted on memory completely.
+    /// Records that all of a request has acted on memory.
     #[inline]
     fn executed(&mut self, chain: u32) {
         self.chains[chain as usize].status.executed();
@@ -103,7 +100,7 @@ impl Engine {
     }
 }
 
-/// Moves the units of a transfer that belong to its first (or second) part.
+/// Moves the units of a transfer that belong to its first part, or to its second part.
 fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
     let (len, space) = (r.len as usize, r.space());
     let memory = memory.bytes_mut(space);

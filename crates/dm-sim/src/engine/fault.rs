@@ -1,4 +1,4 @@
-//! Faults: which requests fail, when the client gets the error, and which effect the error reports.
+//! Faults: decides which requests fail, when their client gets the error, and which effect the error reports.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
@@ -73,8 +73,8 @@ impl Engine {
         }
     }
 
-    /// Checks a chain that seems to have completed, but whose node was cut off after its requests arrived. If
-    /// this was before the last response left, the requests have acted, but the client gets no response.
+    /// Checks a chain whose node was cut off after its requests arrived. If this was before the last response left,
+    /// the requests have acted, but the client gets no response.
     #[cold]
     pub(super) fn cut_meanwhile(&mut self, chain: u32) -> bool {
         let c = &mut self.chains[chain as usize];
@@ -92,8 +92,8 @@ impl Engine {
 
     fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
         let fenced = kind == VerbErrorKind::Fenced;
-        // The node refuses a fenced request, so it has no effect. If a node is silent, the client cannot know
-        // the effect.
+        // A node refuses the requests of a fenced client, so they have no effect. If a node does not answer, the
+        // client cannot know the effect.
         let effect = |mutates: bool| {
             if mutates && !fenced {
                 Effect::Unknown
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Crashes `client`: from now on, it rings no doorbells.
+    /// Crashes `client`: from now on, it posts nothing.
     pub(crate) fn crash(&mut self, client: u16) {
         let (client, nodes) = (usize::from(client), self.nodes.len());
         self.clients[client].crashed = true;

@@ -1,4 +1,4 @@
-//! From the doorbell to the wire.
+//! The way of a request from the doorbell to the wire.
 
 use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 
@@ -10,8 +10,7 @@ use crate::request::{Entry, Kind};
 use crate::rng::Dice;
 use crate::status::State;
 
-/// Charged CPU time ends on a whole nanosecond. So a coroutine still has the CPU up to this many picoseconds
-/// later.
+/// Charged CPU time ends on a whole nanosecond. So a coroutine keeps the CPU for this number of picoseconds more.
 const RESUME: u64 = 1000;
 
 /// The conditions under which a queue pair cannot send at once.
@@ -29,8 +28,8 @@ pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
     }
 }
 
-/// Charges the CPU time for posting, and returns the time at which the posting is done. A coroutine that has
-/// the CPU keeps it; a coroutine that was woken waits for its turn.
+/// Charges the CPU time for posting, and returns the time at which the posting is done. A coroutine that has the CPU
+/// continues at once; a coroutine that was woken waits until the CPU is free.
 #[inline(always)]
 pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: u64) -> u64 {
     let thread = clients[usize::from(client)].thread;
@@ -47,7 +46,7 @@ pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: 
     client.slice_end
 }
 
-/// Sends a request that is available to the card at `ready`, and returns its arrival time.
+/// Sends a request that the card can send from `ready` on, and returns its arrival time.
 #[inline(always)]
 pub(super) fn send(
     t: &Ticks,
@@ -72,8 +71,8 @@ pub(super) fn send(
     transmit(t, rng, nic, pair, (bytes, bytes * t.link_byte), now, ready)
 }
 
-/// Sends a request of `bytes` bytes, which take `wire` on the wire, through requester and link. Returns its
-/// arrival time.
+/// Sends a request of `bytes` bytes through requester and link; `wire` is its time on the wire. Returns its arrival
+/// time.
 #[inline(always)]
 pub(super) fn transmit(
     t: &Ticks,
@@ -105,8 +104,8 @@ impl Engine {
         self.post_one(client, entry)
     }
 
-    /// Opens, fills and rings a chain of one request. This combines the three steps, so that each lookup is
-    /// done only once.
+    /// Opens, fills and rings a chain of one request. One function does all three steps, so that each look-up is done
+    /// only once.
     #[inline(always)]
     pub(super) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
@@ -162,7 +161,7 @@ impl Engine {
         debug_assert_eq!(c.status.state(), State::Building, "a chain is rung once");
         let client = self.clients[usize::from(c.client)];
         if client.crashed {
-            // A dead client's processor rings no doorbell. The chain is discarded when it is closed.
+            // A crashed client rings no doorbell. The chain is discarded when it is closed.
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
@@ -180,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Sends no request: the work queue itself completes the chain with an error.
+    /// Completes the chain with an error without sending any request.
     #[cold]
     fn refuse(&mut self, chain: u32, posted: u64) {
         let c = &self.chains[chain as usize];
@@ -225,8 +224,7 @@ impl Engine {
         true
     }
 
-    /// Records that a READ or atomic of queue pair `qp` will never complete; its client gets the error at
-    /// `at`.
+    /// Records that a READ or atomic of queue pair `qp` never completes. Its client gets the error at time `at`.
     pub(super) fn unanswered(&mut self, qp: u32, at: u64) {
         let pair = &mut self.pairs[qp as usize];
         pair.unanswered -= 1;
@@ -236,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Continues with the requests behind a fence, after the last READ or atomic in flight has completed.
+    /// Sends the requests behind a fence, after the last READ or atomic in flight has completed.
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].odd.set(Odd::PARKED, false);

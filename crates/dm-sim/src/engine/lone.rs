@@ -1,6 +1,6 @@
-//! READs of one line that are alone in their chains. In most runs, most verbs are of this kind. This does the
-//! same as `post_one` and `arrive`, without the branches that such a READ never takes, and with its constant
-//! costs computed beforehand.
+//! The fast path for READs of one line that are alone in their chains. In most runs, most verbs are of this kind. This
+//! path has the same effects as `post_one` and `arrive`, but without branches that such a READ never takes, and with
+//! constant costs that are computed beforehand.
 
 use dm_verbs::{Caps, Place, RemotePtr, Space};
 
@@ -12,17 +12,17 @@ use crate::lease::LINE;
 use crate::model::Ticks;
 use crate::request::{Entry, Kind};
 
-/// The costs of lone READs.
+/// The costs of a lone READ.
 #[derive(Debug)]
 pub(super) struct Lone {
-    /// The maximum length, which is one line. It is 0 unless a line is transferred in a single step, on
-    /// arrival and in order of arrival.
+    /// The maximum length of a lone READ: one line, or 0 if a line is not transferred in a single step, on arrival and
+    /// in order of arrival.
     longest: u64,
-    /// Time on the wire of the request.
+    /// Time of the request on the wire.
     wire: u64,
     /// Time in the responder's pipeline.
     service: u64,
-    /// The cost of the response by its length.
+    /// The cost of the response for each length.
     answers: [Answer; LINE + 1],
 }
 
@@ -85,16 +85,16 @@ impl Engine {
         self.post_one(client, &Entry::read(at, len, fence))
     }
 
-    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair has
-    /// not reached memory yet.
+    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair has not
+    /// reached memory yet.
     #[inline(always)]
     pub(super) fn arrive_lone_read(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
         let c = &mut self.chains[chain as usize];
         let pair = &mut self.pairs[c.qp as usize];
         let node = &mut self.nodes[usize::from(c.node)];
-        // If the READ may have to wait, the general path decides. The event of another request at this same
-        // time may not have been processed yet.
+        // If the READ may have to wait, the general path decides. Another request may arrive at this same time, and
+        // its event may still be in the queue.
         let waits = pair.order[0].max(pair.order[1]) >= now;
         if node.down || pair.odd.any(Odd::ANY) || waits {
             c.unanswered = 1;
@@ -102,7 +102,7 @@ impl Engine {
         }
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
-        // The slice is taken only once. Writes through it cannot move it, so the compiler need not reload its
+        // The slice is created only once. No write through it can move the slice, so the compiler need not reload its
         // address.
         let nics = self.nics.as_mut_slice();
         let nic = &mut nics[node_nic];
@@ -121,14 +121,13 @@ impl Engine {
         pair.done = done;
         pair.answered = done;
         pair.unanswered -= 1;
-        // Times and bytes are updated separately. With the bytes last, fewer values are live during the copy
-        // of the bytes.
+        // Times and bytes are updated separately, the bytes last. So fewer values are live while the bytes are copied.
         let tally = &mut nics[node_nic].tally;
         execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
         self.queue.push(done, What::Done { chain }.pack());
     }
 
-    /// Turns lone READs off: all READs take the general path.
+    /// Turns the fast path off, so that all READs take the general path.
     #[cfg(test)]
     pub(crate) fn forget_lone_reads(&mut self) {
         self.lone.longest = 0;

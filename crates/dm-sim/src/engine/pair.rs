@@ -1,20 +1,20 @@
 //! Clients and their queue pairs.
 
-/// One client in the engine.
+/// The engine's state of one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientState {
-    /// The end of the client's last CPU time: until then it posts without waiting.
+    /// The end of the CPU time that the client has reserved last. Until then it posts without waiting.
     pub(super) slice_end: u64,
-    /// The client that stores the time of the hardware thread: the first of those that share the thread.
+    /// The client whose state stores the time of the hardware thread: the first client of this thread.
     pub(super) thread: u16,
-    /// The time at which that thread's CPU is free; valid only for the client that stores it.
+    /// The time at which the CPU of the hardware thread is free. Valid only in the client that `thread` names.
     pub(super) thread_free: u64,
     pub(super) nic: u16,
     pub(crate) fenced: bool,
-    /// The group with which it is fenced.
+    /// The group of clients that are fenced together with this client.
     pub(crate) group: Option<u16>,
     pub(crate) crashed: bool,
-    /// Its own chain.
+    /// The client's own chain.
     pub(super) home: u32,
 }
 
@@ -22,18 +22,18 @@ pub(crate) struct ClientState {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct QueuePair {
-    /// The time at which the requester had the last request.
+    /// The time at which the requester had processed the last request.
     pub(super) sent: u64,
     /// The arrival time of the last request.
     pub(super) arrived: u64,
-    /// The time from which the next request may act on memory, for each space of the earlier requests. This
+    /// The earliest time at which the next request may act on memory, for each space of the earlier requests. It
     /// implements the order within the queue pair.
     pub(super) order: [u64; 2],
-    /// The time at which the last atomic acts, if a READ behind it need not wait; else 0.
+    /// The time at which the last atomic acts, if a later READ may overtake it; otherwise 0.
     pub(super) atomic_at: u64,
-    /// The last completion.
+    /// The time of the last completion.
     pub(super) done: u64,
-    /// The number of READs and atomics without a response yet, and the time at which the last known response
+    /// The number of READs and atomics without a known response time, and the time at which the last known response
     /// arrives.
     pub(super) unanswered: u32,
     pub(super) answered: u64,
@@ -48,13 +48,13 @@ pub(super) struct Odd(u8);
 impl Odd {
     /// A request was lost, and its error has not been reported yet.
     pub(super) const BROKEN: Odd = Odd(1);
-    /// Its client is fenced.
+    /// The client is fenced.
     pub(super) const FENCED: Odd = Odd(2);
     /// Chains wait behind a fenced request.
     pub(super) const PARKED: Odd = Odd(4);
-    /// Its client's processor is dead.
+    /// The client has crashed.
     pub(super) const CRASHED: Odd = Odd(8);
-    /// Anything.
+    /// All conditions.
     pub(super) const ANY: Odd = Odd(u8::MAX);
 
     #[inline]

@@ -11,7 +11,7 @@ use crate::request::{Entry, Kind};
 use crate::status::State;
 
 impl Engine {
-    /// Opens a chain from `client` to `node`; it fails with `NoSuchNode` if the node does not exist.
+    /// Opens a chain from `client` to `node`. If the node does not exist, the chain fails with `NoSuchNode`.
     #[inline]
     pub(crate) fn open(&mut self, client: u16, node: NodeId) -> (u32, u32) {
         let index = self.vacant(client).unwrap_or_else(|| {
@@ -38,13 +38,14 @@ impl Engine {
         (index, generation)
     }
 
-    /// Returns the queue pair of `client` to `node`, which exists.
+    /// Returns the queue pair of `client` to `node`. The node must exist.
     #[inline]
     pub(super) fn pair(&self, client: u16, node: NodeId) -> usize {
         usize::from(client) * self.nodes.len() + usize::from(node.0)
     }
 
-    /// Returns a chain for `client`: its own, or the first free one, if there is any.
+    /// Returns a free chain for `client`: its own chain, or the first one of the list. Returns `None` if there is
+    /// none.
     #[inline]
     pub(super) fn vacant(&self, client: u16) -> Option<u32> {
         let home = self.clients[usize::from(client)].home;
@@ -69,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether `chain` has completed without error. If it is still in flight, the task `asking` will
-    /// be polled when it has completed. Returns `None` if the chain has any unusual condition.
+    /// Returns whether `chain` has completed without error. If it is still in flight, the task `asking` is polled when
+    /// it completes. Returns `None` if the chain has any unusual condition.
     #[inline(always)]
     pub(crate) fn poll_chain(
         &mut self,
@@ -85,8 +86,7 @@ impl Engine {
         self.wait_for(chain, generation, asking)
     }
 
-    /// Does the same as [`Self::poll_chain`] for a chain of which only the first result is needed, and then
-    /// closes the chain.
+    /// Polls a chain of which only the first result is needed, and closes the chain if it has completed.
     #[inline(always)]
     pub(crate) fn poll_single(
         &mut self,
@@ -132,8 +132,8 @@ impl Engine {
         }
     }
 
-    /// Returns the error of `chain` if it has completed. If not, the task that asks will be polled when it
-    /// has completed.
+    /// Returns the error of `chain`, if it has completed with one. If the chain is still in flight, `waker` is called
+    /// when it completes.
     #[cold]
     pub(crate) fn poll_slowly(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
         let c = &mut self.chains[chain as usize];
@@ -183,7 +183,7 @@ impl Engine {
         match c.status.state() {
             State::Flying => c.owner = NOBODY,
             State::Done => self.defer_error(chain),
-            // The doorbell was never rung, so an error of the chain has no consequence.
+            // The doorbell was never rung, so errors of the chain are not reported.
             State::Building | State::Free => {
                 if c.status.take_failed() {
                     let _ = self.take_error(chain);
@@ -194,7 +194,7 @@ impl Engine {
         self.recycle(chain);
     }
 
-    /// Frees a chain that is closed, completed, and has acted on memory.
+    /// Frees a chain if it is closed, it has completed, and all its requests have acted on memory.
     #[inline]
     pub(super) fn recycle(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];

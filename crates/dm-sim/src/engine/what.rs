@@ -11,9 +11,9 @@ pub(crate) enum What {
     Execute { chain: u32, request: u16 },
     /// The second part of a transfer.
     ExecuteRest { chain: u32, request: u16 },
-    /// A chain's completion is found by a poll.
+    /// The time at which a poll finds the completion of a chain.
     Done { chain: u32 },
-    /// A task asked to be polled now.
+    /// A task that asked to be polled now.
     Wake { task: u32 },
     /// A timer of a foreign waker.
     Timer { timer: u32 },

@@ -11,7 +11,7 @@ struct Node {
     next: u32,
 }
 
-/// The nodes of all lists. A list is the number of its newest node, or [`NONE`].
+/// The nodes of all lists. A list is represented by the number of its newest node, or by [`NONE`].
 #[derive(Debug)]
 pub(super) struct Nodes {
     nodes: Vec<Node>,
@@ -28,7 +28,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// Puts `event` before the list `next`, and returns the new list.
+    /// Adds `event` to the front of the list `next`, and returns the new list.
     pub(super) fn add(&mut self, event: Event, next: u32) -> u32 {
         let node = Node { event, next };
         if self.free == NONE {
@@ -43,7 +43,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the newest event of list `n`, which must have one, and the rest of the list.
+    /// Returns the newest event and the rest of list `n`, which must not be empty.
     pub(super) fn remove(&mut self, n: u32) -> (Event, u32) {
         let node = &mut self.nodes[n as usize];
         let next = core::mem::replace(&mut node.next, self.free);

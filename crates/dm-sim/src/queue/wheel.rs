@@ -7,16 +7,16 @@
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
-//! As [`QueueKind::Heap`], it has no slots, and all events are in `far`.
+//! A queue of kind [`QueueKind::Heap`] has no slots, and all events are in `far`.
 //!
 //! # Invariants
-//! * **W1** Every slot in use lies in `[cursor, limit)`. This range is not longer than the wheel, so each
-//!   slot stands for only one time.
-//! * **W2** Events of equal time are popped in the order of insertion: a list is moved as a whole, oldest
-//!   first, before any event is pushed directly to its destination.
+//! * **W1** Every slot in use lies in `[cursor, limit)`. This range is not longer than the wheel, so each slot stands
+//!   for only one time.
+//! * **W2** Events of equal time are popped in the order of insertion: a list is moved as a whole, oldest event first,
+//!   before any event is pushed directly to the destination of the list.
 //! * **W3** No slot in use lies before `word`.
-//! * **W4** The cursor's slot is in use as long as `due` holds events, and then as a list without nodes.
-//! * **W5** `far` holds no event that fits into `late`: whenever `limit` grows, such events move at once.
+//! * **W4** While `due` holds events, the cursor's slot is in use and holds a list without nodes.
+//! * **W5** `far` holds no event that fits into `late`: whenever `limit` grows, such events are moved at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,19 +30,19 @@ const LOW: u64 = (1 << SHIFT) - 1;
 const SLOTS: usize = 1 << 15;
 const WORDS: usize = SLOTS / 64;
 
-/// log2 of the slots of a segment, the unit that moves from `late` at a time. Eight segments make the wheel.
-/// One of them stays empty, because the cursor may lie just before the first.
+/// log2 of the number of slots of a segment, the unit that moves from `late` into the slots. The wheel has eight
+/// segments. One of them stays empty, because the cursor may lie just before the first one.
 const SEGMENT_SHIFT: u32 = 12;
 const SEGMENT_WORDS: u64 = 1 << (SEGMENT_SHIFT - 6);
 const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
 const LATE: usize = 1 << 10;
 
-/// If at least this many events of `due` have been popped, they are removed before other events are inserted.
+/// If at least this number of events of `due` has been popped, they are removed before other events are inserted.
 const USED: usize = 64;
 
-/// A slot that holds a list: the number of its newest node.
+/// Marks a slot that holds a list. The other bits are the number of the list's newest node.
 const LIST: u64 = 1 << 63;
-/// Stands for the content if there is no event.
+/// The content of an event that does not exist.
 const NOTHING: u64 = u64::MAX;
 const _: () = assert!(
     WHAT_BITS + SHIFT <= 63,
@@ -51,11 +51,11 @@ const _: () = assert!(
 
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// The slot, counted from time 0, up to which all events have left the slots.
+    /// All events before this slot (counted from time 0) have left the slots.
     cursor: u64,
-    /// The word of slots, counted in the same way, from which events are popped.
+    /// The word of slots (counted from time 0) from which events are popped.
     word: u64,
-    /// The first slot whose events are still in `late` or `far`.
+    /// The first slot (counted from time 0) whose events are still in `late` or `far`.
     limit: u64,
     due: Vec<Event>,
     /// Number of entries of `due` that have been popped.
@@ -64,7 +64,7 @@ pub(crate) struct Wheel {
     words: [u64; WORDS],
     nodes: Nodes,
     late: [u32; LATE],
-    /// Lists of `late` in use.
+    /// Number of lists of `late` in use.
     late_lists: u32,
     far: BinaryHeap<Reverse<(u64, u64, u64)>>,
     pushed: u64,
@@ -93,10 +93,10 @@ impl Wheel {
         }
     }
 
-    /// Adds an event. Its time must not lie before the last one popped.
+    /// Adds an event. Its time must not be before the time of the event that was popped last.
     #[inline]
     pub(crate) fn push(&mut self, at: u64, what: u64) {
-        debug_assert!(what >> WHAT_BITS == 0, "what an event is about fits its bits");
+        debug_assert!(what >> WHAT_BITS == 0, "the content of an event fits WHAT_BITS");
         self.pushed += 1;
         let event = Event { at, what };
         let slot = at >> SHIFT;
@@ -144,8 +144,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the next event, unless it is after `limit`. Writes the content of the event after it to
-    /// `soon`.
+    /// Returns the next event, unless it is after `limit`. Passes the content of the following event to `soon`, as a
+    /// hint.
     #[inline(always)]
     pub(crate) fn pop(&mut self, limit: u64, soon: impl Fn(u64)) -> Option<Event> {
         loop {
@@ -171,17 +171,16 @@ impl Wheel {
             let rest = bits & (bits - 1);
             self.words[w] = rest;
             self.cursor = slot;
-            // If the next slot holds a list, or if there is no further slot in the word, the hint is wrong,
-            // which does no harm. An unconditional look-up is faster than an unpredictable branch.
+            // If the next slot holds a list, or there is no further slot in the word, the hint is wrong, which does no
+            // harm. An unconditional look-up is faster than a branch that the CPU predicts badly.
             let next = first | u64::from((rest | 1 << 63).trailing_zeros());
             soon(self.slots[next as usize % SLOTS] >> SHIFT);
             return Some(event);
         }
     }
 
-    /// Returns the first event of `slot`, which is a list or the rest of one in `due`. If it is after
-    /// `limit`, the content of the result is [`NOTHING`]. The result is two words, so that it fits into
-    /// registers.
+    /// Returns the first event of `slot`, which holds a list, perhaps partly popped. If the event is after `limit`,
+    /// the content of the result is [`NOTHING`]. The result has two words, so that it fits into registers.
     #[inline(never)]
     fn pop_listed(&mut self, slot: u64, limit: u64) -> Event {
         let s = slot as usize % SLOTS;
@@ -214,8 +213,8 @@ impl Wheel {
         self.pushed
     }
 
-    /// Advances to the next word with a slot in use, or fills `due` if there are no slots. Returns whether
-    /// there is an event.
+    /// Advances to the next word with a slot in use. If there are no slots, moves events from `far` to `due`. Returns
+    /// whether there is an event.
     #[inline(always)]
     fn next_word(&mut self) -> bool {
         let next = self.word + 1;
@@ -237,7 +236,7 @@ impl Wheel {
                 self.move_to(self.word + ahead);
                 return true;
             }
-            // The slots are empty, and no event lies before the segment of the earliest later event.
+            // The slots are empty. The next events are in the segment of the earliest event of `late` and `far`.
             let Some(segment) = self.late_segment() else {
                 return false;
             };
@@ -246,7 +245,7 @@ impl Wheel {
         }
     }
 
-    /// Moves the events of the earliest slot from `far` to `due`.
+    /// Moves the events with the earliest slot from `far` to `due`.
     fn next_of_heap(&mut self) -> bool {
         let Some(Reverse((first, ..))) = self.far.peek() else {
             return false;
@@ -273,7 +272,7 @@ impl Wheel {
     #[inline]
     fn move_to(&mut self, word: u64) {
         self.word = word;
-        // The cursor moves only after this, because these events may belong in its first slot.
+        // The cursor moves only now, because the events that were moved may belong in its first slot.
         self.cursor = self.cursor.max((word << 6).saturating_sub(1));
         let segment = word / SEGMENT_WORDS;
         while self.limit >> SEGMENT_SHIFT < segment + SEGMENTS - 1 {
@@ -286,7 +285,7 @@ impl Wheel {
         let segment = self.limit >> SEGMENT_SHIFT;
         let l = segment as usize % LATE;
         let newest = core::mem::replace(&mut self.late[l], NONE);
-        // From here on, its place in `late` belongs to the segment one lap later.
+        // From now on, its place in `late` belongs to the segment one lap later.
         self.late_lists -= u32::from(newest != NONE);
         self.reach((segment + 1) << SEGMENT_SHIFT);
         let mut n = self.nodes.oldest_first(newest);
@@ -347,8 +346,7 @@ impl Wheel {
     fn drain(&mut self, newest: u32) {
         let mut n = newest;
         while n != NONE {
-            // The list is newest first, so an event that is inserted before its equals is older than they
-            // are.
+            // The list is newest first. So an event that is inserted before events of equal time is older than these.
             let event;
             (event, n) = self.nodes.remove(n);
             let mut i = self.due.len();
@@ -360,7 +358,7 @@ impl Wheel {
         }
     }
 
-    /// Inserts an event that is not after the cursor's slot into `due`, behind the events of its time.
+    /// Inserts an event into `due`, behind the events of equal time. Its slot must not be after the cursor's.
     #[inline(never)]
     fn insert(&mut self, event: Event) {
         if self.due.is_empty() {
@@ -389,7 +387,7 @@ mod tests {
     #[test]
     fn what_was_popped_does_not_pile_up_before_what_waits() {
         let mut wheel = Wheel::new(QueueKind::Wheel);
-        // Both events are in the first word of slots. The second one waits while others are inserted before
+        // Both events are in the first word of slots. The second event waits while other events are inserted before
         // it.
         let (first, last) = (1 << SHIFT, 60 << SHIFT);
         wheel.push(first, 1);

@@ -1,4 +1,4 @@
-//! Once its pools have grown, a simulation allocates nothing per verb.
+//! Tests that a simulation allocates nothing per verb after its pools have grown.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -59,7 +59,7 @@ fn nothing_is_allocated_per_verb() {
     let grown = ALLOCATIONS.with(Cell::get) - warm;
     let verbs = sim.verbs() - verbs;
     println!("{grown} allocations in {verbs} verbs");
-    // Pools may still meet a new high-water mark.
+    // The pools may still grow a little.
     assert!(
         verbs > 10_000 && grown <= 8,
         "{grown} allocations in {verbs} verbs"

@@ -1,4 +1,4 @@
-//! An awaited WRITE is visible to everything that any client posts afterwards.
+//! Tests that an awaited WRITE is visible to everything that any client posts afterwards.
 
 use dm_sim::{CostModel, RunEnd, Sim, Tearing};
 use dm_verbs::{NodeId, RemotePtr, Verbs};
@@ -8,7 +8,7 @@ fn an_awaited_write_of_many_lines_is_seen_whole_on_any_queue_pair() {
     const LEN: usize = 64 << 10;
     for seed in 0..20 {
         let mut model = CostModel::cx5_ib();
-        // Each line may take long; all of them together longer than a round trip.
+        // A line may take long, and all lines together take longer than a round trip.
         model.tearing = Tearing::Random;
         let sim = Sim::builder(model)
             .compute_nodes(2)
@@ -26,8 +26,8 @@ fn an_awaited_write_of_many_lines_is_seen_whole_on_any_queue_pair() {
     }
 }
 
-/// A chain's second WRITE wins, whenever the first one's lines land, even at the very picosecond at which the
-/// second arrives. This happens in one draw of half a million.
+/// Of two WRITEs in one chain the second one wins, whenever the lines of the first one take effect, even at the very
+/// picosecond at which the second WRITE arrives. This happens once in half a million draws.
 #[test]
 fn the_later_of_two_writes_of_a_chain_stays() {
     let mut model = CostModel::cx5_ib();

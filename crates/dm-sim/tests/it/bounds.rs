@@ -1,5 +1,5 @@
-//! The model's own bound holds in the simulation, for any limiting resource, and a saturated run comes close
-//! to it.
+//! Tests that no run exceeds the limit of the cost model, whichever resource is the limit, and that a saturated run
+//! comes close to it.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -8,8 +8,8 @@ use std::rc::Rc;
 use dm_sim::{CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Returns the Mops of a saturated run: half READs of `read` bytes, half WRITEs of `write`, spread over all
-/// memory nodes.
+/// Returns the Mops of a saturated run. Half of the verbs are READs of `read` bytes, the others WRITEs of `write`
+/// bytes, spread over all memory nodes.
 fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> f64 {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(bed.compute_nodes)
@@ -100,7 +100,7 @@ fn saturated_runs_come_near_the_bound_and_never_pass_it() {
             bound.mops
         );
         assert_eq!(bound.limit, limit, "{bound:?}");
-        // A window may serve half a percent more than arrived within it.
+        // In a measured window, up to half a percent more requests may be served than have arrived.
         assert!(
             (0.93..=1.005).contains(&(mops / bound.mops)),
             "{limit}: {mops} of {}",

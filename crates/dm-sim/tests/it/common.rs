@@ -14,13 +14,13 @@ use std::task::{Poll, Waker};
 use dm_sim::{CostModel, Endpoint, Sim};
 use dm_verbs::{ChipPtr, Env, LocalStep, Nanos, NodeId, Place, RemotePtr, Verbs};
 
-/// The use of a figure: to fit the model, or as a prediction of it.
+/// The role of a published figure: the model was fitted to it, or the model predicts it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Grade {
     Fit,
     Prediction,
-    /// Outside of 20 %, or unstable, as documented in the README: the test asserts that it stays near this
-    /// value.
+    /// The deviation is more than 20 %, or unstable, as the README says. The test asserts that the figure stays near
+    /// this value.
     KnownGap(f64),
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn row(what: &str, paper: f64, model: f64, grade: Grade) {
     }
 }
 
-/// Draws ranks 0.. with probability proportional to 1 / (rank + 1)^theta, and scatters them.
+/// Draws ranks with a probability proportional to 1 / (rank + 1)^theta, and maps them to keys by a fixed shuffle.
 pub(crate) struct Zipf {
     cumulated: Vec<f64>,
     scatter: Vec<u32>,
@@ -57,7 +57,7 @@ impl Zipf {
             })
             .collect();
         cumulated.iter_mut().for_each(|c| *c /= sum);
-        // A fixed shuffle, so that hot ranks do not share buckets by being neighbours.
+        // A fixed shuffle. Without it, the hot ranks would be neighbours and share buckets.
         let mut scatter: Vec<u32> = (0..n as u32).collect();
         let mut state = 0x1234_5678_9ABC_DEFFu64;
         for i in (1..n).rev() {
@@ -105,7 +105,7 @@ impl Recorder {
     pub(crate) fn mops(&self) -> f64 {
         self.latencies.borrow().len() as f64 * 1e3 / (self.to - self.from).0 as f64
     }
-    /// Returns the `q` quantile, µs.
+    /// Returns the `q` quantile in µs.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let mut l = self.latencies.borrow_mut();
         l.sort_unstable();
@@ -117,8 +117,8 @@ impl Recorder {
     }
 }
 
-/// Runs `clients` copies of `op` on `nodes` compute nodes against one memory node, each repeatedly until the
-/// window is over; the first quarter is the warm-up.
+/// Runs `clients` copies of `op` on `nodes` compute nodes against one memory node. Each repeats `op` until the window
+/// is over. The first quarter of the window is the warm-up.
 pub(crate) fn closed_loop<F, Fut>(
     model: CostModel,
     nodes: u16,
@@ -147,7 +147,7 @@ where
     recorder
 }
 
-/// The kind of a lock client.
+/// The kind of lock that clients use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockKind {
     /// CAS on host memory, released by fetch-and-add (FG).
@@ -156,9 +156,9 @@ pub(crate) enum LockKind {
     Host,
     /// CAS on on-chip memory, released by WRITE.
     Chip,
-    /// A local FIFO lock per compute node in front of the on-chip lock.
+    /// A local FIFO lock per compute node, and then the on-chip lock.
     Hierarchical,
-    /// The same, handing the lock to the next local waiter up to four times in a row.
+    /// The hierarchical lock with handover: the next local waiter gets the remote lock, up to four times in a row.
     Handover,
 }
 
@@ -171,7 +171,7 @@ struct LocalLock {
 
 #[derive(Default)]
 struct Waiter {
-    /// Whether it was granted, and if so, whether the remote lock came with it (by handover).
+    /// `None` while the waiter waits; then whether the remote lock was handed over with the local lock.
     granted: Cell<Option<bool>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -181,7 +181,7 @@ struct Waiter {
 pub(crate) struct LocalLocks(RefCell<BTreeMap<u32, LocalLock>>);
 
 impl LocalLocks {
-    /// Waits for the local lock; returns whether the remote lock came with it.
+    /// Waits for the local lock. Returns whether the remote lock was handed over with it.
     async fn acquire(&self, v: &Endpoint, lock: u32) -> bool {
         let waiter = {
             let mut table = self.0.borrow_mut();
@@ -206,7 +206,7 @@ impl LocalLocks {
         handed
     }
 
-    /// Returns whether the remote lock should be handed to the next local waiter.
+    /// Returns whether the remote lock should be handed over to the next local waiter.
     fn may_hand_over(&self, lock: u32) -> bool {
         let mut table = self.0.borrow_mut();
         let l = table.get_mut(&lock).unwrap();
@@ -233,14 +233,14 @@ impl LocalLocks {
     }
 }
 
-/// One memory node with `LOCKS` words, used by 22 threads on each of `nodes` compute nodes.
+/// A lock benchmark: one memory node with `LOCKS` lock words, and 22 threads on each of `nodes` compute nodes.
 pub(crate) struct LockBench {
     pub(crate) nodes: u16,
     pub(crate) kind: LockKind,
     pub(crate) theta: f64,
     pub(crate) window: Nanos,
     pub(crate) seed: u64,
-    /// Wait for the release's completion before the next operation.
+    /// Whether a client waits for the release to complete before its next operation.
     pub(crate) await_release: bool,
 }
 
@@ -288,7 +288,7 @@ impl LockBench {
     }
 }
 
-/// Takes and releases one lock; returns the failed CASes, or `None` if the run ended first.
+/// Takes and releases one lock. Returns the number of failed CASes, or `None` if the run ended first.
 async fn lock_once(
     v: &Endpoint,
     kind: LockKind,
@@ -309,7 +309,7 @@ async fn lock_once(
     if !handed {
         while v.cas(at, 0, 1).await.unwrap() != 0 {
             failed += 1;
-            // Spinning clients that never succeed must end with the run.
+            // A spinning client that never gets the lock must end with the run.
             if v.now() >= deadline {
                 if hierarchical {
                     local.release(lock, false);

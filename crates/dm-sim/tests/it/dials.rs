@@ -1,5 +1,5 @@
-//! Each dial of the simulated cards has one test. It shows the behaviour that each side allows, and that a side
-//! allows no more.
+//! One test for each dial of the simulated cards. It shows the behaviour that each setting allows, and that other
+//! behaviour does not occur.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -29,7 +29,7 @@ fn word(sim: &Sim, at: usize) -> u64 {
         .unwrap()
 }
 
-/// Makes a testbed of two compute nodes with a card whose dials `turn` has changed.
+/// Makes a testbed of two compute nodes. `turn` sets the dials of its card.
 fn bed(turn: impl FnOnce(&mut CostModel)) -> Sim {
     let mut model = CostModel::cx5_ib();
     turn(&mut model);
@@ -41,15 +41,15 @@ fn bed(turn: impl FnOnce(&mut CostModel)) -> Sim {
         .unwrap()
 }
 
-/// Counts how often three clients, in 2,000 attempts each, find something odd while another one writes: first
-/// 1 everywhere, then 2, and so on.
+/// Returns how often `odd` returns true. Three clients call `odd` 2,000 times each, while another client calls `write`
+/// with 1, 2, and so on.
 fn found(
     turn: impl FnOnce(&mut CostModel),
     write: impl AsyncFn(&Endpoint, u64) + 'static,
     odd: impl AsyncFn(&Endpoint) -> bool + Copy + 'static,
 ) -> u32 {
     let sim = bed(|m| {
-        // Slow lines: much happens while a READ or WRITE is under way.
+        // Lines are slow, so that many events happen during a READ or WRITE.
         m.torn_line_ns = 1_000.0;
         turn(m);
     });
@@ -101,7 +101,7 @@ fn lines_of_a_write() {
             |m| m.caps.write_lines = order,
             async |v, i| v.write(host(4096), &i.to_le_bytes().repeat(16)).await.unwrap(),
             async |v| {
-                // One after the other, so that the first line is read no earlier than the last one.
+                // The two READs are in order, so the first line is read no earlier than the last line.
                 let (last, first) = v.chain(N0).word(host(4160)).word(host(4096)).await.unwrap();
                 last > first
             },
@@ -127,8 +127,8 @@ fn words_of_a_line() {
     assert!(torn(AtomicUnit::Word) > 0);
 }
 
-/// Counts how often a READ behind a CAS sees its first line from before the CAS, and in how many of these its
-/// last line comes from a client that had seen the CAS.
+/// Counts the READs behind a CAS whose first line is from before the CAS. Also counts the part of them whose last line
+/// comes from another client that had already seen the CAS.
 fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
     let sim = bed(|m| (m.caps.cas_then_read, m.torn_line_ns) = (promise, torn_line_ns));
     let early = Rc::new(Cell::new((0, 0)));
@@ -161,7 +161,7 @@ fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
 
 #[test]
 fn a_read_behind_a_cas() {
-    // Slow lines: another client sees the CAS, and WRITEs, while the READ is under way.
+    // Lines are slow, so that another client sees the CAS, and WRITEs, during the READ.
     let (quick, slow) = (4.0, 4_000.0);
     for time in [quick, slow] {
         assert_eq!(early(CasThenRead::InOrder, time), (0, 0));
@@ -172,9 +172,9 @@ fn a_read_behind_a_cas() {
     assert!(early(CasThenRead::AnyLineFirst, slow).1 > 0);
 }
 
-/// Returns how many of 600 increments each 8 clients keep if atomics and WRITEs race. In one chain with every
-/// increment of the word at 4096 they WRITE `len` bytes from `at` on. Lines are slow, so most WRITEs are
-/// still under way when the increment is served.
+/// Returns how many increments are kept if atomics and WRITEs race: 8 clients make 600 increments each of the word at
+/// 4096. In the same chain as each increment they WRITE `len` bytes from `at` on. Lines are slow, so most of these
+/// WRITEs are still in progress when the increment is served.
 fn increments_kept(at: u64, len: usize, turn: impl Fn(&mut CostModel)) -> u64 {
     let sim = bed(|m| {
         m.torn_line_ns = 200.0;
@@ -205,7 +205,7 @@ fn racing_atomics_lose_nothing_to_writes_of_neighbouring_words() {
         |m| m.atomics_stall = false,
         |m| m.caps.cas_then_read = CasThenRead::WholeReadFirst,
         |m| m.caps.atomic_unit = AtomicUnit::Word,
-        // Nothing takes time in the responder: requests act at the moment of their arrival.
+        // The responder takes no time, so requests act when they arrive.
         |m| {
             (m.responder_atomic_ns, m.responder_write_ns, m.pcie_ns) = (0.0, 0.0, 0.0);
             m.jitter_ns = 0.0;
@@ -219,7 +219,7 @@ fn racing_atomics_lose_nothing_to_writes_of_neighbouring_words() {
     }
 }
 
-/// Returns how many of a client's WRITEs of a word are undone by others, which `act` on it meanwhile.
+/// Returns how many of a client's WRITEs of a word are undone by other clients, which meanwhile run `act` on the word.
 fn writes_lost(turn: impl FnOnce(&mut CostModel), act: impl AsyncFn(&Endpoint) + Copy + 'static) -> u32 {
     let sim = bed(turn);
     let lost = Rc::new(Cell::new(0));
@@ -287,7 +287,7 @@ fn host_memory_and_the_chip() {
                 chain.write_word(chip(0), i).await.unwrap();
             },
             async |v| {
-                // On-chip first: data that it announces must be in host memory.
+                // Read on-chip memory first: if it announces data, the data must already be in host memory.
                 let (announced, there) = v.chain(N0).word(chip(0)).word(host(4096 + 1992)).await.unwrap();
                 there < announced
             },
@@ -316,7 +316,7 @@ fn what_a_card_lacks_is_refused_by_name() {
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-/// Draws any card: every dial on either side, with slow or quick lines.
+/// Draws a card: any setting of every dial, with slow or fast lines.
 fn cards() -> impl Strategy<Value = CostModel> {
     let orders = vec![LineOrder::Any, LineOrder::Increasing];
     let reads = [
@@ -349,8 +349,9 @@ fn cards() -> impl Strategy<Value = CostModel> {
     })
 }
 
-/// Runs 12 clients that mix all verbs, with waits of up to a second, on a few lines of both memories. Returns
-/// the run's digest, its events, the final memory, and the values of the two counters that no WRITE touches.
+/// Runs 12 clients that mix all verbs on a few lines of both memories, and wait up to a second between verbs. Returns
+/// the digest of the run, its number of events, the final memory, and the values of the two counters that no WRITE
+/// touches.
 fn run(model: CostModel, seed: u64, queue: QueueKind) -> (u64, u64, Vec<u8>, [u64; 2]) {
     let sim = Sim::builder(model)
         .compute_nodes(3)
@@ -409,7 +410,7 @@ proptest! {
     }
 }
 
-/// Suspended clients find the changes made meanwhile and lose no wake-up, and one seed gives one run.
+/// Suspended clients see the changes made meanwhile and lose no wake-up. Two runs with one seed are equal.
 #[test]
 fn stalls() {
     let run = |stalls: Option<Nanos>, seed| {
@@ -434,7 +435,7 @@ fn stalls() {
     let stalled = run(millisecond, 1);
     assert_eq!(stalled, run(millisecond, 1));
     assert_ne!(stalled, run(millisecond, 2));
-    // About twenty stalls a client of half a millisecond each.
+    // Each client has about twenty stalls, of half a millisecond on average.
     assert!(
         stalled.0 > plain.0 + Nanos::from_millis(5),
         "{stalled:?}, {plain:?}"

@@ -1,4 +1,4 @@
-//! Verbs of the simulator, its dials, and its figures against those of the papers.
+//! Tests of the simulator's verbs and dials, and of its figures against published ones.
 
 mod allocations;
 mod awaited_writes;

@@ -1,6 +1,6 @@
-//! Calibration: the throughput of READs of whole leaves, neighbourhoods and entries (CHIME, SMART), against
-//! the model `cx6_roce`. One memory node, ten compute nodes, one verb in flight per client, 600 ns of client
-//! CPU per operation.
+//! Calibration of the model `cx6_roce`: throughput of READs of whole leaves, neighbourhoods and entries (CHIME,
+//! SMART). There are one memory node and ten compute nodes. Each client has one verb in flight and uses 600 ns of CPU
+//! time per operation.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::rc::Rc;
@@ -29,7 +29,8 @@ fn reads(clients: u16, bytes: u32, stride: u64) -> Rc<Recorder> {
     )
 }
 
-/// Runs READs of 8 adjacent entries of a 64-entry leaf; those that wrap around are two READs of one chain (11 %).
+/// Runs READs of 8 adjacent entries of a 64-entry leaf. If the entries wrap around (11 %), two READs of one chain read
+/// them.
 fn neighbourhoods(clients: u16, neighbourhood: u32) -> Rc<Recorder> {
     closed_loop(
         CostModel::cx6_roce(),

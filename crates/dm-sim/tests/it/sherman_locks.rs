@@ -1,5 +1,5 @@
-//! Calibration: the lock experiments of the Sherman paper (§3.2.2 and §5.7) and its micro-limits, against the model
-//! `cx5_ib`. Model figures, never measurements of a card.
+//! Calibration of the model `cx5_ib`: the lock experiments of the Sherman paper (§3.2.2 and §5.7) and its
+//! micro-benchmarks. All figures are those of the model, not measurements of a card.
 
 use crate::common::{Grade, LockBench, LockKind, closed_loop, row};
 use dm_sim::CostModel;
@@ -7,7 +7,7 @@ use dm_verbs::{ChipPtr, Nanos, NodeId, RemotePtr, Verbs};
 
 #[test]
 fn figure_2_lock_collapse() {
-    // The paper gives one number; the other points are only on a plot and show that the collapse is gradual.
+    // The paper states one number. The other points are only in a plot, which shows that the collapse is gradual.
     let mut before = f64::INFINITY;
     for theta in [0.0, 0.8, 0.9, 0.95, 0.99] {
         let mut bench = LockBench::new(7, LockKind::HostFaa, theta);
@@ -40,7 +40,7 @@ fn figure_2_lock_collapse() {
 #[test]
 fn section_5_7_hierarchical_on_chip_lock() {
     let run = |kind| {
-        // Three seeds, because unfair spinning makes single runs vary by some percent.
+        // Three seeds, because unfair spinning makes single runs differ by some percent.
         let runs: Vec<_> = (1..=3)
             .map(|seed| {
                 let r = LockBench {

@@ -1,6 +1,6 @@
-//! Calibration at the level of an index: uniform point operations of FG, FG+ and Sherman with every inner
-//! node cached, on eight machines that are both compute and memory node (Sherman Table 1 and §5.2). Model
-//! figures.
+//! Calibration at the level of an index: uniform point operations of FG, FG+ and Sherman. All inner nodes are cached,
+//! and each of eight machines is both compute and memory node (Sherman Table 1 and §5.2). All figures are those of the
+//! model.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::rc::Rc;
@@ -11,20 +11,21 @@ use dm_verbs::{ChipPtr, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Four round trips, released by fetch-and-add, whole leaf written back.
+    /// Four round trips. The lock is released by fetch-and-add, and the whole leaf is written back.
     Fg,
-    /// The same, released by WRITE.
+    /// Four round trips. The lock is released by WRITE, and the whole leaf is written back.
     FgPlus,
-    /// On-chip lock; entry and unlock written in one chain.
+    /// The lock is on chip. The entry and the unlock are written in one chain.
     Sherman,
 }
 
-/// Returns the client CPU time of a cache lookup, half of it exponentially distributed: a fit to Table 1's p50 of reads.
+/// Returns the client CPU time of a cache look-up: a constant half and an exponentially distributed half. It is fitted
+/// to the p50 of reads in Table 1.
 fn lookup(random: u64) -> Nanos {
     let u = ((random >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     Nanos(950 + (-950.0 * u.ln()) as u64)
 }
-/// Client CPU of searching a leaf.
+/// Client CPU time of searching a leaf.
 const SCAN: Nanos = Nanos(500);
 
 async fn operation(v: &Endpoint, kind: Kind, write: bool) {

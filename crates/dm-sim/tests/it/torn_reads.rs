@@ -1,4 +1,4 @@
-//! READs of a node that is being written: how they tear, and how much of it a bookend version detects.
+//! READs of a node during a WRITE: how they tear, and how many torn READs a bookend version detects.
 #![expect(clippy::unwrap_used, reason = "a test panics and prints")]
 
 use std::cell::Cell;
@@ -50,7 +50,7 @@ fn count(bytes: usize, tearing: Tearing, order: LineOrder) -> [u64; 3] {
 fn bookend_versions_miss_what_tears_at_equal_speed() {
     let [all, torn, ends] = count(1024, Tearing::EqualSpeed, LineOrder::Increasing);
     println!("equal speed: {all} READs, {torn} torn, {ends} seen by first and last word");
-    assert!(torn * 200 > all, "about 3 % tear");
+    assert!(torn * 200 > all, "more than 0.5 % of the READs tear");
     assert_eq!(ends, 0, "the published flaw of bookend versions");
 }
 

@@ -1,4 +1,4 @@
-//! A recorded client behaves as an unrecorded one, and its recording is complete.
+//! Tests that recording does not change the behaviour of a client, and that the recording is complete.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ async fn add_one<V: Verbs>(v: &V) {
     unlock.await.expect("the node is up");
 }
 
-/// Returns the end of the run, the counts, and the events if they were recorded.
+/// Returns the end of the run, the counters, and the events if `traced` is set.
 fn run(traced: bool) -> (Nanos, Counters, Vec<Event>) {
     let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(2).build();
     let sim = sim.expect("memory");

@@ -1,4 +1,4 @@
-//! The simulated world keeps the seam's contract.
+//! Tests that the simulated world obeys the contract of `dm-verbs`.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::{Cell, RefCell};
@@ -66,8 +66,8 @@ fn one_seed_is_one_run_with_either_queue() {
     assert_ne!(a.0, mixed(6, QueueKind::Wheel).0);
 }
 
-/// Runs 64 clients that READ within lines and across them, behind their own WRITEs and atomics, as lone READs or as
-/// chains.
+/// Runs 64 clients whose READs lie within one line or cross lines, behind their own WRITEs and atomics. The READs are
+/// posted alone, or in chains if `chained` is set.
 fn lone_or_chained(chained: bool) -> (u64, u64) {
     let sim = bed().build().unwrap();
     for c in 0..64u16 {
@@ -298,7 +298,7 @@ fn what_is_not_allowed_is_refused_by_name() {
             v.read(host(0), 0).await.unwrap_err().kind,
             VerbErrorKind::BadLength { len: 0 }
         );
-        // An abandoned chain has no effect; a dropped ticket's error fails the next operation.
+        // An abandoned chain has no effect. An error of a dropped ticket is returned by the client's next operation.
         drop(v.chain(N0).write(host(1 << 21), b"x"));
         let _ = v.operation().unwrap();
         v.write(host(1 << 21), b"x").detach();

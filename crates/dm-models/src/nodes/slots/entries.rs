@@ -1,4 +1,4 @@
-//! The models T-D1, T-D2, T-D4, T-D5 and T-D6, each with one flaw.
+//! The models T-D1, T-D2, T-D4, T-D5 and T-D6. Each has one flaw.
 
 use dm_explore::{Client, Knobs, Model};
 use dm_history::KvMap;
@@ -10,7 +10,7 @@ use super::{Leaf, NO_END, SLOTS, SlotFlaws, Slots, separator};
 use crate::tree::world::{loaded, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The left leaf's keys by slot; and for each client, its operations and whether it starts without a cache.
+/// The left leaf's keys by slot. For each client, its operations, and whether it starts without a cache.
 struct Script {
     keys: &'static [u64],
     clients: Vec<(bool, Vec<Op>)>,
@@ -70,7 +70,7 @@ fn under() -> Vec<Knobs> {
     all
 }
 
-/// Makes a case that must hold. It is nightly if it has a million states or more.
+/// Returns a case that must hold. It is nightly if it has a million states or more.
 fn holds(shape: &'static str, knobs: Knobs) -> Case {
     let in_order = knobs.read_lines == LineOrder::Increasing && knobs.write_lines == LineOrder::Increasing;
     let case = Case::holds(shape, knobs);
@@ -142,7 +142,7 @@ macro_rules! flaw {
             $flaw
         );
     };
-    // This arm also takes shapes that hold in both variants.
+    // This arm also accepts shapes that hold in both variants.
     ($entry:ident, $name:literal, $source:literal, $about:literal, $different:literal, $shapes:expr, $more:expr,
      $flaw:expr) => {
         pub(in crate::nodes) const $entry: Entry = Entry {

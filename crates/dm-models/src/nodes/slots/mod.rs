@@ -1,7 +1,7 @@
-//! The published leaf of Dolphin, for study: an array of keys and an array of values. Clients claim slots one by one under a
-//! counter.
+//! The published leaf of Dolphin, for study: an array of keys and an array of values. A counter protects the leaf
+//! while clients claim slots one by one.
 //!
-//! dmkit ships no such leaf: its entries hold a key and a value in one line, and a client chooses a slot under the
+//! dmkit ships no such leaf. Its entries hold a key and a value in one line, and a client chooses a slot under the
 //! leaf's lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a separate leaf,
 //! which is written by hand over the verbs. Each flaw is a switch; without flaws, the protocol is correct.
 //!
@@ -39,13 +39,13 @@ struct SlotFlaws {
     own_key_unseen: bool,
     /// T-D6 (i): the separator is visible before the old leaf has changed.
     shown_first: bool,
-    /// T-D6 (ii): a reader reads the fence only before it reads the keys.
+    /// T-D6 (ii): a reader reads the fence key before it reads the keys, and not again afterwards.
     fence_first: bool,
 }
 
 /// Number of slots of a leaf.
 const SLOTS: usize = 3;
-/// The number that a split subtracts from a leaf's counter.
+/// The number that a split subtracts from a leaf's counter to hold the leaf alone.
 const ALONE: u64 = 1 << 32;
 /// A bit set beside a key whose value is not written yet.
 const CLAIMED: u64 = 1 << 63;
@@ -54,13 +54,13 @@ const NO_END: u64 = u64::MAX;
 /// The reason why a verb of these models must succeed.
 const OK: &str = "no faults in this model";
 
-/// The address of a leaf; its methods return the addresses of its parts.
+/// The address of a leaf. Its methods return the addresses of its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Leaf(RemotePtr);
 
 impl Leaf {
     const BYTES: usize = 192;
-    /// Offset of the keys, in bytes. The next constant is the offset of the values.
+    /// Byte offset of the keys. The next constant is the byte offset of the values.
     const KEYS: usize = 64;
     const VALUES: usize = 128;
 
@@ -98,7 +98,7 @@ fn host(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap_or(RemotePtr::NULL)
 }
 
-/// A leaf's slots as they were read.
+/// The slots of a leaf, as a client has read them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slots {
     keys: [u64; SLOTS],
@@ -118,7 +118,7 @@ impl Slots {
         self.keys.iter().position(|k| *k == key)
     }
 
-    /// Returns the bytes of a leaf with these slots, in which no client is counted.
+    /// Returns the bytes of a leaf with these slots, with a counter of zero.
     fn image(&self, high: u64) -> Vec<u8> {
         let mut image = vec![0; Leaf::BYTES];
         put(&mut image[8..], &[high]);

@@ -1,4 +1,4 @@
-//! Gets, which take no lock, and updates and inserts, which the leaf's counter counts.
+//! Gets, which take no lock, and updates and inserts, which are counted in the leaf's counter.
 
 use dm_explore::{Client, Endpoint};
 use dm_history::{KvMap, KvOp, KvRet};
@@ -17,7 +17,7 @@ pub(super) const ATTEMPTS: u32 = 1000;
 pub(super) struct Worker<'c> {
     pub(super) c: &'c Client<(), Spec>,
     pub(super) flaws: SlotFlaws,
-    /// Whether the client reads the separator. Otherwise its cache says that there is none.
+    /// Whether the client reads the separator. Otherwise its cache says that there is no right leaf.
     pub(super) cold: bool,
 }
 
@@ -48,7 +48,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns the leaf in which to look first.
+    /// Returns the leaf where the client begins to look for the key.
     async fn begin(&self, key: u64) -> Leaf {
         if !self.cold {
             return Leaf::left();
@@ -60,8 +60,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the keys, then the values, then the fence. A split lowers the fence before it removes a key. So if the
-    /// fence still covers the key, it was right when the keys were read.
+    /// Reads the keys, then the values, then the fence key. A split lowers the fence key before it removes a key. So
+    /// if the fence key still covers the key, the keys were complete when they were read.
     async fn get(&self, mut leaf: Leaf, key: u64) -> KvRet<u64> {
         loop {
             let chain = self.verbs().chain(leaf.0.node());
@@ -127,8 +127,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Finds the key's slot, or claims the first empty one. Two inserts of one key compete for the same slot, because only a
-    /// client that has the leaf alone empties slots.
+    /// Finds the key's slot, or claims the first empty slot. Two inserts of one key compete for the same slot, because
+    /// slots become empty only while a client holds the leaf alone.
     async fn slot(&self, leaf: Leaf, key: u64, slots: &Slots) -> Slot {
         let claim = match self.flaws.key_first {
             true => key,
@@ -155,8 +155,8 @@ impl Worker<'_> {
         Slot::Full
     }
 
-    /// Adds one to the counter of the leaf of `key`, and returns the leaf and its slots. A split waits until the
-    /// counted clients have left, so no entry moves meanwhile.
+    /// Adds one to the counter of the leaf that covers `key`, and returns the leaf and its slots. A split waits until
+    /// the counted clients have left, so no entry moves meanwhile.
     async fn share(&self, mut leaf: Leaf, key: u64) -> (Leaf, Slots) {
         loop {
             let (high, slots) = self.count(leaf).await;
@@ -168,7 +168,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds one to the counter of this leaf, and returns the leaf's end and slots.
+    /// Adds one to the counter of this leaf. Returns the end of the leaf's range, and its slots.
     async fn count(&self, leaf: Leaf) -> (u64, Slots) {
         let mut retry = self.verbs().retry(ATTEMPTS);
         loop {
@@ -209,7 +209,7 @@ impl Worker<'_> {
         chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
     }
 
-    /// Waits until the word satisfies `wanted`.
+    /// Waits until `wanted` returns true for the word.
     pub(super) async fn wait_for(&self, at: RemotePtr, wanted: impl Fn(u64) -> bool) {
         let mut retry = self.verbs().retry(ATTEMPTS);
         loop {
@@ -225,7 +225,7 @@ impl Worker<'_> {
 /// The size of a line in bytes.
 const LINE: u32 = 64;
 
-/// Returns whether a split holds the leaf alone, or waits to do so.
+/// Returns whether a split holds the leaf alone, or waits for this.
 pub(super) fn is_alone(count: u64) -> bool {
     count > u64::MAX - 2 * ALONE
 }

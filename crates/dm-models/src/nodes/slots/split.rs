@@ -1,11 +1,11 @@
-//! A split of the left leaf, by a client that holds the leaf alone.
+//! A split of the left leaf by a client that holds the leaf alone.
 
 use dm_verbs::Verbs;
 
 use super::operations::{Worker, is_alone};
 use super::{ALONE, Leaf, NO_END, OK, SLOTS, Slots, separator};
 
-/// Takes the leaf alone, splits it if it is still full, and releases it.
+/// Waits until it holds the leaf alone, splits the leaf if it is still full, and releases it.
 pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     assert_eq!(leaf, Leaf::left(), "no model fills the right leaf");
     let v = worker.verbs();
@@ -14,7 +14,7 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
         .await
         .expect("no faults in this model");
     if is_alone(before) {
-        // Another client splits it.
+        // Another client is already splitting the leaf.
         v.faa(leaf.counter(), ALONE).await.expect(OK);
         return worker.wait_for(leaf.counter(), |count| !is_alone(count)).await;
     }
@@ -33,8 +33,8 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     if worker.flaws.shown_first {
         v.cas(separator(), 0, between).await.expect(OK);
     }
-    // The fence is lowered first, then the keys behind it are removed. The values are not changed, because readers may
-    // still read the values of the remaining keys.
+    // First the fence key is lowered, and then the keys above it are removed. The values are not changed, because
+    // readers may still read the values of the remaining keys.
     let keys = &left.image(between)[Leaf::KEYS..Leaf::VALUES];
     let chain = v.chain(leaf.0.node()).write_word(leaf.high(), between);
     chain.write(leaf.key(0), keys).await.expect(OK);
@@ -44,8 +44,8 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     v.faa(leaf.counter(), ALONE).await.expect(OK);
 }
 
-/// Returns the separator, and the slots of the left and the right half. A key that remains in the left half
-/// keeps its slot.
+/// Returns the separator, and the slots of the left and the right half. A key that stays in the left half keeps its
+/// slot.
 fn halves(old: &Slots, values_stay: bool) -> (u64, Slots, Slots) {
     let mut sorted = old.keys;
     sorted.sort_unstable();

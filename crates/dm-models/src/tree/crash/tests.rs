@@ -1,5 +1,5 @@
-//! Checks the table of docs/protocol/sherman.md: which clients wait, and which error they get, if a client dies at each
-//! step of a split.
+//! Checks the table of docs/protocol/sherman.md, which tells the consequences of a client that dies at each step of a
+//! split: which clients wait, and which errors they get.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::super::split::TWO_LEAVES;
 use super::super::world::{Do, Script, loaded, options, timeless};
 use sherman::Sherman;
 
-/// Returns a number for the result of the survivor's operation: its index in `CODES`.
+/// Returns the number of a result of the survivor's operation: its index in `CODES`.
 fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
     match answer {
         Ok(_) => 0,
@@ -29,8 +29,8 @@ fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
 
 const CODES: [&str; 4] = ["done", "LockTimeout", "Exhausted", "another error"];
 
-/// Explores a first client that inserts 45 and dies at any step, and a second client that then does `op` alone with a budget
-/// of attempts. Returns, for each stage that the split had reached, all results of the second client.
+/// Explores two clients: one inserts 45 and dies at any step, and then the other one does `op` alone with a budget of
+/// attempts. Returns all results of the second client for each stage that the split had reached.
 fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let script = Script {
         memory_nodes: if first_is_full { 2 } else { 1 },
@@ -71,8 +71,8 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
     found.with(core::mem::take)
 }
 
-/// For a writer that needs the leaf's lock: the stage that the split has reached at the end, and the writer's results. If
-/// there are two, the result depends on whether a request of the dead client landed before or after the writer's attempts.
+/// The results of a writer that needs the leaf's lock, for each stage that the split has reached at the end. If there
+/// are two results, a request of the dead client may take effect before or after the writer's attempts.
 const WRITERS: [(&str, &[&str]); 8] = [
     ("0 lock free, nothing done", &["done"]),
     ("1 lock held, nothing to be seen", &["LockTimeout", "done"]),
@@ -98,7 +98,7 @@ fn readers_go_on_and_writers_are_told_whose_lock_they_wait_for() {
                 readers.len() == 8 && readers.iter().all(|(_, all)| *all == ["done"]),
                 "{readers:?}"
             );
-            // The update stores the value that the key already has, because only the lock matters here.
+            // The update stores the value that the key already has, because the test is only about the lock.
             let writers = rows(table(full, KvOp::Update(key, loaded(key))));
             let expected: Vec<_> = WRITERS.iter().map(|(s, all)| (*s, all.to_vec())).collect();
             assert_eq!(writers, expected, "key {key}");
