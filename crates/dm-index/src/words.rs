@@ -1,4 +1,4 @@
-//! The smallest index: one word per key, for few keys.
+//! A minimal index with one word per key, for few keys.
 
 use dm_layout::Key8;
 use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
@@ -43,8 +43,8 @@ impl<'h, V: Verbs> Words<'h, V> {
         Ok(self.base.add(key.0 * 8))
     }
 
-    /// Replaces the key's word by `swap` if the key is present or absent, as `compare` requires. Returns the
-    /// previous word.
+    /// Replaces the key's word by `swap`. If `compare` is given, does so only if the word has this presence bit.
+    /// Returns the previous word.
     async fn swap(&self, key: &Key8, compare: Option<u64>, swap: u64) -> Result<u64, IndexError> {
         let at = self.word_of(key)?;
         let _begun = self.v.operation()?;

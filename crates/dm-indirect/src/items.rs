@@ -47,7 +47,7 @@ pub struct Items<'h, V, I: Exchange> {
     pub(crate) flaws: crate::ItemFlaws,
 }
 
-/// The change of the index's word that a write needs.
+/// The change of the index's word that a write requires.
 enum Next {
     /// No change.
     Stays,
@@ -92,7 +92,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// not references.
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`], and those of [`Items::new`].
+    /// Returns [`IndexError::BadInput`] if `made_for_items` is `false`, and the errors of [`Items::new`].
     pub fn made_for_them(
         made_for_items: bool,
         v: &'h V,
@@ -177,8 +177,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         let prefix = (self.prefix)(key);
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
-        // Most keys have no neighbour with the same prefix. For these, this is already the final block, and its WRITE
-        // is in flight.
+        // Most keys have no neighbour with the same prefix. For such a key, this is already the final block, and its
+        // WRITE is in flight.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
@@ -263,13 +263,13 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
 
     /// Retires a block to which nothing points any more.
     fn retire(&self, reference: Reference) {
-        // Its earlier incarnations do not matter: no reader compares incarnations of blocks of items.
+        // The block's earlier incarnations do not matter, because no reader compares incarnations of blocks of items.
         let block = Block::fresh(reference.at());
         self.alloc.retire(block.after(block.version), reference.class());
     }
 }
 
-/// Returns the result of a write, and the change that it needs, if no item has the prefix.
+/// Returns the result of a write, and the change that it requires, if there is no item with the prefix.
 const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     match write {
         Write::Insert(_) | Write::Upsert(_) => (Applied::Inserted, Next::Ahead),
@@ -277,7 +277,7 @@ const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     }
 }
 
-/// Returns the result of a write, and the change that it needs, if the items of `bundle` have the prefix.
+/// Returns the result of a write, and the change that it requires, if `bundle` holds the items with the prefix.
 fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     let present = bundle.get(key).is_some();
     let applied = match (write, present) {
