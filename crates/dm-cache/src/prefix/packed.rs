@@ -4,9 +4,9 @@
 //!   at 6 │ branch 1 │ type and flags 1 │ number 4 │ parent 4 │ slots, spare, prefix, removed 4 │ (incarnation 4)
 //!   prefix bytes │ key byte of each slot 1 │ code of each slot 5 │ to a multiple of 4
 //! ```
-//! A slot's code is one of: a leaf's address; a node's address and type; "removed"; the number of the child's
-//! image, which contains the address and the type. If a slot's word is none of these (a far address, a leaf
-//! of another size), all slots of the image are *wide*: the word and the child's number, 12 bytes.
+//! A slot's code is one of: a leaf's address; a node's address and type; "removed"; or the number of the child's image,
+//! which contains the address and the type. If the word of any slot is none of these (a far address, a leaf of another
+//! size), all slots of the image are *wide*: each has the word and the child's number, 12 bytes.
 
 use dm_layout::{LINE_BYTES, SlotWord};
 
@@ -41,12 +41,12 @@ const NODE_TYPE_SHIFT: u32 = 35;
 /// Bits of a packed remote pointer that are its offset.
 const OFFSET_BITS: u32 = 48;
 
-/// The content of a slot, as far as its code contains it.
+/// The part of a slot's content that its code contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
-    /// The slot's word.
+    /// The slot holds this word, and no image is linked there.
     Word(SlotWord),
-    /// The image that is linked there, with the word if that is stored.
+    /// This image is linked in the slot. The word is given if it is stored.
     Kid(u32, Option<SlotWord>),
 }
 
@@ -156,7 +156,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// The content of a slot, as far as a walk needs it.
+/// The part of a slot's content that a walk needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Below {
     /// An image.
@@ -472,7 +472,7 @@ impl Edit<'_> {
         self.0.copy_within(from..to, from + NARROW);
         self.0.copy_within(bytes + place..bytes + len, bytes + place + 1);
         self.0[bytes + place] = word.partial();
-        // The capacity stays the same: one more slot, one less spare.
+        // The capacity stays the same: there is one more slot, and one less spare slot.
         self.0[16] += 1;
         self.0[17] -= 1;
         self.write_code(place, code);
