@@ -39,7 +39,8 @@ impl Bench {
         }
     }
 
-    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. Without one, it is `c`.
+    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. If none is added, the workload is
+    /// `c`.
     ///
     /// # Errors
     /// Returns [`WorkloadError`] if there is no such workload.

@@ -21,7 +21,7 @@ pub struct TableOptions {
     pub neighbourhood: usize,
     /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each combination
     /// of these bits, in a memory node and in every compute node. If a table has more leaves than slots, its results
-    /// are right, but some keys take more than one round trip. Layout option.
+    /// are still right, but some keys take more than one round trip. Layout option.
     pub depth_max: u8,
     /// Number of lock words per memory node. Layout option.
     pub locks_per_node: u32,
