@@ -1,4 +1,4 @@
-//! The command of dmkit with one more index: `bench`, `plot`, the main job and the rest.
+//! The command of dmkit with this index in addition: `bench`, `plot`, the main job and so on.
 
 use std::process::ExitCode;
 
