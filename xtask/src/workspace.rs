@@ -86,7 +86,7 @@ mod tests {
         workspace_default_members: Vec<String>,
     }
 
-    /// A plain `cargo build` builds all crates but the one that needs RDMA packages.
+    /// A plain `cargo build` builds all crates except the one that needs RDMA packages.
     #[test]
     fn every_member_but_dm_ib_is_a_default_one() {
         let Members {

@@ -12,7 +12,7 @@ use dm_lock::{LockOptions, LockPlace};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};
 
-/// The index, as the threads of one compute node share it.
+/// The index, with the state that the threads of one compute node share.
 pub type Index<K> = Handle<IndexParts<K>>;
 
 /// The options of one compute node.

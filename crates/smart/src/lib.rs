@@ -1,9 +1,9 @@
 //! SMART: an adaptive radix tree on disaggregated memory (Luo et al., OSDI 2023; TOS 2024).
 //!
-//! A façade: [`Smart`] composes lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`) with leaves that are
-//! updated in place under a lock at their rear (`dm-art`, `dm-lock`), read delegation and write combining between the
-//! clients of a compute node (`dm-combine`) and two-stage allocation (`dm-alloc`). It holds no byte offset and no retry
-//! policy of its own.
+//! This crate is a façade. [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`), leaves
+//! that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation and write combining
+//! between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It has no byte offsets
+//! and no retry policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|

@@ -18,7 +18,7 @@ impl<K: KeyBytes> Array<K> {
         self.0.with(|known| *known = leaves.to_vec());
     }
 
-    /// Returns the leaf of the last fence at or below `key`.
+    /// Returns the leaf of the last fence key at or below `key`.
     pub(super) fn leaf(&self, key: &K) -> Option<RemotePtr> {
         self.0.with(|known| {
             let after = known.partition_point(|(low, _)| low <= key);

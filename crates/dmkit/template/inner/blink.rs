@@ -12,7 +12,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Options;
 
-/// From a key to its leaf.
+/// The inner structure, which leads from a key to its leaf.
 pub(crate) type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(

@@ -77,7 +77,7 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
     /// other keys.
     fn stale(&self, _: &V, _: Self::Proof) {}
 
-    /// There is no such leaf any more.
+    /// Removes the entries of a leaf that no longer exists.
     fn invalidate(&self, _: &V, proof: Self::Proof) {
         if let Some(leaf) = proof {
             self.array.forget(leaf);
@@ -88,7 +88,7 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         proof.map(|_| REACH)
     }
 
-    /// The operation has gone right: the next one for this key need not.
+    /// Learns the leaf that the operation has reached, so that the next operation on this key finds it at once.
     async fn found(&self, v: &V, key: &K, leaf: RemotePtr, _hops: u32) {
         v.local(LocalStep::Section).await;
         self.array.learn(*key, leaf);

@@ -25,7 +25,7 @@ pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
     let locks = pool.locks_in_nodes(entry.lock_at(), lock_options(options, LockPlace::Host))?;
     let entries = Singles::new(entry, locks, SingleOptions::new(options.attempts));
     let art = ArtOptions {
-        // The separators' answers are cached instead of the nodes that lead to them.
+        // Separators are cached, so the radix nodes that lead to them need no cache.
         cache_bytes: 0,
         attempts: options.attempts,
         depth_slack: 0,

@@ -28,7 +28,7 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
     let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
     let keep = Arc::clone(&found);
     let mut model = Model::new("my-index")
-        // Two: on one, the order of a queue pair hides a wait that is missing.
+        // Two, because on one memory node the order of a queue pair would hide a missing wait.
         .memory_nodes(2)
         .memory(64 << 10, 256)
         .setup(move |v: Endpoint| {
