@@ -105,9 +105,8 @@ enum Command {
     /// Writes a crate outside of the workspace with `dmkit new`: an index with an array of fence keys over hopscotch
     /// leaves. Runs its tests, and measures it together with CHIME, with the new crate's own command.
     ///
-    /// After the workspace's tests are built, this takes at most 3 minutes on 2 idle cores, mostly for compiling, or
-    /// about half a minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is
-    /// missing.
+    /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about half a
+    /// minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
     /// Attacks the control plane of a memory node, which runs in its own process: 100,000 changed messages, garbage,
     /// replays, floods, wrong proofs, and misuse of the secret.

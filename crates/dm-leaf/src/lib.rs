@@ -7,8 +7,7 @@
 //! |---|---|---|---|
 //! | [`TwoLevel`] | unsorted | line versions (and entry versions if an entry is larger than a line) | the entry |
 //! | [`PackedLeaves`] | unsorted, keys stored as short distances | line versions | the entry, with the bytes before it in its line |
-//! | [`Bookends`] | unsorted | as published for Sherman (§4.4): versions at both ends of node and entry. **Unsound**,
-//! for study | the entry |
+//! | [`Bookends`] | unsorted | versions at both ends of node and entry, as published for Sherman (§4.4); **unsound** | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
 //! # Invariants

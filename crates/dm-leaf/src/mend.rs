@@ -116,6 +116,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             v.meter().note(Event::Mended);
             return Ok(Mend::Again);
         }
+        // A merge needs the locks of both nodes, and a set of locks must be taken in one order, so this one is released
+        // first.
         guard.release().await?;
         match header.state {
             NodeState::Dead => Ok(Mend::Gone(follow(header.sibling))),
@@ -140,6 +142,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         at: RemotePtr,
         partner: RemotePtr,
     ) -> Result<(), IndexError> {
+        // With both locks, no other client can be in the middle of this merge.
         //= docs/protocol/sherman.md S24a
         let nodes = match self.options.flaws().one_lock_mends {
             false => [at, partner],
@@ -264,6 +267,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let locking = self.locks.lock_and_read(v, at, at, self.node_len());
             let (guard, mut image) = self.alloc.while_announcing(v, locking).await?;
             let why = match self.format.accept(&image) {
+                // If the header is newer than the other lines, this is the left node of an unfinished split. Otherwise
+                // it is an unborn node.
                 Ok(header) if header.state == NodeState::Splitting => {
                     match header.lag {
                         LineLag::Behind => self.finish_split(v, guard, at, &mut image).await?,
@@ -272,10 +277,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     tended = Tended::Mended;
                     continue;
                 }
+                // Another client has finished the change since the READ.
                 Ok(header) if header.state != NodeState::Frozen => {
                     guard.release().await?;
                     continue;
                 }
+                // If the lock word is not suspect, the last holder's WRITE is still in progress.
                 Err(e) if !e.is_torn() || !self.is_doubtful(&guard) => {
                     guard.release().await?;
                     match e.is_torn() {
@@ -283,6 +290,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         false => return Err(failure(at, e)),
                     }
                 }
+                // The node is frozen, or is torn under a suspect lock word.
                 Ok(_) | Err(_) => match self.mend(v, guard, at, &mut image).await? {
                     Mend::Again => {
                         tended = Tended::Mended;
@@ -303,8 +311,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match self.format.accept(bytes) {
             Ok(header) => Ok(match header.state {
                 NodeState::Live | NodeState::Dead => true,
-                // A right node in the middle of a split needs no mending by itself: the left node shows the unfinished
-                // split.
+                // An unborn right node is sound: the left node shows the unfinished split, and its next writer finishes
+                // it (S16). A node that only its own writers can open is not sound (R9).
                 NodeState::Splitting => header.lag == LineLag::Equal && !self.opens_here(at, bytes)?,
                 NodeState::Frozen => false,
             }),

@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
     #[arg(long, default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
-    /// Which client machine this is and how many there are, for example 0/2 for the first of two (ib only). Each
+    /// The number of this client machine and the number of all of them: 0/2 is the first of two (ib only). Each
     /// machine runs a part of the clients.
     #[arg(long, default_value_t = Machine::ALONE)]
     pub(crate) machine: Machine,

@@ -23,8 +23,9 @@ use crate::memory::reclaiming;
 const KEYS: [[u64; 2]; 2] = [[10, 11], [20, 21]];
 const LINE: usize = 64;
 
-fn at(line: u64) -> RemotePtr {
-    RemotePtr::new(NodeId(0), 1 << 20 | line << 12).unwrap()
+/// Returns the address of node number `number`.
+fn at(number: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), 1 << 20 | number << 12).unwrap()
 }
 
 const fn value(key: u64) -> [u8; 8] {
@@ -164,7 +165,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
             .state
     }
 
-    /// Checks that readers that begin at either node find every key. An error is allowed if `torn` says so.
+    /// Checks that readers that begin at either node find every key. An error is allowed if the node is torn.
     fn is_readable(&self, what: &str) {
         for key in KEYS.concat() {
             for at in [self.left, self.right]
