@@ -12,7 +12,7 @@ use std::{
 pub(crate) struct Package {
     /// The package's name.
     pub(crate) name: String,
-    /// Its library, binaries, examples and tests.
+    /// The package's library, binaries, examples and tests.
     pub(crate) targets: Vec<Target>,
 }
 

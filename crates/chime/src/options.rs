@@ -15,19 +15,19 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Chime`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Entries of a leaf. It is a layout option.
+    /// Entries of a leaf. This is a layout option.
     pub span: usize,
-    /// Entries of a neighbourhood. It is a layout option.
+    /// Entries of a neighbourhood. This is a layout option.
     pub neighbourhood: usize,
-    /// Children of an inner node. It is a layout option.
+    /// Children of an inner node. This is a layout option.
     pub inner_span: usize,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. It is a layout
+    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. This is a layout
     /// option.
     pub on_chip: bool,
     /// Budget in bytes of a compute node's level-1 index cache.
@@ -54,7 +54,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
-    /// nodes. It is a layout option, which is fixed when the tree is created.
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -124,7 +124,7 @@ impl Options {
 /// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(500);
 
-// These methods make the options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {

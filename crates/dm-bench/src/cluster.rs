@@ -45,7 +45,7 @@ fn shown(word: &str) -> String {
     }
 }
 
-/// One of the client machines of a cluster.
+/// A client machine of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// The machine's number, from 0.

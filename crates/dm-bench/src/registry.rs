@@ -295,7 +295,7 @@ impl IndexEntry {
         &self.knobs
     }
 
-    /// Returns its variants.
+    /// Returns the index's variants.
     pub fn variants(&self) -> &[VariantEntry] {
         &self.variants
     }

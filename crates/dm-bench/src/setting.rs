@@ -232,7 +232,7 @@ impl Setting {
             .plan()
     }
 
-    /// Returns how many operations of a kind the run makes on average.
+    /// Returns the number of operations of a kind that the run makes on average.
     pub(crate) fn operations(&self, kind: OpKind) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -330,7 +330,7 @@ pub fn preset(name: &str) -> Result<CostModel, String> {
 pub struct Sharing(pub Rdwc);
 
 impl Sharing {
-    /// Returns its name.
+    /// Returns the name that the command line and rows use.
     pub fn name(self) -> &'static str {
         match (self.0.delegate, self.0.combine) {
             (false, false) => "off",

@@ -163,7 +163,7 @@ impl<K: CacheKey> IndexCache<K> {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)
     }
 
-    /// Returns the same bytes by purpose.
+    /// Returns the bytes of the whole cache, by purpose.
     pub fn bytes_by_part(&self) -> CacheBytes {
         CacheBytes {
             handle: size_of::<Self>() as u64,
@@ -171,12 +171,12 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// Returns how many nodes are cached.
+    /// Returns the number of cached nodes.
     pub fn len(&self) -> usize {
         self.state.with_read(State::len)
     }
 
-    /// Returns how many nodes of this level are cached.
+    /// Returns the number of cached nodes of this level.
     pub fn len_at(&self, level: u8) -> usize {
         self.state.with_read(|state| state.len_at(level))
     }

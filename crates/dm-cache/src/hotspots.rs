@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(5));
     }
 
-    /// One set gets more keys than it has room for. The most frequently used keys stay.
+    /// A set gets more keys than it has room for. The most frequently used keys stay.
     #[test]
     fn the_least_frequent_gives_way() {
         let bytes = size_of::<Set>() + size_of::<Hotspots>();

@@ -237,7 +237,7 @@ impl<K: CacheKey> Image<K> {
         *key < self.upper || !self.has_upper
     }
 
-    /// Returns the packing of its children, or `None` if they are not packed.
+    /// Returns the packing of the children, or `None` if they are not packed.
     #[inline]
     fn packing(&self) -> Option<Packing> {
         (self.width != UNPACKED).then_some(Packing {
@@ -269,7 +269,7 @@ impl<K: CacheKey> Image<K> {
         Some(packing.decode(code))
     }
 
-    /// Returns the number of the child for `key`: that of the last separator that is not above it, else 0.
+    /// Returns the number of the child for `key`. This is the number of the last separator that is not above the key, or 0.
     #[inline]
     pub(crate) fn position(&self, key: &K) -> usize {
         search::floor(&self.keys, key).unwrap_or(0)
@@ -298,7 +298,7 @@ impl<K: CacheKey> Image<K> {
         }
     }
 
-    /// Returns whether `origin` names this image.
+    /// Returns whether `origin` identifies this image.
     #[inline]
     pub(crate) fn is(&self, origin: &Origin<K>) -> bool {
         self.stamp == origin.stamp
@@ -325,12 +325,12 @@ impl<K: CacheKey> Image<K> {
         now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes that it has allocated.
+    /// Returns the bytes that the image has allocated.
     pub(crate) fn heap(&self) -> u64 {
         heap_of::<K>(self.keys.len(), self.width())
     }
 
-    /// Returns the bytes that it would have allocated after [`Image::trim`].
+    /// Returns the bytes that the image will have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
         heap_of::<K>(self.below(cut), self.width())
     }

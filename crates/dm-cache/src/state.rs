@@ -66,7 +66,7 @@ impl<K: CacheKey> State<K> {
         self.heap_by_part().total()
     }
 
-    /// Returns the same bytes by purpose.
+    /// Returns the bytes of [`State::heap`], by purpose.
     pub(crate) fn heap_by_part(&self) -> CacheBytes {
         let directories: u64 = self.levels.iter().map(Directory::bytes).sum();
         CacheBytes {

@@ -18,11 +18,11 @@ impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
 pub struct NodeImage<K, I> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level, 1 or more. (A leaf has level 0.)
+    /// The node's level, 1 or more. (A leaf has level 0.)
     pub level: u8,
     /// The smallest key that the node covers (its lower fence key).
     pub low: K,
-    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
+    /// The first key that the node does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node had when it was read.
     pub incarnation: u32,
@@ -54,15 +54,15 @@ pub struct NodeImage<K, I> {
 pub struct Addition<K> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level, 1 or more.
+    /// The node's level, 1 or more.
     pub level: u8,
-    /// The smallest key that it covers (its lower fence key).
+    /// The smallest key that the node covers (its lower fence key).
     pub low: K,
-    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
+    /// The first key that the node does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node had when it was written.
     pub incarnation: u32,
-    /// The number of its children, including the new one.
+    /// The number of the node's children, including the new one.
     pub entries: usize,
     /// The separator of the new child.
     pub separator: K,
@@ -123,11 +123,11 @@ pub struct Origin<K> {
 pub struct CachedNode<K> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level, 1 or more.
+    /// The node's level, 1 or more.
     pub level: u8,
     /// The smallest key that the image covers.
     pub low: K,
-    /// The first key that it does not cover; `None` is plus infinity.
+    /// The first key that the node does not cover; `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation of the node when it was read.
     pub incarnation: u32,

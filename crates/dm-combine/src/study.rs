@@ -24,7 +24,7 @@ pub struct RdwcFlaws {
 }
 
 impl RdwcFlaws {
-    /// No flaw.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         joins_after_sample: false,
         buffer_of_lock: false,

@@ -42,7 +42,7 @@ pub enum IndexError {
     WrongLevel {
         /// The node.
         node: RemotePtr,
-        /// Its level.
+        /// The level of the node.
         found: u8,
         /// The level that the parent records.
         expected: u8,

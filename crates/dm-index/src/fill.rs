@@ -46,7 +46,7 @@ impl Fill {
         }
     }
 
-    /// Returns how many entries leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
+    /// Returns the number of entries that leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
     /// that the leaf accepts and that are [allowed](Self::allows).
     #[must_use]
     pub fn entries(self, most: usize, leaf: u64) -> usize {

@@ -307,7 +307,7 @@ pub trait Inner<V: Verbs, K> {
         self.stale(v, proof);
     }
 
-    /// Returns how many steps to the right are normal if `proof` is a rough hint, which names the leaf of `key` or a
+    /// Returns the number of steps to the right that are normal if `proof` is a rough hint, which names the leaf of `key` or a
     /// leaf to its left. Returns `None` for an exact hint. Errors on the way may belong to another key's leaf; the
     /// caller then retries via [`Inner::find`].
     fn reach(&self, _proof: &Self::Proof) -> Option<u32> {

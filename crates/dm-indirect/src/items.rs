@@ -49,7 +49,7 @@ pub struct Items<'h, V, I: Exchange> {
 
 /// The change of the index's word that a write requires.
 enum Next {
-    /// No change.
+    /// The word stays unchanged.
     Stays,
     /// The word must point to the block that was written ahead.
     Ahead,

@@ -17,9 +17,9 @@ use proptest::prelude::*;
 /// A disturbance of the next exchange.
 #[derive(Clone, Debug)]
 enum Trouble {
-    /// It fails with this error and has no effect.
+    /// The exchange fails with this error and has no effect.
     Fails(IndexError),
-    /// Another client is faster and has written this word.
+    /// Another client is faster and has written this word before the exchange.
     Raced(Option<[u8; 8]>),
 }
 

@@ -15,21 +15,21 @@ use dm_verbs::Caps;
 /// Options of a [`crate::Dolphin`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Bytes of a leaf, a multiple of 64. It is a layout option.
+    /// Bytes of a leaf, a multiple of 64. This is a layout option.
     pub leaf_bytes: usize,
     /// Whether leaves store each key as its distance above the leaf's low fence key. A leaf then has room for two to
     /// three times as many entries of 8 + 8 bytes. This is turned off if values are so large that a leaf would not have
-    /// room for more entries. It is a layout option.
+    /// room for more entries. This is a layout option.
     pub packed_keys: bool,
-    /// The sizes of radix nodes. It is a layout option.
+    /// The sizes of radix nodes. This is a layout option.
     pub types: NodeTypes,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory. It
+    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory. This
     /// is a layout option.
     pub on_chip: bool,
     /// Budget in bytes of a compute node's cache of separators.
@@ -42,7 +42,7 @@ pub struct Options {
     pub handover_max: u32,
     /// Whether updates share their leaf's lock, so that no update waits for another one. Changes of slots still hold
     /// the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than a line, and for
-    /// items. It is a layout option.
+    /// items. This is a layout option.
     pub shared_updates: bool,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of
     /// a share and the READ are always in one chain.)
@@ -57,7 +57,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. Dolphin's code uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
-    /// nodes. It is a layout option, which is fixed when the tree is created.
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -131,7 +131,7 @@ impl Options {
 /// The kind of the leaves' memory. The kind of radix nodes is 1, and the kind of the separators' entries is 0.
 const LEAVES: u8 = 2;
 
-// These methods make the options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {

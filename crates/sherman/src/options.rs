@@ -38,21 +38,21 @@ pub enum NodeSize {
 /// Options of a [`crate::Sherman`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Size of nodes. It is a layout option.
+    /// Size of nodes. This is a layout option.
     pub node: NodeSize,
     /// Whether inner nodes store the address of a child in 6 bytes instead of 4. Pools of more than
     /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
     /// memory node, need this; without it, memory beyond these limits is not used. Nodes whose size is not a multiple
-    /// of 1 KiB, and trees of items, always use 6 bytes. It is a layout option.
+    /// of 1 KiB, and trees of items, always use 6 bytes. This is a layout option.
     pub far_children: bool,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any (`+on-chip`); otherwise they are in host memory.
-    /// It is a layout option.
+    /// This is a layout option.
     pub on_chip: bool,
     /// Budget in bytes of a compute node's level-1 index cache.
     pub cache_bytes: u64,
@@ -77,7 +77,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 8 MiB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
-    /// nodes. It is a layout option, which is fixed when the tree is created.
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -143,7 +143,7 @@ const _: () = assert!(
     "every node of a pool has room in its parent"
 );
 
-// These methods make the options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the size of nodes in bytes, if addresses of [`dm_index::NEAR_CHILD_BYTES`] can point to all nodes.
     pub(crate) fn near(&self) -> Option<usize> {

@@ -127,7 +127,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> ShermanParts<K, F> {
         self.inner.cache()
     }
 
-    /// Returns how many entries fit in a leaf.
+    /// Returns the maximum number of entries in a leaf.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }

@@ -15,11 +15,11 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Smart`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Sizes of inner nodes. It is a layout option.
+    /// Sizes of inner nodes. This is a layout option.
     pub types: NodeTypes,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
@@ -37,7 +37,7 @@ pub struct Options {
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so that memory
-    /// can be reused; 0 means that memory is never reused. It is a layout option, which is fixed when the pool is
+    /// can be reused; 0 means that memory is never reused. This is a layout option, which is fixed when the pool is
     /// created.
     pub members: u16,
     /// Options of reclamation on this compute node.
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-// These methods make the options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     pub(crate) const fn common(&self) -> Common {
         Common {

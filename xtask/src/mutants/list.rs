@@ -29,9 +29,9 @@ pub(crate) struct Mutant {
 pub(crate) struct Function {
     /// The `const` of a `const fn`. Such a function cannot read which mutant is active.
     pub(crate) constant: Option<Range<usize>>,
-    /// Its name.
+    /// The function's name.
     pub(crate) name: String,
-    /// Its body, including both braces.
+    /// The function's body, including both braces.
     pub(crate) body: Range<usize>,
 }
 

@@ -9,15 +9,15 @@ use super::Row;
 /// A column of the CSV, and a name in a JSON line.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: &'static str,
-    /// Its Rust type.
+    /// The Rust type of its values.
     pub of: &'static str,
-    /// Its unit, if it has one.
+    /// The unit of its values, or an empty string.
     pub unit: &'static str,
     /// The purpose of the column.
     pub kind: Kind,
-    /// Its meaning, as a sentence.
+    /// The meaning of the column, as a sentence.
     pub meaning: &'static str,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Difference {
 }
 
 impl Row {
-    /// Returns its values by column.
+    /// Returns the row's values by column.
     pub(crate) fn values(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(values)) => values,

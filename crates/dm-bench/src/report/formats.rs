@@ -12,7 +12,7 @@ pub enum RowError {
     NotFinite {
         /// The row's number, from 0.
         row: usize,
-        /// Its column.
+        /// The column of the figure.
         column: &'static str,
     },
     /// A line is not a row.

@@ -173,7 +173,7 @@ impl<'a> Curves<'a> {
         ((width * zoom).unsigned_abs(), (height * zoom).unsigned_abs())
     }
 
-    /// Returns how many legend entries fit side by side, and the number of lines.
+    /// Returns the number of legend entries that fit side by side, and the number of lines.
     fn legend_grid(&self) -> (usize, usize) {
         let width = PANEL.0 * count(self.columns());
         let fit = usize::try_from(width / self.legend_entry())

@@ -190,7 +190,7 @@ pub enum Before {
     Create,
     /// Open the index. This fails if there is none, or if it has another kind or geometry.
     Open,
-    /// Only read the superblock.
+    /// Neither create nor open the index; only read the superblock.
     Nothing,
 }
 

@@ -9,7 +9,7 @@ use dm_sync::atomic::{AtomicU8, Ordering};
 
 use super::packed;
 
-/// No image.
+/// The number that stands for no image.
 pub(super) const NONE: u32 = u32::MAX;
 /// The largest chunk in bytes. Small caches have smaller chunks, a sixteenth of their budget.
 const CHUNK_MAX: usize = 1 << 16;

@@ -40,7 +40,7 @@ pub struct PrefixImage<I> {
 pub struct Seen(u32);
 
 impl Seen {
-    /// No image.
+    /// The client has found no image.
     pub const NOT: Self = Self(arena::NONE);
 }
 
@@ -49,15 +49,15 @@ impl Seen {
 pub struct CachedSlot {
     /// The node.
     pub node: RemotePtr,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub incarnation: u32,
-    /// The position of the key byte by which its slots differ.
+    /// The position of the key byte by which the node's slots differ.
     pub branch: u8,
     /// The number of the slot.
     pub index: usize,
     /// The content of the slot.
     pub word: SlotWord,
-    /// The place of the node's image.
+    /// The number of the node's image.
     pub seen: Seen,
 }
 
@@ -75,21 +75,21 @@ pub struct Apart {
 pub struct PrefixHit {
     /// The node's address.
     pub at: RemotePtr,
-    /// The place of its image.
+    /// The number of the node's image.
     pub seen: Seen,
-    /// Its type.
+    /// The node's type.
     pub node_type: u8,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub incarnation: u32,
-    /// The position of the key byte by which its slots differ.
+    /// The position of the key byte by which the node's slots differ.
     pub branch: u8,
-    /// The key's slot in it.
+    /// The key's slot in the node.
     pub find: Find,
-    /// Slots that have a child.
+    /// The number of slots that have a child.
     pub children: usize,
-    /// The slot that points to it; `None` for the root.
+    /// The slot that points to the node; `None` for the root.
     pub link: Option<CachedSlot>,
-    /// The key's child, if it is cached but the key does not have its prefix.
+    /// The child in the key's slot, if the child is cached but the key does not have its prefix.
     pub apart: Option<Apart>,
 }
 
@@ -222,7 +222,7 @@ impl PrefixCache {
         self.since(self.turns()).replace(key, at, index, word, image);
     }
 
-    /// Returns how often [`PrefixCache::turn`] was called.
+    /// Returns the number of turns so far.
     #[inline]
     pub fn turns(&self) -> u64 {
         // Relaxed: if an operation reads an old number, it counts as having begun earlier, which is safe.

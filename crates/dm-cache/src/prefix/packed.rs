@@ -113,7 +113,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Returns where the slot of key byte `partial` is stored, or would be.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
+    /// inserted.
     #[inline]
     pub(super) fn place(self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes, partial, self.direct)
@@ -207,7 +208,7 @@ fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
 }
 
 impl<'a> View<'a> {
-    /// Returns its slots.
+    /// Returns the image's slots.
     #[inline]
     pub(super) fn slots(self) -> Slots<'a> {
         let none = Slots {
@@ -324,7 +325,8 @@ impl<'a> View<'a> {
         &self.0[self.bytes_at()..][..self.len()]
     }
 
-    /// Returns where the slot of key byte `partial` is stored, or would be.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
+    /// inserted.
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes(), partial, self.is_direct())
@@ -383,7 +385,7 @@ impl<'a> View<'a> {
         out[17] = spare as u8;
     }
 
-    /// Returns the images that are linked in its slots.
+    /// Returns the images that are linked in the slots of this image.
     pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
         let slots = self.slots();
         (0..slots.key_bytes.len()).filter_map(move |place| match slots.below(place) {
@@ -392,7 +394,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns where `kid` is linked.
+    /// Returns the place of the slot in which `kid` is linked.
     pub(super) fn place_of(self, kid: u32) -> Option<usize> {
         let slots = self.slots();
         let len = slots.key_bytes.len();

@@ -13,7 +13,7 @@ macro_rules! setup {
         pub(crate) struct Setup { $($(#[$doc])* pub(crate) $name: Option<$type>,)* }
 
         impl Setup {
-            /// Returns these settings, replaced by those that `over` has.
+            /// Returns these settings, with each setting of `over` in place of the one here.
             pub(crate) fn overlaid(self, over: &Self) -> Self {
                 Self { $($name: over.$name.clone().or(self.$name),)* }
             }
