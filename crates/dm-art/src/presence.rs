@@ -46,7 +46,7 @@ impl Drop for Presence<'_> {
 /// A running operation. While it runs, two kinds of memory are not reused: memory that the operation reads, and memory
 /// whose address is in the compute node's cache.
 #[derive(Debug)]
-#[must_use = "the operation is over when it says so"]
+#[must_use = "call `end` when all requests have completed; if this is dropped, the seat stays pinned"]
 pub(crate) struct Running<'s> {
     inner: Option<epoch::Running<'s>>,
 }
@@ -105,7 +105,7 @@ impl<V: Verbs> Clearing<'_, V> {
 }
 
 impl<V: Verbs> Drop for Clearing<'_, V> {
-    /// Retires the leaf if the CAS has completed by now. Otherwise the leaf is lost.
+    /// Retires the leaf if the CAS has already completed and succeeded. Otherwise the leaf's block is lost.
     fn drop(&mut self) {
         if let Some(ticket) = &mut self.ticket
             && let Poll::Ready(Ok(old)) = Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))

@@ -22,7 +22,7 @@ use crate::{BenchIndex, Driver, Fabric, Origin, Point, RunError, Setting};
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "nothing is measured until it runs"]
+#[must_use = "nothing is measured until `run` is called"]
 pub struct Bench {
     setting: Setting,
     mixes: Vec<Mix>,

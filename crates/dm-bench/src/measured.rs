@@ -44,9 +44,9 @@ pub struct Measured {
 /// The activity of the responder of the busiest memory node's RNIC, as shares of the run's time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NicShares {
-    /// The share in which it waits for an operation on the same bytes.
+    /// The share of time in which the responder waits for an operation on the same bytes.
     pub stalled: f64,
-    /// The share in which it works.
+    /// The share of time in which the responder works.
     pub worked: f64,
 }
 

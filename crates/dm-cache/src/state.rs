@@ -21,7 +21,7 @@ pub(crate) const MAX_LEVEL: u8 = 48;
 #[derive(Debug)]
 pub(crate) struct State<K> {
     pub(crate) slab: Slab<K>,
-    /// Level 1 first.
+    /// The directory of each level, beginning with level 1.
     pub(crate) levels: Vec<Directory<K>>,
     pub(crate) budget: u64,
     pub(crate) clock: Clock,

@@ -249,7 +249,7 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
 /// The right and the duty to run the operation for all followers. If it is dropped without a result, the followers run
 /// their own operations.
 #[derive(Debug)]
-#[must_use = "dropping it says that the operation came to nothing"]
+#[must_use = "if it is dropped, the followers get no result"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
     lanes: &'t Lanes<K>,
     at: Number,

@@ -99,8 +99,8 @@ impl IndexError {
             Self::Refused(_) | Self::ValueLength { .. } | Self::NotEmpty { .. } | Self::BadInput { .. } => {
                 Effect::None
             }
-            // An operation that returns one of these errors has posted no write, or has undone its write. The parent
-            // may still lack the new node of a split, but this changes the result of no operation.
+            // An operation may return these errors before its write. It may also return them after its write has taken
+            // effect, if it cannot update the levels above (`after_effect`).
             Self::Control(_) | Self::Exhausted(_) | Self::LockTimeout { .. } | Self::OutOfMemory { .. } => {
                 Effect::Unknown
             }

@@ -78,7 +78,7 @@ impl Fill {
     pub fn checked(self) -> Result<Self, IndexError> {
         match self {
             Self::Even(share) if !(share > 0.0 && share <= 1.0) => Err(IndexError::BadInput {
-                why: "a fill lies above 0 and at most at 1",
+                why: "a fill level must be above 0 and at most 1",
             }),
             fill => Ok(fill),
         }

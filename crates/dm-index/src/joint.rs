@@ -248,7 +248,7 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
 
 /// A new node to which nothing points yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "it is lost unless it is linked or forgotten"]
+#[must_use = "the node's memory is lost unless the node is linked or forgotten"]
 pub struct Created {
     /// Address of the node.
     pub at: RemotePtr,

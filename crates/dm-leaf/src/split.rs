@@ -127,7 +127,7 @@ fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     #[expect(
         clippy::too_many_arguments,
-        reason = "one call site: the write that found no room hands all it has"
+        reason = "only one function calls this, and passes all of its state"
     )]
     pub(crate) async fn split<'a, V: Verbs + Control>(
         &'a self,

@@ -128,7 +128,7 @@ fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
     !(0..polls).any(|_| work.as_mut().poll(&mut cx).is_ready())
 }
 
-/// If a client is dropped before anything points to its new node, the node's block is freed.
+/// If an operation is dropped before anything points to its new node, the node's block is freed.
 #[test]
 fn what_is_dropped_before_it_is_linked_comes_back() {
     let mut cases = [0; 2];

@@ -26,7 +26,7 @@ fn tree(run: KillRun) -> Tree<Key8> {
 }
 
 /// Returns the same tree without shared locks, so that each update waits for the previous one. The long runs use no
-/// shares, because the shares of dead clients are not given back yet.
+/// shares, because a dead client's share of a lock is never given back.
 fn unshared(run: KillRun) -> Tree<Key8> {
     let mut tree = tree(run);
     tree.options.shared_updates = false;
