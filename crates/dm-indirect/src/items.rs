@@ -88,8 +88,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         })
     }
 
-    /// Makes a client of items behind `index`, if the index was created for items. The values of any other index are
-    /// not references.
+    /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the values
+    /// of any other index are not references.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if `made_for_items` is `false`, and the errors of [`Items::new`].
