@@ -115,8 +115,8 @@ impl<K: CacheKey> IndexCache<K> {
     /// Adds one child to the image of a node, if the image otherwise matches the node: it must have the same
     /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
     /// were admitted again.
+    ///
     /// Returns `false` and does nothing if there is no such image, or no room. The caller should then admit the node.
-    /// Returns `false` and does nothing if there is no such image, or no room: admit the node then.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }

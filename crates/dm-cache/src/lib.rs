@@ -1,6 +1,5 @@
 //! Index caches of a compute node, with pinned top levels and exact byte accounting.
 //!
-//! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf.
 //! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf. It caches
 //! the parents of leaves up to a budget, and keeps the levels above them with priority (Sherman §4.2.3, its types 1 and
 //! 2). All threads of a compute node share it. It posts no verbs: a client reads nodes, offers them to the cache, and

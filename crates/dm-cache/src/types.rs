@@ -42,7 +42,7 @@ pub struct NodeImage<K, I> {
 /// let (node, level, low, high, incarnation) = (at(0x1000), 1, 10u64, Some(100), 0);
 /// let entries = [(low, at(0x4000))].into_iter();
 /// cache.admit(NodeImage { at: node, level, low, high, incarnation, entries });
-/// The leaf was split at 50, and the node was written with the second child.
+/// // The leaf was split at 50, and the node was written with the second child.
 /// let (separator, child) = (50, at(0x4400));
 /// assert!(cache.add(&Addition { at: node, level, low, high, incarnation, entries: 2, separator, child }));
 /// let hit: Hit<u64> = cache.lookup(&70).expect("it is covered");

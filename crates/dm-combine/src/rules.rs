@@ -28,7 +28,6 @@ impl Wish {
     /// the leader's write, either with the key present (`Replaced`) or with the key absent (`Absent`, `Inserted`). If
     /// the key is absent, a follower's upsert would insert it, which contradicts the leader's result. So this case has
     /// no result.
-    /// follower's upsert would insert it, and then the leader's result would be wrong; so this case has no result.
     #[inline]
     pub(crate) fn absorbed_by(self, told: Told) -> Option<Told> {
         //= docs/protocol/combine.md C6

@@ -1,7 +1,6 @@
 //! Splitting a node, in an order that keeps the node readable at every step, even if the writer dies.
 //!
 //! The client that splits holds the lock of the left node and no other lock:
-//! 1. WRITE the whole right node, in state Splitting, and await the WRITE. Nothing points to it yet.
 //! 1. WRITE the whole right node, in state Splitting, and await the WRITE. Nothing points to the node yet.
 //! 2. Post one chain to the left node: its header (new fence key, sibling, Splitting), its other lines (moved entries
 //!    cleared), its header again (Live), and the unlock. The lines may take effect one by one, because entries that
