@@ -64,7 +64,7 @@ impl Bench {
     /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of them.
     ///
     /// # Errors
-    /// Returns [`RunError`] for the first point that has no result.
+    /// Returns [`RunError`] if a point has no result. It is the error of the first such point.
     pub fn run<I: BenchIndex>(
         self,
         name: &str,

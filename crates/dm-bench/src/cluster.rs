@@ -99,7 +99,7 @@ impl ClusterRun {
     /// Reads the file at `path`, for a single client machine and a new index.
     ///
     /// # Errors
-    /// Returns a message that names the file and the problem.
+    /// Returns a message that names the file and the problem if the file cannot be read or is invalid.
     pub fn read(path: &str) -> Result<Self, String> {
         Ok(Self {
             path: path.into(),

@@ -177,7 +177,7 @@ impl Point {
     /// Refuses a setting that cannot be measured, before anything is built.
     ///
     /// # Errors
-    /// Returns a [`Refusal`] with the reason.
+    /// Returns [`Refusal`] if the setting is invalid, or if the machine has less memory than the point needs.
     pub fn check(&self) -> Result<(), Refusal> {
         self.setting.check()?;
         if matches!(self.setting.fabric, Fabric::Ib(_)) {

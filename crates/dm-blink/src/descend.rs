@@ -17,8 +17,8 @@ struct Step<K> {
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Returns the cached root if it may be used, otherwise the root that the root word names; `None` for an empty
-    /// tree.
+    /// Returns the cached root if it may be used, and otherwise the root to which the root word points. Returns `None`
+    /// for an empty tree.
     pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         v.local(LocalStep::Section).await;
         //= docs/protocol/reclaim.md R12

@@ -225,7 +225,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// housekeeping. Returns the number of nodes that were read.
     ///
     /// # Errors
-    /// Returns the same errors as a descent.
+    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: NodeStore<V, K>,

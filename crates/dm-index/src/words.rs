@@ -33,7 +33,7 @@ impl<'h, V: Verbs> Words<'h, V> {
     /// Returns the address of the word of `key`.
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`] for a key at or above the bound.
+    /// Returns [`IndexError::BadInput`] if the key is at or above the bound.
     pub fn word_of(&self, key: &Key8) -> Result<RemotePtr, IndexError> {
         if key.0 >= self.keys {
             return Err(IndexError::BadInput {

@@ -113,7 +113,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// takes two round trips: the index's get, and a READ of the block.
     ///
     /// # Errors
-    /// Returns the errors of the index, and [`IndexError::Corrupt`] if a block's bytes contradict each other.
+    /// Returns an error if the index returns one or the READ fails, and [`IndexError::Corrupt`] if a block's bytes
+    /// contradict each other.
     pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
@@ -135,8 +136,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// is written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::get`] and of allocation, and [`IndexError::BadInput`] if the item is
-    /// too long.
+    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block, and
+    /// [`IndexError::BadInput`] if the item is too long.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }
@@ -145,7 +146,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// the old block.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Update(value)).await
     }
@@ -153,7 +154,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Adds or replaces `key`.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Upsert(value)).await
     }
@@ -161,7 +162,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Removes `key`. It takes four round trips if no other key has the same prefix.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn remove(&self, key: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Remove).await
     }

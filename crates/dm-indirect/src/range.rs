@@ -20,7 +20,8 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// Every 32 blocks take a scan of the index and one more round trip.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::get`].
+    /// Returns an error if the index returns one or a READ fails, and [`IndexError::Corrupt`] if a block's bytes
+    /// contradict each other.
     pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
         out.clear();
         let mut words = Scan::new();

@@ -174,7 +174,7 @@ impl Bench {
     /// Returns a point for every combination of the lists.
     ///
     /// # Errors
-    /// Returns a message about the first index, variant or file that cannot be used.
+    /// Returns a message if an index, a variant or a file cannot be used.
     pub(crate) fn points(&self, registry: &Registry) -> Result<Vec<Point>, String> {
         if self.seeds > 1 && matches!(self.fabric, Fabric::Ib(_)) {
             return Err(

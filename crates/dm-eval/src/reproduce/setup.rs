@@ -154,7 +154,7 @@ impl Setup {
     /// Completes the setup, with a dial set to a value.
     ///
     /// # Errors
-    /// Returns a message that names a missing or invalid setting.
+    /// Returns a message that names the setting if one is missing or invalid.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -16,8 +16,8 @@ use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
-        // Each insertion and removal of all keys takes about half of a chunk on each of two compute nodes. So three of
-        // them do not fit without reuse.
+        // Each insertion and removal of all keys takes about half of a chunk on each of two compute nodes. So without
+        // reuse, the memory is too small for three repetitions.
         chunk_bytes: 256 << 10,
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
