@@ -202,8 +202,8 @@ impl Setting {
         self.plan_of(mix, self.ops)
     }
 
-    /// Returns the operations of every client if all clients take them from one common number of operations. A client may then do far
-    /// more than its share, because locks are unfair and clients do not begin together.
+    /// Returns the operations of every client if all clients take them from one common number of operations. A client
+    /// may then do far more than its share, because locks are unfair and clients do not begin together.
     pub(crate) fn shared_plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
         self.plan_of(mix, ENDLESS)
     }
