@@ -1,9 +1,9 @@
-//! Finds the commit of the checkout, so that rows can name it.
+//! Finds the commit of the checkout, so that rows can contain it.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Set by whoever builds dmkit outside of a checkout; read by the command.
+/// The variable with the commit. A build outside of a checkout can set it; the command reads it.
 const COMMIT: &str = "DMKIT_COMMIT";
 
 fn main() {
@@ -21,7 +21,7 @@ fn main() {
     {
         println!("cargo::rerun-if-changed={log}");
     }
-    // A change of any crate's code may make the checkout dirty. Tests and pages are not in this program.
+    // A change in the code of any crate may make the checkout dirty. Tests and pages are not part of this program.
     for krate in std::fs::read_dir(root.join("crates"))
         .into_iter()
         .flatten()
@@ -35,17 +35,17 @@ fn main() {
     }
 }
 
-/// Returns whether `root` is the top of a checkout, and not a copy within another one.
+/// Returns whether `root` is the top directory of a checkout, and not a copy inside another checkout.
 fn is_checkout(root: &Path) -> bool {
     let top =
         git(root, &["rev-parse", "--show-toplevel"]).and_then(|top| Path::new(&top).canonicalize().ok());
     top.is_some() && top == root.canonicalize().ok()
 }
 
-/// Returns what git prints, or nothing if there is no git or it fails.
+/// Returns the output of git, or `None` if there is no git or the command fails.
 fn git(root: &Path, words: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
-    // It only reads, so it needs no lock that another git might wait for.
+    // The command only reads, so it must not take locks for which another git might wait.
     git.arg("-C").arg(root).args(words).env("GIT_OPTIONAL_LOCKS", "0");
     let output = git.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

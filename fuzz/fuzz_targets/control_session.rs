@@ -1,8 +1,9 @@
-//! Sends messages of two peers to a memory node's control plane: any bytes and any messages, in any order.
+//! Sends messages from two peers to a memory node's control plane: any bytes and any messages, in any order.
 //!
-//! The input is a list of pieces: a byte with the length, a byte that picks the peer and the kind of message, and the bytes.
-//! Most pieces are message bodies, which get their code after a greeting. Some are a whole greeting, so that the code behind it
-//! is reached. Some are bytes without a code. Some end the connection.
+//! The input is a list of pieces: a byte with the length, a byte that picks the peer and the kind of piece, and the
+//! bytes. Most pieces are the bodies of messages; after a greeting, the fuzzer adds a valid authentication code to
+//! them. Some pieces do the whole greeting, so that the fuzzer reaches the program code after it. Some are sent without
+//! an authentication code, and some end the connection.
 #![no_main]
 
 use std::io;
@@ -73,7 +74,8 @@ impl Peer {
         self.session = Some(greeting.session(Side::Client, Welcoming { boot, node: &node }));
     }
 
-    /// Says something, if possible with its code. Returns the answer, and whether the dialogue has ended.
+    /// Sends a message, with a valid authentication code if `sealed` is set and there was a greeting. Returns the
+    /// answer, and whether the dialogue has ended.
     fn hear(&mut self, body: &[u8], sealed: bool) -> (Option<Message>, bool) {
         let session = self.session.as_mut().filter(|_| sealed);
         let (said, end) = match session {

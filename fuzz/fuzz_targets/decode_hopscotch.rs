@@ -1,8 +1,8 @@
-//! Reads arbitrary bytes as a hopscotch leaf, by neighbourhood and by entry, and then moves entries in it, splits it
-//! and merges it. Also reads them as the leaf of a tree, and as a leaf or the directory of a hash table. The result is
-//! an answer or a typed error.
+//! Reads arbitrary bytes as a hopscotch leaf, by neighbourhood and by entry. Then moves entries in the leaf, splits it
+//! and merges it. Also reads the bytes as the leaf of a tree, and as a leaf or the directory of a hash table. Each
+//! operation must return an answer or a typed error.
 //!
-//! The first byte picks the case, the second names the key, and the rest are the bytes.
+//! The first byte picks the case, the second byte picks the key, and the rest is read.
 #![no_main]
 
 use chime::{Chime, Options};
@@ -19,8 +19,8 @@ use dm_verbs::{RemotePtr, Verbs};
 use libfuzzer_sys::fuzz_target;
 use sherman::{RangeIndex, Scan};
 
-/// Reads parts of a leaf, as readers do, and changes the whole leaf, as writers do. If `sealed`, the versions of the
-/// leaf's lines are made to agree first, so that a reader accepts them and later code is reached.
+/// Reads parts of a leaf as readers do, and changes the whole leaf as writers do. If `sealed` is set, first makes the
+/// versions of the leaf's lines agree, so that a reader accepts the leaf.
 fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) {
     let mut node = bytes.to_vec();
     node.resize(format.node_bytes(), 0);

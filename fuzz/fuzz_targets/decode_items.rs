@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as a block of items, unchanged and with a matching checksum. Decoded items can be encoded
-//! again.
+//! Reads arbitrary bytes as a block of items, once unchanged and once with a matching checksum. Decoded items must
+//! encode again.
 #![no_main]
 
 use dm_indirect::{Bundle, Reference, block_of};

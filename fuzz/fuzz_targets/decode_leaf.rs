@@ -1,8 +1,8 @@
-//! Reads arbitrary bytes as a leaf of every format. Reading returns an answer or a typed error and never panics.
+//! Reads arbitrary bytes as a leaf of every format. Each READ must return an answer or a typed error, without a panic.
 //!
-//! The first byte names the format, the second the key, and the rest is the node. The node is cut or filled with zeros to the
-//! format's length, except for one format byte in eight, where it keeps its length. Further operations of hopscotch leaves
-//! have a target of their own.
+//! The first byte picks the format, the second byte picks the key, and the rest is the node. The node is cut or filled
+//! with zeros to the format's length, except for one value in eight of the first byte, with which it keeps its length.
+//! Another target tests further operations of hopscotch leaves.
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
@@ -42,7 +42,8 @@ fn read<K: KeyBytes, F: NodeFormat<K>>(
         node.resize(format.node_bytes(), 0);
     }
     read_everything::<K, F>(&format, &node, &key_of(key));
-    // Arbitrary bytes rarely pass an acceptance rule, so the same entries also get a header and a guard that pass.
+    // Arbitrary bytes rarely pass an acceptance rule. So the same entries are also read with a header and a guard that
+    // pass.
     if let Ok(header) = format.header(&node) {
         format.seal_head(&mut node, &header);
         format.seal_rest(&mut node, header.version);

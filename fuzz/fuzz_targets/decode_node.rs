@@ -1,7 +1,8 @@
-//! Reads arbitrary bytes as an inner node or as a pool's superblock. The result is an answer or a typed error.
+//! Reads arbitrary bytes as an inner node or as a pool's superblock. Each operation must return an answer or a typed
+//! error.
 //!
-//! The first byte picks one of the two. A node is read as an inner node (children of 4 or 8 bytes) on the way down to any
-//! key. A superblock's page is opened over loopback, as its first reader would do.
+//! The first byte picks one of the two. A descent to any key reads the bytes as an inner node (children of 4 or 8
+//! bytes). Or the bytes are the page of a superblock, and a client opens the pool over loopback.
 #![no_main]
 
 use dm_alloc::{Descriptor, LockHome, LockPlan, Superblock};

@@ -1,4 +1,4 @@
-//! Runs scripts of operations on one node of each format, or on a whole tree of tiny nodes, and compares with a plain map.
+//! Runs scripts of operations on one node of each format, or on a tree of tiny nodes, and compares with a `BTreeMap`.
 //!
 //! The first byte picks the node or the tree. Every three bytes after it (five for a tree) are an operation. Every byte
 //! string is a valid script.
@@ -25,7 +25,7 @@ fn on_node_of<K: KeyBytes, F: NodeFormat<K>>(format: F, key_of: fn(u8) -> K, scr
     }
 }
 
-/// `loaded` is the number of keys that the tree is loaded with, or `None` if it starts empty.
+/// Runs a script on a tree. `loaded` is the number of keys that are loaded first, or `None` for an empty tree.
 fn on_tree<K: TestKey, F: LeafFormat<K>>(value_bytes: usize, loaded: Option<u64>, script: &[u8]) {
     let world = Loopback::builder()
         .nodes(2)

@@ -1,5 +1,5 @@
-//! Runs scripts of operations on one hopscotch node, on a CHIME tree of small ones, or on a hash table of them, and compares
-//! with a plain map. Every byte string is a valid script.
+//! Runs scripts of operations on one hopscotch node, on a CHIME tree of small nodes, or on a hash table of them, and
+//! compares with a `BTreeMap`. Every byte string is a valid script.
 //!
 //! The first byte picks the index, the keys and the values, whether the index is loaded first, and whether memory is
 //! reused as soon as possible.
@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 
 /// Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
-/// Operations between two reclamation rounds, if memory is reclaimed.
+/// Number of operations between two collections, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_node<K: KeyBytes>(format: Hopscotch<K>, script: &[u8]) {

@@ -1,5 +1,5 @@
-//! Runs scripts of operations on a SMART tree of small nodes, and compares with a plain map. Every byte string is a valid
-//! script.
+//! Runs scripts of operations on a SMART tree of small nodes, and compares with a `BTreeMap`. Every byte string is a
+//! valid script.
 //!
 //! The first byte picks the keys and the values, whether the tree is loaded first, and whether memory is reused as soon
 //! as possible.
@@ -10,7 +10,7 @@ use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 use smart::{NodeTypes, Options, Smart};
 
-/// Operations between two reclamation rounds, if memory is reclaimed.
+/// Number of operations between two collections, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_tree<K: TestKey>(value_bytes: usize, loaded: Option<u64>, reclaims: bool, script: &[u8]) {

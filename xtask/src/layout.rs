@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// The directory of the pages, relative to the root. It contains nothing else.
+/// The directory of the pages, relative to the root. It contains no other files.
 const DIR: &str = "docs/layout";
 
 /// The first line of every page.
@@ -54,7 +54,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// Returns every file of `dir` by its name; none if there is no such directory.
+/// Returns the content of every file of `dir` by the file's name, or nothing if there is no such directory.
 fn present(dir: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     if dir.is_dir() {

@@ -102,17 +102,18 @@ enum Command {
         #[arg(long)]
         nightly: bool,
     },
-    /// Writes a crate outside of the workspace with `dmkit new`, an array of fences over hopscotch leaves. Runs its
-    /// tests, and measures it beside CHIME with its own command.
+    /// Writes a crate outside of the workspace with `dmkit new`: an index with an array of fence keys over hopscotch
+    /// leaves. Runs its tests, and measures it together with CHIME, with the new crate's own command.
     ///
-    /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly compiling; about half a minute
-    /// if little changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
+    /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about half a
+    /// minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
-    /// Lets a hostile crowd loose on the control plane of a memory node, in a process of its own: 100,000 changed messages,
-    /// garbage, replays, floods, wrong proofs, and misuse of the secret.
+    /// Attacks the control plane of a memory node, which runs in its own process: 100,000 changed messages, garbage,
+    /// replays, floods, wrong proofs, and misuse of the secret.
     ///
-    /// Takes a minute on idle cores and several on busy ones, and half a minute to build. Fails if an honest client is not
-    /// served meanwhile, a peer gets what it must not have, or the node keeps memory, descriptors or threads afterwards.
+    /// Takes a minute on idle cores and several on busy ones, and half a minute to build. Fails if an honest client is
+    /// not served during the attack, if an attacker gets what it must not get, or if the node then keeps memory,
+    /// descriptors or threads.
     Hostile,
     /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
     /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.

@@ -1,9 +1,9 @@
 //! `mutants`: changes one place of a protocol at a time and finds out which test or model notices.
 //!
-//! `cargo mutants --list` lists the changes, in the files that `.cargo/mutants.toml` names. One build holds all mutants of a
-//! crate: each mutated function has a copy of its body for each of its mutants, and an environment variable picks one
-//! (`switch.rs`). So a mutant costs a run of the tests and no build. The crate's own tests run first. Then the models and
-//! tests of the crates above run, built with the mutants that survived.
+//! `cargo mutants --list` lists the changes in the files that `.cargo/mutants.toml` names. One build contains all
+//! mutants of a crate: each mutated function has a copy of its body for each of its mutants, and an environment
+//! variable picks one (`switch.rs`). So testing a mutant costs a run of the tests and no build. First the crate's own
+//! tests run. Then the models and the tests of the crates that use it run, built with the mutants that survived.
 //!
 //! A mutant that survives needs a reason in `xtask/mutants/CRATE.toml` (`reasons.rs`).
 
@@ -148,7 +148,7 @@ struct Campaign<'a> {
     asked: &'a Asked,
 }
 
-/// The mutants that are in the tree, by crate.
+/// The mutants that the tree contains, by crate.
 type Held<'m> = Vec<(&'m Chosen, Vec<&'m Mutant>)>;
 
 /// Runs every stage of every chosen crate, prints the table, and returns the problems.
@@ -179,7 +179,8 @@ fn kill(root: &Path, asked: &Asked, chosen: &[Chosen]) -> Result<Vec<String>> {
 }
 
 impl Campaign<'_> {
-    /// Runs the crate's own tests: first on all mutants that one build can hold, then on the others with a build each.
+    /// Runs the crate's own tests: first on all mutants that can share one build, then on the others with one build
+    /// each.
     fn own_tests(&mut self, of: &Chosen) -> Result<()> {
         let stages: Vec<&Stage> = of.subject.stages.iter().filter(|stage| stage.is_own()).collect();
         while !self.over() {
@@ -191,7 +192,7 @@ impl Campaign<'_> {
         self.one_by_one(of, &stages, false)
     }
 
-    /// Runs the tests of the crates above on the mutants that survived the crates' own tests.
+    /// Runs the tests of the crates that use the mutated crate, on the mutants that survived the crate's own tests.
     fn tests_above(&mut self, chosen: &[Chosen]) -> Result<()> {
         let mut stages: Vec<&Stage> = Vec::new();
         for stage in chosen.iter().flat_map(|of| of.subject.stages) {
@@ -223,7 +224,7 @@ impl Campaign<'_> {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Returns whether a build can hold this mutant beside others.
+    /// Returns whether this mutant can share a build with others.
     fn can_switch(&self, mutant: &Mutant) -> bool {
         mutant
             .function
@@ -247,7 +248,8 @@ impl Campaign<'_> {
             && !self.outcomes.is_settled(of.subject.name, &mutant.key)
     }
 
-    /// Puts the crate's mutants into the tree, and drops those that do not compile until the rest compiles.
+    /// Puts the crate's mutants into the tree. If the tree does not compile, removes the mutants with errors and tries
+    /// again.
     fn settle<'m>(&mut self, of: &'m Chosen) -> Result<Vec<&'m Mutant>> {
         let package = of.subject.name;
         for _ in 0..20 {
@@ -276,7 +278,7 @@ impl Campaign<'_> {
         Err(format!("{package} with its mutants does not compile after 20 attempts").into())
     }
 
-    /// Learns from errors which functions must stay `const`. Returns false if the errors name no new one.
+    /// Learns from errors which functions must stay `const`. Returns `false` if the errors name no further function.
     fn keep_constants(&mut self, errors: &[CompileError]) -> bool {
         let before = self.constants.len();
         self.constants
@@ -284,7 +286,7 @@ impl Campaign<'_> {
         self.constants.len() > before
     }
 
-    /// Runs these stages on the mutants in the tree. Returns false if the tree must be filled again.
+    /// Runs these stages on the mutants in the tree. Returns `false` if the tree must be filled again.
     fn run_stages(&mut self, stages: &[&Stage], held: &Held<'_>) -> Result<bool> {
         for stage in stages {
             let todo: Vec<(&Chosen, &Mutant)> = held
@@ -336,7 +338,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Builds and runs each mutant of the crate that can't be switched.
+    /// Builds and tests each mutant of the crate that cannot share a build.
     fn one_by_one(&mut self, of: &Chosen, stages: &[&Stage], above: bool) -> Result<()> {
         for mutant in &of.mutants {
             let survived = |stage: &&Stage| {

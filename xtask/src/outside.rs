@@ -1,4 +1,5 @@
-//! A crate outside of this workspace, as `dmkit new` writes it: its tests, and its curve beside a shipped index's.
+//! Tests a crate outside of this workspace, as `dmkit new` writes it: its own tests, and its curves beside a shipped
+//! index's.
 
 use crate::{Result, workspace};
 use serde::Deserialize;
@@ -7,7 +8,7 @@ use xshell::{Shell, cmd};
 
 /// The crate and its index.
 const NAME: &str = "learned-fences";
-/// The shipped index beside it.
+/// The shipped index with which the crate is compared.
 const BESIDE: &str = "chime";
 const WORKLOADS: [&str; 4] = ["c", "a", "load", "e"];
 const CLIENTS: [&str; 2] = ["16", "64"];
@@ -27,21 +28,21 @@ struct Row {
 pub(crate) fn run(root: &Path) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);
-    // It is removed at the end, unless something failed in it.
+    // The directory is removed at the end, unless a step failed.
     let dir = std::env::temp_dir().join(format!("dmkit-outside-{}", std::process::id()));
     let at = dir.join(NAME);
-    // The build of the tests, which every other step uses.
+    // This builds the tests, and every later step uses that build.
     let parts = ["--inner", "own", "--leaf", "hopscotch"];
     cmd!(
         shell,
         "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
     )
     .run()?;
-    // The versions of this workspace, so that the result depends on the crate alone.
+    // The crate uses the dependency versions of this workspace, so that only the crate itself can change the result.
     fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
 
     shell.change_dir(&at);
-    // The build of dmkit's crates outlives the directory.
+    // The build of dmkit's crates is stored elsewhere, so it is not removed with the directory.
     shell.set_var(
         "CARGO_TARGET_DIR",
         workspace::target_directory(root)?.join("outside"),
@@ -77,7 +78,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that both indexes have a row for each workload and number of clients, and that no value was wrong.
+/// Checks that both indexes have a row for each workload and number of clients, and that no wrong value was read.
 fn check(rows: &[Row]) -> Result<()> {
     for index in [NAME, BESIDE] {
         let count = rows.iter().filter(|row| row.index == index).count();
@@ -95,7 +96,7 @@ fn check(rows: &[Row]) -> Result<()> {
     }
 }
 
-/// Checks that both indexes are in the picture and have all of their rows in the table.
+/// Checks that both indexes are in the picture, and that all of their rows are in the table.
 fn check_page(page: &str) -> Result<()> {
     for index in [NAME, BESIDE] {
         let series = format!("{index} (default)");

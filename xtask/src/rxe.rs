@@ -68,7 +68,8 @@ pub(crate) struct Rxe {
     filter: Option<String>,
 }
 
-/// Runs the tests whose names contain `filter` in the test binaries whose names contain `binary`, or the two hosts.
+/// Runs the tests whose names contain `filter`, in the test binaries whose names contain `binary`. Or runs the two
+/// hosts.
 pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         return Err("`cargo xtask rxe` runs only on x86-64, because its virtual machine is x86-64".into());
@@ -105,7 +106,7 @@ pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     std::fs::write(&initramfs, image(&cache, &kernel, &built, &script)?)?;
     clock.lap("image");
     let status = vm::boot(&kernel.image, &initramfs, MARK, PATIENCE);
-    // The file has some hundred megabytes and is written again in each run.
+    // The file has some hundred megabytes, and each run writes it again.
     std::fs::remove_file(&initramfs)?;
     let status = status?;
     clock.lap("machine");
@@ -151,7 +152,7 @@ fn install_missing() -> Result<()> {
     }
     eprintln!("== installing {}", missing.join(" "));
     let apt = |arguments: &[&str]| {
-        // Root needs no sudo, and may not have it.
+        // Root does not need sudo, which may not be installed.
         let root = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
         let mut command = if root {
             Command::new("apt-get")
@@ -186,7 +187,7 @@ const ACTIVE: &str = "n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports
     ulimit -l unlimited\n\
     export RUST_BACKTRACE=1\n";
 
-/// Returns the beginning of every script, which sets up file systems, modules and the loopback interface.
+/// Returns the beginning of every script. It sets up file systems, modules and the loopback interface.
 fn loading(modules: &[PathBuf]) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
@@ -201,7 +202,7 @@ fn loading(modules: &[PathBuf]) -> String {
     script
 }
 
-/// Returns the script that the machine runs as its first and only process.
+/// Returns the script that the machine runs as its only process.
 fn init_script<'a>(
     modules: &[PathBuf],
     tests: impl Iterator<Item = &'a Path>,
@@ -278,7 +279,7 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Runs `command` to its end, with its output going to the output of this process.
+/// Runs `command` to its end. The output of `command` goes to the output of this process.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
     if status.success() {

@@ -1,6 +1,6 @@
 //! The steps of `test` and `ci`. All steps run, each is timed, and the failed ones are named at the end.
 //!
-//! They skip dm-ib, which needs RDMA packages and is tested by `cargo xtask rxe`.
+//! The steps skip dm-ib, which needs RDMA packages. `cargo xtask rxe` tests it.
 
 use crate::{Result, layout, outside, tidy, workspace};
 use std::{
@@ -10,13 +10,14 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// Returns whether the environment says that this is a CI machine, where warnings are errors.
+/// Returns whether the environment says that this is a CI machine. Warnings are errors there.
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle, the models' page, a
-/// crate outside of the workspace and a hostile crowd; then every test.
+/// Checks formatting, tidy rules and byte pictures. If `strict` is set, also runs clippy, documentation, loom, shuttle,
+/// the check of the models' page, the crate outside of the workspace, and the attack on the control plane. Then runs
+/// every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -37,7 +38,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The tests also need the command's flaws and studies, as `dm-models` does.
+/// The tests also need the command's flaws and studies, because `dm-models` needs them.
 const FEATURES: [&str; 2] = ["--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
@@ -52,7 +53,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             )
             .run()?)
         });
-        // Builds the crates as their users do, without flaws and models.
+        // This builds the crates as users build them, without flaws and models.
         steps.run("default features", || {
             Ok(cmd!(shell, "cargo clippy --package dmkit --quiet -- -D warnings").run()?)
         });
@@ -81,7 +82,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     });
 }
 
-/// Runs all models, by the program that draws their page.
+/// Runs all models with the program that draws their page.
 pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Path>) -> Result<()> {
     let shell = shell_in(root)?;
     let flags = [(check, "--check"), (nightly, "--nightly")];
@@ -90,7 +91,7 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
         .filter_map(|(on, flag)| on.then_some(Path::new(flag)));
     let charts = charts.into_iter().flat_map(|dir| [Path::new("--charts"), dir]);
     let flags: Vec<&Path> = flags.chain(charts).collect();
-    // A check uses the build of the tests: debug assertions cost seconds, another build costs minutes.
+    // A check uses the build of the tests: debug assertions cost seconds, but another build would cost minutes.
     let profile = if nightly { "release" } else { "test" };
     Ok(cmd!(
         shell,
@@ -99,10 +100,10 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
     .run()?)
 }
 
-/// The stress tests whose names contain this kill compute nodes.
+/// The part of their names by which stress tests that kill compute nodes are recognised.
 pub(crate) const KILLS: &str = "full_kills";
 
-/// Runs the tests that take too long for every check. Those with kills run only if the filter asks for them.
+/// Runs the tests that take too long for every check. Tests with kills run only if the filter contains [`KILLS`].
 pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let skip: &[&str] = match filter.is_some_and(|filter| filter.contains(KILLS)) {
@@ -130,7 +131,7 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     Ok(cmd!(shell, "cargo {test...} --test-threads 1 {skip...} {filter...}").run()?)
 }
 
-/// Lets a hostile crowd loose on a control plane.
+/// Attacks a control plane.
 pub(crate) fn hostile(root: &Path) -> Result<()> {
     let shell = shell_in(root)?;
     Ok(cmd!(
@@ -179,7 +180,7 @@ fn shuttle_batches(root: &Path, filter: Option<&str>, batches: Option<Range<u64>
     under_checker(&shell, root, "shuttle", filter)
 }
 
-/// Runs every crate's test target with the checker's name, built for that checker.
+/// Runs the test target with the checker's name in every crate that has one, built for that checker.
 fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>) -> Result<()> {
     let members = workspace::packages(root)?;
     let crates = crates_with(&members, checker);
@@ -197,7 +198,7 @@ fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>
     .run()?)
 }
 
-/// The crates that Miri interprets: the soundness of other crates depends on them.
+/// The crates whose unit tests Miri runs, because the soundness of other crates depends on them.
 const UNDER_MIRI: [&str; 6] = [
     "dm-sync",
     "dm-layout",
@@ -207,18 +208,17 @@ const UNDER_MIRI: [&str; 6] = [
     "dm-cache",
 ];
 
-/// Runs the unit tests of those crates under Miri.
+/// Runs the unit tests of these crates under Miri.
 pub(crate) fn miri(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let packages = UNDER_MIRI.iter().flat_map(|name| ["--package", name]);
-    // Isolation would forbid reading the clock, which tests of waiting need.
+    // Isolation would forbid reading the clock, which some tests do.
     Ok(cmd!(
         shell,
         "rustup run nightly cargo miri test {packages...} --lib --no-fail-fast -- {filter...}"
     )
     .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-    // Miri is a hundred times slower: a few cases cover the code paths, and the normal tests cover the
-    // inputs.
+    // Miri is a hundred times slower. A few cases reach all code paths, and the normal tests cover the inputs.
     .env("PROPTEST_CASES", "8")
     .run()?)
 }

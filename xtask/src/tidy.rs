@@ -1,4 +1,4 @@
-//! The rules that no compiler checks; CONTRIBUTING.md lists them. Each rule reads the whole tree, so it can compare files.
+//! The rules that no compiler checks; CONTRIBUTING.md lists them. Each rule gets all files, so it can compare them.
 
 mod docs;
 mod files;
@@ -14,7 +14,7 @@ use tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// Every rule, with the name that its findings carry.
+/// Every rule, with the name that is printed with its findings.
 const RULES: [(&str, Rule); 10] = [
     ("floors", floors::check),
     ("banned-paths", paths::check),
@@ -34,7 +34,7 @@ struct Finding {
     path: String,
     /// The line, from 1.
     line: usize,
-    /// The fault, and how to correct it.
+    /// The fault, and the way to correct it.
     message: String,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
 }
 
-/// Compares a rule's findings in a sample with the expected ones, each a path and a line.
+/// Compares a rule's findings in a sample with the expected findings, each a path and a line.
 #[cfg(test)]
 fn expect(rule: Rule, sample: &str, expected: &str) {
     let findings = rule(&Tree::sample(sample)).into_iter();
@@ -67,7 +67,7 @@ fn expect(rule: Rule, sample: &str, expected: &str) {
     assert_eq!(found.join(" "), expected);
 }
 
-/// A broken rule fails a plain `cargo test` too.
+/// If the workspace breaks a rule, a plain `cargo test` fails too.
 #[test]
 fn this_workspace_is_tidy() {
     run(&crate::workspace::root().unwrap()).unwrap();

@@ -12,7 +12,7 @@ use std::{
 pub(crate) struct Package {
     /// The package's name.
     pub(crate) name: String,
-    /// Its library, binaries, examples and tests.
+    /// The package's library, binaries, examples and tests.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -86,7 +86,7 @@ mod tests {
         workspace_default_members: Vec<String>,
     }
 
-    /// A plain `cargo build` builds all crates but the one that needs RDMA packages.
+    /// A plain `cargo build` builds all crates except the one that needs RDMA packages.
     #[test]
     fn every_member_but_dm_ib_is_a_default_one() {
         let Members {

@@ -16,14 +16,14 @@ use dm_loopback::{Loopback, block_on};
 use dm_testkit::{CountingAllocator, Counts};
 use dm_workload::KeySpace;
 
-/// The index cache, bytes per key.
+/// Limit of the bytes per key of the index cache.
 const CACHE: f64 = 0.5;
-/// Leaves and inner nodes in use, bytes per key.
+/// Limit of the bytes per key of leaves and inner nodes in use.
 const NODES: f64 = 38.0;
-/// The hotspot buffer, bytes.
+/// Bytes of the hotspot buffer.
 const HOTSPOTS: u64 = 1 << 20;
-/// The allowed difference between the cache's count and the allocator's count, in bytes. Handles are on the stack here,
-/// and shared parts of the tree have reference counts.
+/// The allowed difference in bytes between the cache's own count and the allocator's count. Handles are on the stack
+/// here, and shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
@@ -35,11 +35,11 @@ struct Measured {
     hotspots: u64,
     nodes: u64,
     others: u64,
-    /// The cache's count minus the bytes that were freed when it was dropped.
+    /// The cache's own count minus the bytes that were freed when the cache was dropped.
     difference: i64,
 }
 
-/// Inserts the first `keys` keys of `order` into an empty tree, and counts.
+/// Inserts the first `keys` keys of `order` into an empty tree, and measures its memory.
 fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     let world = Loopback::builder()
         .nodes(1)
@@ -76,7 +76,7 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     })
 }
 
-/// Prints a figure beside its budget.
+/// Prints a figure and its limit. Returns whether the figure is within the limit.
 fn kept(what: &str, found: f64, budget: f64) -> bool {
     let kept = found <= budget;
     let verdict = if kept { "kept" } else { "EXCEEDED" };

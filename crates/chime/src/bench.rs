@@ -1,4 +1,4 @@
-//! CHIME, with the steps of its paper.
+//! CHIME for the harness, with the steps of its paper.
 
 use crate::{Chime, HopGeometry, Options, Reach, Variant};
 use dm_bench::{
@@ -21,7 +21,7 @@ pub fn entry() -> IndexEntry {
     all.variant(listed(LOCK_AND_READ_STEP, more, Variant::Speculative, Some(true)))
 }
 
-/// The step after the paper's.
+/// The step that dmkit adds to the paper's steps.
 const LOCK_AND_READ_STEP: &str = "+lock-and-read";
 
 fn listed(name: &str, help: &str, variant: Variant, on: Option<bool>) -> VariantEntry {
@@ -50,11 +50,11 @@ fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
     })
 }
 
-/// Returns the demand of one operation of the mix on a tree over hopscotch leaves, without contention: a
-/// neighbourhood to read, or an entry at a known place. A neighbourhood that wraps takes two READs or,
-/// behind a lock, the whole leaf. Operations that clients share cost nothing. Work that the tree's shape
-/// requires, hops and splits, costs the whole leaves read and written for it, and the lock of each
-/// split's parent: `counters` has all of it, over `ops` operations.
+/// Returns the demand of one operation of the mix, without contention, on a tree over hopscotch leaves. An operation
+/// reads a neighbourhood, or an entry at a known place. If the neighbourhood wraps, it takes two READs; a writer reads
+/// the whole leaf instead. An operation that another client's operation answers costs nothing. Hops and splits read and
+/// write whole leaves, and a split takes the lock of the parent. The cost of these is taken from `counters`, which are
+/// over `ops` operations.
 fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
     let mix = LeafOps::of(at, counters, ops);
@@ -79,7 +79,7 @@ fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counte
     let node = leaf.node_bytes() as f64;
     let known = (gets_near + near_writes) * near + alone * entry + whole * node;
     let edits = mix.changes * at.value_bytes as f64 + mix.inserts * entry + (writes + splits) * 8.0;
-    // Only inserts hop and split.
+    // Only inserts cause hops and splits.
     let moved = |bytes: u64, known: f64| match mix.inserts > 0.0 {
         true => ((counted(bytes) - known) / node).max(0.0),
         false => 0.0,

@@ -15,22 +15,22 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Chime`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Entries of a leaf. It is a layout option.
+    /// Entries of a leaf. This is a layout option.
     pub span: usize,
-    /// Entries of a neighbourhood. It is a layout option.
+    /// Entries of a neighbourhood. This is a layout option.
     pub neighbourhood: usize,
-    /// Children of an inner node. It is a layout option.
+    /// Children of an inner node. This is a layout option.
     pub inner_span: usize,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. It is a layout
+    /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. This is a layout
     /// option.
     pub on_chip: bool,
-    /// Budget of the level-1 index cache of a compute node, bytes.
+    /// Budget in bytes of a compute node's level-1 index cache.
     pub cache_bytes: u64,
     /// Whether an insert gets the free slots together with the lock, without another READ (CHIME §4.2.1).
     pub vacancy_piggyback: bool,
@@ -45,22 +45,22 @@ pub struct Options {
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// The place at which splits cut.
+    /// The position at which a node is split.
     pub bias: SplitBias,
     /// Read delegation and write combining between the clients of this compute node (SMART §4.2; on in the paper).
     pub rdwc: Rdwc,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
-    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. This layout option is fixed when the tree is created.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Flaws.
+    /// Flaws, each with a switch of its own. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }
@@ -78,7 +78,7 @@ pub const DEFAULT_HOTSPOT_BYTES: u64 = 1 << 20;
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
-/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of this many members, together with the epoch's line, fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -121,11 +121,10 @@ impl Options {
     }
 }
 
-/// A READ of a whole leaf that took longer is repeated, because versions are narrow (docs/protocol/chime.md
-/// H2).
+/// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(500);
 
-// The options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {

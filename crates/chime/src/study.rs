@@ -3,17 +3,17 @@
 use dm_hopscotch::HopFlaws;
 use dm_leaf::LeafFlaws;
 
-/// Published flaws and our own broken twins. Each can be switched on alone, and all are off by default.
+/// Published flaws and broken twins, each with a switch of its own. All are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
     /// Flaws of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.
     pub hop: HopFlaws,
-    /// Flaws of splits and merges: T-C3, and those of Sherman's leaves.
+    /// Flaws of splits and merges: T-C3, and the flaws of Sherman's leaves.
     pub leaf: LeafFlaws,
 }
 
 impl Flaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         hop: HopFlaws::NONE,
         leaf: LeafFlaws::NONE,

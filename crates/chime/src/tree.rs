@@ -1,4 +1,4 @@
-//! The tree that a compute node's threads share.
+//! The tree that the threads of a compute node share.
 
 use dm_alloc::{Allocator, Descriptor};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
@@ -16,7 +16,7 @@ use crate::Options;
 /// A CHIME tree with the state that the threads of one compute node share: index cache, hotspot buffer, local locks,
 /// allocator.
 ///
-/// [`Handle`] has the methods that every index has, and [`ChimeParts`] has the others.
+/// [`Handle`] has the methods that every index has, and [`ChimeParts`] has the methods of this index.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -107,7 +107,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
         alloc.visit(v, self.inner.warm(v)).await
     }
 
-    /// Copies the hotspot buffer. The inner nodes still have to be read.
+    /// Copies the hotspot buffer. The inner nodes must still be read.
     async fn adopt_cache<V: Verbs + Control>(&self, _: &V, other: &Self) -> Result<bool, IndexError> {
         if let (Some(own), Some(others)) = (self.hotspots(), other.hotspots()) {
             own.adopt(others);
@@ -129,7 +129,8 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
     }
 }
 
-/// Gets of a skewed workload, for each entry of the hotspot buffer, after which the buffer holds the hottest entries.
+/// Number of gets of a skewed workload, per entry of the hotspot buffer, after which the buffer holds the hottest
+/// entries.
 const GETS_PER_HOTSPOT: usize = 4;
 
 impl<K: KeyBytes> ChimeParts<K> {

@@ -8,25 +8,24 @@ use crate::Options;
 /// A preset: dmkit's default, or one of the paper's steps. The steps add the techniques in the paper's order
 /// (Fig. 15 a), and each step includes all earlier ones.
 ///
-/// The steps start from Sherman as it is measured in the CHIME paper (`sherman`'s `as-in-chime`), and have
-/// its locks: in host memory, without a local queue, and with the READ after the lock's CAS has completed. In
-/// the paper, sharing of operations between clients (RDWC) is on in all steps, and is not a step itself.
+/// The steps start from Sherman as it is measured in the CHIME paper (`sherman`'s `as-in-chime`), and have its locks:
+/// the locks are in host memory and have no local queue, and the READ is posted after the lock's CAS has completed. In
+/// the paper, clients share operations (RDWC) in all steps, so this is not a step.
 ///
-/// Two of the paper's steps are one here. The paper replicates the sibling pointer instead of the fence keys,
-/// to save bytes, and validates it against the parent (+sibling validation). The leaves here have exact fence
-/// keys in bytes that would otherwise be unused, so there is nothing to save. The nearest step is
-/// [`Variant::Replication`].
+/// Two of the paper's steps are one step here. To save bytes, the paper replicates the sibling pointer instead of the
+/// fence keys, and validates it against the parent (+sibling validation). The leaves here have exact fence keys in
+/// bytes that would otherwise be unused, so this saves nothing. The nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// All techniques, with lock-and-read, and with on-chip locks and local queues.
     Default,
     /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
-    /// In addition, an insert finds the free slots without reading the header.
+    /// The previous step, with inserts that find the free slots without reading the header.
     Vacancy,
-    /// In addition, a get finds the leaf's range without reading the header.
+    /// The previous step, with gets that find the leaf's range without reading the header.
     Replication,
-    /// In addition, hotspots are read as single entries: CHIME as in its paper.
+    /// The previous step, with hotspots that are read as single entries: CHIME as in its paper.
     Speculative,
 }
 
@@ -40,7 +39,7 @@ impl Variant {
         Self::Speculative,
     ];
 
-    /// Returns its name.
+    /// Returns the preset's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -51,7 +50,7 @@ impl Variant {
         }
     }
 
-    /// Returns a line that says what it is, and in which figures of the paper it is.
+    /// Returns a line that describes the preset and names the figures of the paper that show it.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Default => {
@@ -93,7 +92,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The error that there is no such preset.
+/// The error for a name that is not a preset's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 

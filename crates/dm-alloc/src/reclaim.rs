@@ -247,8 +247,9 @@ impl Allocator {
         });
         if let Some((slot, words)) = left {
             let _unmetered = v.meter().housekeeping();
-            // The last announcement that was awaited is undone first. If this succeeds, all announcements that were
-            // posted after it fail.
+            // The slot may hold the last value that this compute node has awaited, or a value that it posted later. The
+            // CAS from the awaited value comes first. If it frees the slot, all announcements that were posted later
+            // fail.
             for word in words.into_iter().rev() {
                 v.cas(reclaim.area.slot(slot), word.0, 0).detach();
             }
@@ -261,9 +262,10 @@ impl Allocator {
         self.reclaim.as_ref().map_or(0, turned)
     }
 
-    /// Does a turn, which [`ReclaimOptions::remembers`] requires. It calls `forget`, which must drop everything that
-    /// the compute node remembers from before the last turn. From then on, operations begin in the epoch that was the
-    /// latest one at the last turn. Returns the epoch in which operations begin.
+    /// Begins the next turn of the compute node's cache (R15; this has nothing to do with the turns of a lock).
+    /// [`ReclaimOptions::remembers`] requires this. Calls `forget`, which must drop all addresses that the compute node
+    /// read before the last turn. After this, operations begin in the epoch that was the latest one at the last turn.
+    /// Returns the epoch in which operations begin.
     ///
     /// If the epoch cannot advance, this does not call `forget`. Only one client at a time may call this.
     pub fn turn(&self, forget: impl FnOnce()) -> u64 {

@@ -17,7 +17,7 @@ use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::presence::{Clearing, Presence, Running, end_operation};
 
-/// The incarnation of a node in memory that never was a node.
+/// The first incarnation: that of a node whose memory has not held a node before.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
 
 /// A radix tree with keys `K` and leaves `L`. The threads of one compute node share it.
@@ -32,18 +32,17 @@ pub struct Art<K, L> {
     _key: PhantomData<fn() -> K>,
 }
 
-/// The state of the cache's turns.
+/// The progress of the cache's turns. A cached node is used for one to two turns ([`ArtOptions::turn`]).
 #[derive(Debug)]
 pub(crate) struct Turning {
-    /// The epoch in which operations begin. The cache's content is valid for it.
+    /// The epoch in which operations begin. The cached nodes are valid for operations of this epoch.
     pub(crate) epoch: u64,
-    /// The time of the last turn.
+    /// The time at which the current turn began.
     pub(crate) last: Nanos,
 }
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Returns the link depth for a leaf that is linked, or will be linked, in a slot of a node with this
-    /// branch.
+    /// Returns the link depth of a leaf in a slot of a node with this branch.
     #[inline]
     pub(crate) fn leaf_depth(&self, branch: usize) -> u64 {
         // No node has a branch behind the last byte.
@@ -58,7 +57,8 @@ impl<K, L> Art<K, L> {
     /// creates one. If several clients do this at once, one of them succeeds, and all use its tree.
     ///
     /// # Errors
-    /// Returns the same errors as a write.
+    /// Returns an error if a verb or an allocation fails, and [`IndexError::Corrupt`] if the root word does not hold
+    /// the address of a root.
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -93,8 +93,8 @@ impl<K, L> Art<K, L> {
         self.client_of(v, self.presence(v, false))
     }
 
-    /// Returns a client whose operations run inside other operations of the same client. The outer operations have a
-    /// seat of the same allocator, which they prepare for both. The tree must not have a cache
+    /// Returns a client whose operations run inside other operations of the same connection. The outer operation's
+    /// seat, which is of the same allocator, is prepared for both. The tree must not have a cache
     /// ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
@@ -135,7 +135,8 @@ impl<K, L> Art<K, L> {
     }
 }
 
-/// Creates the root node. Returns the address of the root to which the root word points afterwards.
+/// Creates the root node and tries to set the root word. Returns the address in the root word, which is another
+/// client's root if that client was faster.
 async fn plant<V: Verbs + Control>(
     v: &V,
     alloc: &Allocator,
@@ -273,7 +274,8 @@ where
         before: Option<&[u8]>,
         after: Option<&[u8]>,
     ) -> Result<Applied, IndexError> {
-        // A value that is absent differs from the expected one.
+        // An exchange that finds no value although it expects one, or a value although it expects none, returns
+        // `Differs`.
         let met = |applied| match applied {
             Applied::Absent | Applied::Present => Applied::Differs,
             applied => applied,
@@ -290,7 +292,7 @@ where
 
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        // The caller is responsible for the requests that it posts itself.
+        // The guard does not await requests, so the caller must await the requests that it posts.
         Ok(self.start().await?.and_then(Running::plain))
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks that nothing points to yet, and blocks that nothing points to any more.
+//! Blocks to which nothing points yet, and blocks to which nothing points any more.
 
 use dm_alloc::{Allocator, Class};
 use dm_index::IndexError;
@@ -18,7 +18,7 @@ pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {
     }
 }
 
-/// A block that goes back to its allocator when it is dropped, unless it was published, or may have been.
+/// A block that returns to its allocator when it is dropped, unless it was published or may have been published.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     alloc: &'a Allocator,
@@ -68,8 +68,8 @@ impl<'a> Block<'a> {
         self.idle = true;
     }
 
-    /// Does the same as [`Block::idle`] for a leaf that is written with this link depth, so that the next
-    /// attempt can use it.
+    /// Records that all requests have completed, as [`Block::idle`] does, and that the block holds a leaf with this
+    /// link depth. The next attempt can use that leaf.
     pub(crate) fn written(&mut self, depth: usize) {
         self.idle();
         self.holds = Some(depth);

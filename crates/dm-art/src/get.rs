@@ -38,7 +38,8 @@ where
     }
 
     /// Searches for `key`, beginning in the cache. The caller has already awaited the local step that must precede
-    /// access to the cache. `others` is a leaf of another key.
+    /// access to the cache. `others` is the address of a leaf that was read within this operation and belongs to
+    /// another key.
     async fn search(
         &self,
         key: &K,

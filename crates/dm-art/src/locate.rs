@@ -69,7 +69,7 @@ pub(crate) enum Place {
     Leaf(Link, Within),
     /// A slot without a child.
     Vacant(Link, Within),
-    /// No slot: the node is full. The flag tells whether the node was read within the operation.
+    /// There is no slot for the key, and the node is full. The flag shows whether the node was read within the operation.
     Full(Within, bool),
     /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Apart {

@@ -43,21 +43,21 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// A running operation. While it runs, the memory that it reads is not reused, and neither is the memory whose
-/// addresses are in its compute node's cache.
+/// A running operation. While it runs, two kinds of memory are not reused: memory that the operation reads, and memory
+/// whose address is in the compute node's cache.
 #[derive(Debug)]
-#[must_use = "the operation is over when it says so"]
+#[must_use = "call `end` when all requests have completed; if this is dropped, the seat stays pinned"]
 pub(crate) struct Running<'s> {
     inner: Option<epoch::Running<'s>>,
 }
 
 impl<'s> Running<'s> {
-    /// Returns a guard that ends the operation when it is dropped, even if requests are still in flight.
+    /// Returns the plain guard. It ends the operation when it is dropped, even if requests are still in flight.
     pub(crate) fn plain(mut self) -> Option<epoch::Running<'s>> {
         self.inner.take()
     }
 
-    /// Ends the operation. All requests that it posted have landed.
+    /// Ends the operation. All requests that the operation posted must have completed.
     #[inline]
     pub(crate) fn end(mut self) {
         drop(self.inner.take());
@@ -74,7 +74,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A removed leaf whose slot is being cleared.
+/// A removed leaf and the CAS in flight that clears its slot.
 pub(crate) struct Clearing<'h, V: Verbs> {
     ticket: Option<Ticket<'h, V, (Old,)>>,
     alloc: &'h Allocator,
@@ -92,7 +92,8 @@ impl<V: Verbs> fmt::Debug for Clearing<'_, V> {
 }
 
 impl<V: Verbs> Clearing<'_, V> {
-    /// Checks the word that the CAS found. If the CAS succeeded, retires the leaf. Returns whether it succeeded.
+    /// Compares the word that the CAS found with the expected word. If the CAS succeeded, retires the leaf. Returns
+    /// whether the CAS succeeded.
     fn found(&self, old: u64) -> bool {
         let done = old == self.word.raw();
         if done {
@@ -104,7 +105,7 @@ impl<V: Verbs> Clearing<'_, V> {
 }
 
 impl<V: Verbs> Drop for Clearing<'_, V> {
-    /// Retires the leaf if the CAS has completed by now. Otherwise the leaf is lost.
+    /// Retires the leaf if the CAS has already completed and succeeded. Otherwise the leaf's block is lost.
     fn drop(&mut self) {
         if let Some(ticket) = &mut self.ticket
             && let Poll::Ready(Ok(old)) = Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
@@ -124,8 +125,8 @@ impl<K, L> Art<K, L> {
         }
     }
 
-    /// Drops the whole cache if operations begin in another epoch than that of its last turn, because nodes that were
-    /// read before may no longer exist. This is called before each operation begins.
+    /// Drops the whole cache if the epoch has changed since the last turn, because the cached nodes may no longer
+    /// exist. The client calls this before each operation.
     fn refresh(&self) {
         let Some(epochs) = self.alloc.epochs() else { return };
         self.turning.with(|turning| {
@@ -138,7 +139,7 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// Does a turn of the cache if it is due, or if `now` is set.
+    /// Begins the next turn of the cache if the last one has ended, or if `now` is set.
     fn turn<V: Verbs>(&self, v: &V, now: bool) {
         let forgetful = !self.options.flaws().cache_unpinned;
         self.turning.with(|turning| {
@@ -154,13 +155,13 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// Does a round of reclamation and a turn of the cache now, whether due or not. It is meant for compute nodes that
-    /// run no operations for a while. The verbs are metered as housekeeping.
+    /// Runs one collection of retired memory and begins the next turn of the cache, whether due or not. Call this on a
+    /// compute node that runs no operations for a while. The verbs are metered as housekeeping.
     ///
     /// If every compute node does this five times, all memory that was retired before the first call is freed.
     ///
     /// # Errors
-    /// Returns the same errors as an operation.
+    /// Returns an error if a verb or a control request fails.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         let Some(epochs) = self.alloc.epochs() else {
             return Ok(());
@@ -214,7 +215,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Returns the cache, to which this operation adds the nodes that it reads.
+    /// Returns the cache, for adding the nodes that this operation reads.
     #[inline]
     pub(crate) fn cache(&self) -> Since<'h> {
         self.art.cache.since(self.presence.turns.get())
@@ -259,12 +260,14 @@ where
             if let Some(running) = seat.enter() {
                 return Ok(self.running(running));
             }
-            // Meanwhile the compute node has left, or was removed as silent.
+            // Since `prepare` ended, the compute node has left the pool, or other members have removed it because it
+            // was silent.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
 
-    /// Does the work that a client does from time to time before an operation.
+    /// Prepares the seat (see [`Allocator::prepare`](dm_alloc::Allocator::prepare)), and begins the next turn of the
+    /// cache if it is due.
     async fn prepare(&self, seat: &Seat) -> Result<(), IndexError> {
         if self.presence.within {
             self.art.alloc.enroll_within(self.v, seat).await;
@@ -331,7 +334,7 @@ where
     }
 }
 
-/// Ends an operation that succeeded. A failed one stays announced, because it may have left requests in flight.
+/// Ends an operation that succeeded. A failed operation stays announced, because its requests may still be in flight.
 #[inline]
 pub(crate) fn end_operation<T>(
     running: Option<Running<'_>>,

@@ -52,8 +52,9 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Writes `fresh`, raises the link depth of `deeper`, and swaps the slot of `link` from the word that was seen to
-    /// `word`. This takes one round trip if everything is on one memory node, otherwise two.
+    /// Writes `fresh`, raises the link depth of `deeper`, and changes the slot of `link` to `word` by a CAS. The CAS
+    /// expects the word that the client has read. This takes one round trip if everything is on one memory node,
+    /// otherwise two.
     pub(crate) async fn publish(
         &self,
         key: &KeyText,
@@ -143,7 +144,7 @@ where
         self.learn(key, link, word)
     }
 
-    /// Does the same as [`ArtClient::note_slot`]. The caller has already awaited the local step that must
+    /// Updates the cache as [`ArtClient::note_slot`] does. The caller has already awaited the local step that must
     /// precede access to the cache.
     #[inline]
     pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {

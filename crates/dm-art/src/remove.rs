@@ -15,7 +15,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Removes `key`. With `before`, removes it only if that is its value.
+    /// Removes `key`. If `before` is given, removes the key only if its value is `before`.
     pub(crate) async fn remove_key(&self, key: &K, before: Option<&[u8]>) -> Result<Applied, IndexError> {
         let text = KeyText::of(key);
         let mut from = From::Cache;
@@ -64,8 +64,8 @@ where
             SlotWord::removed(word.partial(), link.slot.incarnation)
         };
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
-        // The cache is updated before the CAS completes. So if several clients remove children of one node at once, the
-        // last one sees that no child is left.
+        // The cache is updated before the CAS completes. If several clients remove children of one node at once, the
+        // last of them therefore sees that no child is left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
         // The node keeps more than one child, or is the root: the CAS need not be awaited.
@@ -91,9 +91,9 @@ where
         Ok(())
     }
 
-    /// Renews the nodes above a node that was removed, as long as they have no child left.
+    /// Renews the nodes above a node that was removed, as long as such a node has no child left.
     async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
-        // There is at most one round per key byte, because nodes on one path have different branches.
+        // The loop renews at most one node per key byte, because nodes on one path have different branches.
         for _ in 0..K::LEN {
             if !self.reclaims() {
                 break;
@@ -108,7 +108,8 @@ where
         Ok(())
     }
 
-    /// Removes the link to a leaf that this client has removed, wherever the link is by now, and retires the leaf.
+    /// Removes the link to a leaf that this client has removed, even if the link has moved to another node. Retires the
+    /// leaf.
     pub(crate) async fn clear(&self, key: &KeyText, leaf: RemotePtr) -> Result<(), IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {

@@ -33,8 +33,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Renews the node `within` on `key`'s path, or a node above it that is being renewed. The caller must search again
-    /// afterwards, whether this client or another one renewed the node, or the node was already replaced.
+    /// Renews the node `within` on `key`'s path, or a node above it that is being renewed. Afterwards the caller must
+    /// search again. This holds also if another client renewed the node, or had already replaced it.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
             // The root has the largest type, so it is never full. Only a tree of [`NodeTypes::TINY`] can have a root
@@ -129,7 +129,7 @@ where
         Ok(())
     }
 
-    /// Freezes all words of a node. The link to it was read before.
+    /// Freezes all words of a node. The caller has read the link to the node before.
     async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Frozen, IndexError> {
         let flaws = self.art.options.flaws();
         let bytes = self.read_node(at, kind).await?;

@@ -17,11 +17,11 @@ use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Maximum number of stored entries that led a client to a wrong leaf and were not read again since. Older ones are
-/// dropped.
+/// Maximum length of the list of entries that led a client to a wrong leaf and that no client has read again since. If
+/// the list is full, its oldest entry is dropped.
 const MISLED_MAX: usize = 64;
 
-/// Bytes that an image in the cache may take in addition to its entries, such as allocated slots.
+/// Bytes of a cached node's image besides its entries, such as allocated but unused slots.
 const IMAGE_BYTES: u64 = 8 << 10;
 
 /// Options of [`Separators`].
@@ -153,13 +153,13 @@ impl<K: KeyBytes, S> Separators<K, S> {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Remembers neighbouring leaves, up to `high`.
+    /// Caches the addresses of neighbouring leaves, up to `high`.
     fn admit(&self, leaves: impl Iterator<Item = (K, RemotePtr)> + Clone, high: Option<K>) {
         let Some((low, at)) = leaves.clone().next() else {
             return;
         };
         let image = NodeImage {
-            // An image needs an address; the address of the run's first leaf is unique enough.
+            // A cached image needs an address. The address of the run's first leaf is unique enough.
             at,
             level: 1,
             low,
@@ -190,7 +190,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         self.sketch.admit(leaves, high);
     }
 
-    /// Remembers one more leaf.
+    /// Caches the address of one more leaf.
     fn admit_one(&self, separator: K, leaf: RemotePtr) {
         let _remembered_or_not = match self.is_crowded() {
             true => self.sketch.insert(&separator, leaf),
@@ -234,7 +234,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     /// the number of separators.
     ///
     /// # Errors
-    /// Returns the same errors as a READ, and corrupt nodes.
+    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: SingleStore<V, K>,

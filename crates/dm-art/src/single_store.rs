@@ -1,4 +1,4 @@
-//! What the radix levels ask of their leaves, each of which holds one entry.
+//! The interface between the radix levels and their leaves, each of which holds one entry.
 
 use core::future::Future;
 
@@ -14,10 +14,10 @@ pub enum Single<K> {
     Other {
         /// The key of that entry.
         key: K,
-        /// Upper bound of the depth at which it is linked.
+        /// Upper bound of the depth at which the leaf is linked.
         depth: u64,
     },
-    /// The entry was removed. The leaf stays so: if its key comes back, it gets another leaf.
+    /// The entry was removed. This leaf never holds an entry again: if the key is inserted again, it gets another leaf.
     Removed,
     /// The leaf has the entry of the key, with another value than the write expects.
     Differs,
@@ -26,8 +26,8 @@ pub enum Single<K> {
 /// A store of leaves with one entry each. A leaf is read with one READ, is written in place under a lock of its
 /// own, and is removed for good.
 ///
-/// The leaves do not know the nodes that link them, but each has a *link depth* for these: a word that only grows,
-/// by FAA.
+/// A leaf does not know the nodes that link it. It has a *link depth* instead: a word that changes only by FAA and only
+/// grows.
 pub trait SingleStore<V: Verbs, K> {
     /// Returns the bytes of one value.
     fn value_bytes(&self) -> usize;
@@ -48,7 +48,7 @@ pub trait SingleStore<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Replaces the value of `key`; if `before` is given, only that value.
+    /// Replaces the value of `key`. If `before` is given, replaces only that value.
     fn update(
         &self,
         v: &V,
@@ -58,7 +58,7 @@ pub trait SingleStore<V: Verbs, K> {
         before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Removes the entry of `key`; if `before` is given, only with that value.
+    /// Removes the entry of `key`. If `before` is given, removes the entry only if its value is `before`.
     fn remove(
         &self,
         v: &V,
@@ -67,7 +67,7 @@ pub trait SingleStore<V: Verbs, K> {
         before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Reads several leaves in one round trip, and passes key and value of those that are not removed to `each`,
+    /// Reads several leaves in one round trip. Passes the key and the value of each leaf that is not removed to `each`,
     /// in the order of `at`.
     fn entries(
         &self,

@@ -1,4 +1,4 @@
-//! Leaves of one entry (SMART, TOS 2024 §4.1), which are updated in place under a lock word at their end.
+//! Leaves of one entry (SMART, TOS 2024 §4.1). A client updates a leaf in place, under the lock word at the leaf's end.
 
 use dm_index::{IndexError, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
@@ -37,8 +37,8 @@ impl Default for SingleOptions {
     }
 }
 
-/// A store of leaves of one entry, which are updated in place under a lock word at their end. A client that writes one field of
-/// a leaf writes no other field. A removed leaf stays removed.
+/// A store of leaves of one entry. A client updates a leaf in place, under the lock word at the leaf's end, and writes
+/// only the field that it changes. A removed leaf stays removed.
 #[derive(Debug)]
 pub struct Singles<K> {
     layout: SingleLeaf<K>,

@@ -20,8 +20,8 @@ pub(crate) enum Item {
         node_type: u8,
         /// The first key byte that is not determined by the path to the node.
         from: u8,
-        /// Whether all bytes in front of `from` equal the key's. If so, the subtree may contain keys on both sides of
-        /// the key.
+        /// Whether all bytes in front of `from` equal those of the bounding key. If so, the subtree may contain keys on
+        /// both sides of that key.
         edge: bool,
     },
 }

@@ -13,17 +13,17 @@ use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
     /// Replaces the content of this cache by that of another compute node's cache. Returns `false` and changes nothing
-    /// if the content does not fit, or is not known to be valid here.
+    /// if the content does not fit, or if it may not be valid on this compute node.
     ///
     /// # Errors
-    /// Returns the same errors as an operation.
+    /// Returns an error if a verb or a control request fails.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         let adopt = async {
-            // Images that are cached there from now on are valid for operations that begin in this epoch, or in an
-            // earlier one.
+            // Each node that enters the other cache from now on is valid for operations that begin in this epoch or in
+            // an earlier one.
             let theirs = other.turning.with(|turning| turning.epoch);
-            // Young images there stay in use here for one more turn, so they must be valid for the epoch of that
-            // turn.
+            // This cache uses the images of the other cache's current turn for one more turn. So they must be valid for
+            // the epoch of that turn.
             Ok(self.turning.with(|_| {
                 //= docs/protocol/smart.md M22
                 self.root == other.root && self.alloc.turned() <= theirs && self.cache.adopt(&other.cache)
@@ -36,7 +36,7 @@ impl<K: KeyBytes, L> Art<K, L> {
     /// number of nodes that were read.
     ///
     /// # Errors
-    /// Returns the same errors as a READ, and corrupt nodes.
+    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.as_operation(v, self.read_all(v)).await
     }
@@ -93,11 +93,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads the inner nodes on the path of each key that are not cached, one key after another. If they do not all
-    /// fit, the last ones stay in the cache. No leaf is read. The verbs are metered as housekeeping.
+    /// Reads the inner nodes on each key's path that are not cached yet, one key after another. If the cache has no
+    /// room for all of these nodes, it keeps those that were read last. No leaf is read. The verbs are metered as
+    /// housekeeping.
     ///
     /// # Errors
-    /// Returns the same errors as a READ, and corrupt nodes.
+    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm_for(&self, keys: impl IntoIterator<Item = K>) -> Result<(), IndexError> {
         let _unmetered = self.v.meter().housekeeping();
         for key in keys {

@@ -32,10 +32,10 @@ enum Beside<K> {
 /// The result of an attempt.
 enum Attempt {
     Done(Applied),
-    /// The links and leaves that were read prove nothing, so the operation begins again from a more reliable
-    /// starting point.
+    /// The links and leaves that were read prove nothing. The operation begins again from a more reliable starting
+    /// point.
     Surer,
-    /// The slot has changed, or its node is being renewed: begin again.
+    /// The slot has changed, or its node is being renewed. The operation begins again.
     Raced(RemotePtr),
 }
 
@@ -70,7 +70,7 @@ where
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
                     self.raced(&mut retry, at).await?;
-                    // The cache was updated: it has the slot's content, or the node was removed from it.
+                    // The cache was updated: either it has the slot's new content, or the node was removed from it.
                     from = From::Cache;
                 }
             }
@@ -151,8 +151,8 @@ where
                     .take_while(same)
                     .count();
                 let at = from + shared;
-                // The other key must have the same bytes as this key up to `from`, or its leaf does not belong here.
-                // It must also differ from this key.
+                // The other key must have the same bytes as this key up to `from`; otherwise its leaf is linked at a
+                // wrong place. The two keys must also differ.
                 if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
                     return Err(misplaced(link.child()));
                 }
@@ -205,8 +205,8 @@ where
         }
     }
 
-    /// Returns an address on the memory node for a new leaf of this node. This is the node's own memory node, so that
-    /// one chain is enough, except for the leaves of the root, which are spread.
+    /// Returns an address on the memory node where a new leaf of this node should be. This is the node's own memory
+    /// node, so that one chain is enough. Leaves of the root are spread over all memory nodes.
     fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
@@ -295,7 +295,7 @@ where
         let from = usize::from(link.slot.branch) + 1;
         // Each further node holds six bytes in its header and one in its slot.
         let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
-        // All of these nodes have the smallest type, also those with one child.
+        // All of these nodes have the smallest type, even a node with only one child.
         let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
         let mut near = self.near_node(within, wanted.text[from - 1]);
@@ -314,7 +314,7 @@ where
         );
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
         let new = SlotWord::leaf(wanted.text[at], leaf_at.raw(), lines).ok_or_else(unaddressable)?;
-        // The nodes are built from below, because each node needs the word of the next one.
+        // The nodes are built from the lowest one upwards, because each node contains the word of the node below it.
         let mut images = vec![Vec::new(); blocks.len()];
         let mut children = vec![old, new];
         let mut below = link.slot.word;

@@ -22,7 +22,7 @@ use crate::{BenchIndex, Driver, Fabric, Origin, Point, RunError, Setting};
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "nothing is measured until it runs"]
+#[must_use = "nothing is measured until `run` is called"]
 pub struct Bench {
     setting: Setting,
     mixes: Vec<Mix>,
@@ -39,7 +39,8 @@ impl Bench {
         }
     }
 
-    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. Without one, it is `c`.
+    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. If none is added, the workload is
+    /// `c`.
     ///
     /// # Errors
     /// Returns [`WorkloadError`] if there is no such workload.
@@ -63,7 +64,7 @@ impl Bench {
     /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of them.
     ///
     /// # Errors
-    /// Returns [`RunError`] for the first point that has no result.
+    /// Returns [`RunError`] if a point has no result. It is the error of the first such point.
     pub fn run<I: BenchIndex>(
         self,
         name: &str,

@@ -16,7 +16,7 @@ pub use file::ClusterFile;
 pub const MISSING: &str = "this dmkit was built without RDMA: \
     `cargo run --release --package dmkit --features ib -- …` has it, and `dmkit doctor` says what that needs";
 
-/// The capabilities that can be assumed, by their names in files and flags.
+/// The capabilities that a user can tell dmkit to assume, by their names in files and flags.
 const ASSUMABLE: [(&str, Capability); 5] = [
     ("lines", Capability::LineAtomicity),
     ("cas-read", Capability::CasThenReadInOrder),
@@ -28,7 +28,7 @@ const ASSUMABLE: [(&str, Capability); 5] = [
 /// Returns the capability with this name.
 ///
 /// # Errors
-/// Returns a message that lists the names.
+/// Returns a message that lists the known names if `name` is not one of them.
 pub fn capability(name: &str) -> Result<Capability, String> {
     let found = ASSUMABLE.iter().find(|(known, _)| *known == name);
     found.map(|(_, capability)| *capability).ok_or_else(|| {
@@ -37,7 +37,7 @@ pub fn capability(name: &str) -> Result<Capability, String> {
     })
 }
 
-/// Returns the beginning of a word, in quotes.
+/// Returns the first 60 characters of a word, in quotes.
 fn shown(word: &str) -> String {
     match word.char_indices().nth(60) {
         Some((end, _)) => format!("{:?}…", word.get(..end).unwrap_or_default()),
@@ -45,10 +45,10 @@ fn shown(word: &str) -> String {
     }
 }
 
-/// The number of a client machine, and the number of machines.
+/// A client machine of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// Its number, from 0.
+    /// The machine's number, from 0.
     pub number: u16,
     /// The number of machines.
     pub of: u16,
@@ -80,18 +80,18 @@ impl FromStr for Machine {
     }
 }
 
-/// The use of a cluster by a bench.
+/// A cluster, and how this run uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRun {
     /// The path as the user gave it.
     pub path: PathBuf,
-    /// Its content.
+    /// The content of the file.
     pub file: ClusterFile,
-    /// Which client machine this is.
+    /// The client machine on which this program runs.
     pub machine: Machine,
     /// Whether the index exists already, loaded with the same keys.
     pub existing: bool,
-    /// The time that the machines wait for each other.
+    /// The time that the machines wait for each other at each stage.
     pub patience: Duration,
 }
 
@@ -99,7 +99,7 @@ impl ClusterRun {
     /// Reads the file at `path`, for a single client machine and a new index.
     ///
     /// # Errors
-    /// Returns a message that names the file and the problem.
+    /// Returns a message that names the file and the problem if the file cannot be read or is invalid.
     pub fn read(path: &str) -> Result<Self, String> {
         Ok(Self {
             path: path.into(),

@@ -1,4 +1,5 @@
-//! How an index is run: its options for a setting, and what the harness can't know of it.
+//! The way in which the harness runs an index: the index's options for a setting, and its needs that the harness cannot
+//! know.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,7 +16,7 @@ use crate::{AnyEndpoint, BenchIndex, BenchKey, Measured, Point, Setting};
 type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
 type MakeDemand<I> = dyn Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync;
 
-/// How the harness runs an index.
+/// An index with its options and needs, as the harness runs it.
 pub struct Driver<I: BenchIndex> {
     options: Box<MakeOptions<I>>,
     demand: Option<Box<MakeDemand<I>>>,
@@ -41,9 +42,10 @@ impl<I: BenchIndex> Driver<I> {
         }
     }
 
-    /// Says which verbs and how much CPU an operation of the mix needs without contention. The bound of a simulated point
-    /// follows from it, and the resource that binds. Work that the index's shape requires (splits, misses of a cache)
-    /// may be taken from the counters of the given number of operations.
+    /// Sets a function that computes which verbs and how much CPU time an operation of the mix needs without
+    /// contention. The harness computes the bound of a simulated point from this, and the resource that limits it. The
+    /// function may take work that depends on the index's size (splits, misses of a cache) from the counters of the
+    /// given number of operations.
     #[must_use]
     pub fn demand(
         mut self,
@@ -53,8 +55,8 @@ impl<I: BenchIndex> Driver<I> {
         self
     }
 
-    /// Says how many bytes of memory nodes an entry needs at most. The default is four times the key, the value
-    /// and 8 bytes.
+    /// Sets a function that returns the maximum number of bytes that an entry needs on memory nodes. The default is
+    /// four times the sum of the key, the value and 8 bytes.
     #[must_use]
     pub fn entry_bytes(mut self, bytes: impl Fn(&Setting) -> u64 + Send + Sync + 'static) -> Self {
         self.entry_bytes = Box::new(bytes);
@@ -75,8 +77,8 @@ impl<I: BenchIndex> Driver<I> {
         setting.bound(&self.demand.as_ref()?(index, setting, counters, ops))
     }
 
-    /// Returns the size of a memory node: a generous estimate of what the index needs, and the chunks that compute
-    /// nodes have begun.
+    /// Returns the size of a memory node: a generous estimate of the index's memory, and the chunks that compute nodes
+    /// have begun.
     pub(crate) fn memory_bytes(&self, at: &Setting) -> u64 {
         let entries = at.entry_bytes((self.entry_bytes)(at)) / u64::from(at.memory_nodes.max(1));
         let chunks = (u64::from(at.compute_nodes) + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;
@@ -85,14 +87,14 @@ impl<I: BenchIndex> Driver<I> {
     }
 }
 
-/// A driver whose index is not named in its type.
+/// A driver whose type does not contain the index.
 pub(crate) trait Drive: fmt::Debug + Send + Sync {
     fn key_bytes(&self) -> usize;
     /// Returns the size of a memory node.
     fn memory_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;
-    /// Creates the index, or opens it, and drops it again.
+    /// Creates or opens the index, and drops the handle again.
     #[cfg(feature = "ib")]
     fn touch<'a>(
         &'a self,
@@ -105,11 +107,11 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
 /// Round trips of a get, an update and an insert, with warm caches and without contention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trips {
-    /// Of a get.
+    /// The round trips of a get.
     pub get: f64,
-    /// Of an update.
+    /// The round trips of an update.
     pub update: f64,
-    /// Of an insert.
+    /// The round trips of an insert.
     pub insert: f64,
 }
 
@@ -168,7 +170,7 @@ impl<I: BenchIndex> Drive for Driver<I> {
     }
 }
 
-/// Operations of each kind, so few that leaves rarely split.
+/// Number of operations of each kind. It is so small that leaves rarely split.
 const OPS: u64 = 40;
 
 async fn trips<I: BenchIndex>(
@@ -185,7 +187,7 @@ async fn trips<I: BenchIndex>(
     for (kind, sum) in trips.iter_mut().enumerate() {
         for i in 0..OPS {
             let before = v.meter().counters();
-            // New keys are behind the loaded ones.
+            // New keys have larger numbers than the loaded keys.
             let number = if kind == 2 {
                 at.keys + i
             } else {

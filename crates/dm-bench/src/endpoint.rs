@@ -1,7 +1,7 @@
 //! A client's connections in any world, as one type.
 //!
-//! An index is compiled once for this type instead of once for each world. A verb costs hundreds of instructions in
-//! the cheapest world, and choosing the world costs a few.
+//! An index is compiled once for this type instead of once for each world. This costs a few instructions per verb,
+//! while the cheapest verb takes hundreds.
 
 use core::ops::{Deref, DerefMut};
 use core::task::{Context, Poll};
@@ -14,7 +14,7 @@ use dm_verbs::{
 /// A client's connections, in any of the worlds that the harness runs.
 #[derive(Debug)]
 #[non_exhaustive]
-// With real queue pairs, the largest variant is not much larger than the next.
+// If real queue pairs are compiled in, the largest variant is not much larger than the next one.
 #[cfg_attr(
     not(feature = "ib"),
     expect(
@@ -23,11 +23,11 @@ use dm_verbs::{
     )
 )]
 pub enum AnyEndpoint {
-    /// Of the simulator.
+    /// A client of the simulator.
     Sim(dm_sim::Endpoint),
-    /// Of in-process memory.
+    /// A client of in-process memory.
     Loopback(dm_loopback::Endpoint),
-    /// Real queue pairs.
+    /// A client with real queue pairs.
     #[cfg(feature = "ib")]
     Ib(dm_ib::Endpoint),
 }
@@ -36,16 +36,16 @@ pub enum AnyEndpoint {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyLease {
-    /// Of the simulator.
+    /// Bytes from the simulator.
     Sim(<dm_sim::Endpoint as Transport>::Lease),
-    /// Of in-process memory.
+    /// Bytes from in-process memory.
     Loopback(<dm_loopback::Endpoint as Transport>::Lease),
-    /// Of a device's buffers.
+    /// Bytes in a device's buffer.
     #[cfg(feature = "ib")]
     Ib(<dm_ib::Endpoint as Transport>::Lease),
 }
 
-/// Evaluates an expression for whichever world `$all` is of; both enums have the same variants.
+/// Evaluates an expression for the world to which `$all` belongs. Both enums have the same variants.
 macro_rules! in_its_world {
     ($of:ident, $all:expr, $one:ident => $result:expr) => {
         match $all {
@@ -146,7 +146,7 @@ impl Transport for AnyEndpoint {
     }
 }
 
-// Only an explorer implements these, and it is not among the worlds.
+// Only an explorer implements these methods, and no explorer is among these worlds.
 impl Attempts for AnyEndpoint {}
 
 impl Env for AnyEndpoint {

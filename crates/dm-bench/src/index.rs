@@ -1,4 +1,4 @@
-//! An index as the harness drives it.
+//! The interface of an index for the harness.
 
 use core::future::Future;
 
@@ -8,9 +8,11 @@ use dm_verbs::{Control, Verbs};
 
 use crate::BenchKey;
 
-/// An index that the harness can open, warm, drive and weigh: the state that the clients of one compute node share.
+/// An index that the harness can open, warm, run and measure. A value of this type is the state that the clients of one
+/// compute node share.
 ///
-/// Every [`Handle`] of `dm-assemble` is one, so an index that is assembled from parts needs no line of code here.
+/// Every [`Handle`] of `dm-assemble` implements this trait, so an index that is assembled from parts needs no code
+/// here.
 pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// The index's keys.
     type Key: BenchKey;
@@ -20,7 +22,7 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// Creates the index in an empty pool.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the world lacks a capability, or if the sizes make no node.
+    /// Returns [`OpenError`] if the world lacks a capability, or if no node has the sizes in the options.
     fn create<V: Verbs + Control>(
         v: &V,
         options: &Self::Options,
@@ -29,7 +31,7 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// Opens the index of a pool.
     ///
     /// # Errors
-    /// The same as [`BenchIndex::create`], and an error if the pool is empty.
+    /// Returns [`OpenError`] if the pool is empty or holds another index, or for the reasons of [`BenchIndex::create`].
     fn open<V: Verbs + Control>(
         v: &V,
         options: &Self::Options,
@@ -38,19 +40,19 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// Makes a client over `v`'s connections.
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
 
-    /// Fills the cache as far as it holds the index.
+    /// Fills the cache, as far as it has room.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns an error if a verb fails or a node's bytes contradict each other.
     fn warm<V: Verbs + Control>(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
         async { Ok(()) }
     }
 
-    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. They come as in a run, the last ones as its last operations.
+    /// Brings a warm cache that cannot hold the whole index into its steady state for these keys. The keys have the
+    /// order in which operations use them, so the last keys are those of the most recent operations.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns an error if a verb fails or a node's bytes contradict each other.
     fn warm_for<V: Verbs + Control>(
         &self,
         _v: &V,
@@ -59,17 +61,16 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Returns after how many gets of a skewed workload what the compute node has learned about hot keys stays the
-    /// same. They are made before a measurement of the steady state.
+    /// Returns the number of gets of a skewed workload after which the compute node's knowledge of hot keys no longer
+    /// changes. The harness makes them before it measures the steady state.
     fn gets_to_learn(&self) -> usize {
         0
     }
 
-    /// Brings this compute node's cache, and what it has learned about hot keys, into the state of another compute
-    /// node's.
+    /// Copies the cache of another compute node to this one, together with what that node has learned about hot keys.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns an error if a verb fails or a node's bytes contradict each other.
     fn warm_like<V: Verbs + Control>(
         &self,
         v: &V,
@@ -87,12 +88,12 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
 /// The bytes that one compute node uses for an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
-    /// The index cache, and what it has learned about hot keys.
+    /// Bytes of the index cache, and of what the compute node has learned about hot keys.
     pub cache: u64,
-    /// Everything else in the compute node's own memory: tables of locks and of shared operations, allocators.
+    /// Bytes of everything else in the compute node's own memory: tables of locks and of shared operations, allocators.
     pub local: u64,
-    /// Bytes on memory nodes that its clients allocated, less those that they gave back. The sum over all compute nodes
-    /// is the memory in use.
+    /// Bytes on memory nodes that the compute node's clients allocated, minus those that they freed. The sum over all
+    /// compute nodes is the memory in use.
     pub remote: i64,
 }
 

@@ -1,12 +1,12 @@
-//! How often an average operation of a mix touches leaves.
+//! The number of leaf accesses of an average operation of a mix.
 
 use dm_verbs::Counters;
 use dm_workload::OpKind;
 
 use crate::Setting;
 
-/// The operations of an average operation of the mix that touch leaves, from which an index computes its
-/// [`MixDemand`](crate::MixDemand). Operations that clients share cost nothing.
+/// The leaf accesses of an average operation of the mix, by kind. An index computes its [`MixDemand`](crate::MixDemand)
+/// from them. An operation that another client's operation answers does not count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeafOps {
     /// Gets, and the reading half of a read-modify-write.
@@ -22,7 +22,7 @@ pub struct LeafOps {
 }
 
 impl LeafOps {
-    /// Returns them for a setting and what was counted over `ops` operations.
+    /// Computes the leaf accesses from a setting and the counters of `ops` operations.
     pub fn of(at: &Setting, counters: &Counters, ops: u64) -> Self {
         let rmw = at.share(OpKind::ReadModifyWrite);
         let changes = at.share(OpKind::Update) + at.share(OpKind::Upsert) + at.share(OpKind::Remove) + rmw;

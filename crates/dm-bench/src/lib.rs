@@ -1,8 +1,9 @@
-//! A harness for range indexes on disaggregated memory: any index, measured like the shipped ones.
+//! A harness for range indexes on disaggregated memory. It measures any index in the same way as the shipped ones.
 //!
-//! An index is a [`BenchIndex`]; every index that `dm-assemble` puts together is one by itself. A [`Driver`] turns a
-//! [`Setting`] into its options, a [`Registry`] gives it a name, and a [`Point`] is one index in one setting. A point
-//! runs in any world and returns what was [`Measured`], from which [`report`] makes rows, tables and curves.
+//! An index implements [`BenchIndex`]; every index that `dm-assemble` puts together does so automatically. A [`Driver`]
+//! makes the index's options from a [`Setting`], a [`Registry`] gives the index a name, and a [`Point`] is one index in
+//! one setting. A point runs in any world and returns a [`Measured`], from which [`report`] makes rows, tables and
+//! curves.
 //!
 //! ```text
 //!   Registry ── IndexEntry ── VariantEntry ── Driver<I> ──┐
@@ -10,13 +11,14 @@
 //!   Setting: world, nodes, clients, keys, mix, caches ────┘
 //! ```
 //!
-//! Every value that is read is checked: it must be one whole write of its key. [`Bench`] is the shortest way to
-//! rows; `dmkit` is the command line over a registry.
+//! Every value that is read is checked: it must be one whole write of its key. [`Bench`] is the shortest way to measure
+//! an index in a program; `dmkit` is the command line for a registry.
 //!
 //! # Invariants
-//! * **I1** The harness knows no index: what it asks of one is in [`BenchIndex`] and [`Driver`].
+//! * **I1** The harness contains no code for a particular index. It uses an index only through [`BenchIndex`] and
+//!   [`Driver`].
 //! * **I2** A wrong value is counted and shown, and never hidden by an average.
-//! * **I3** A simulated point is the same on every machine, and whatever runs beside it.
+//! * **I3** A simulated point has the same result on every machine, regardless of other load.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -56,7 +58,7 @@ pub use run::RunError;
 pub use run::ib::Before;
 pub use setting::{Fabric, Knobs, Setting, Sharing, count, preset};
 
-// What a setting, a demand and a result are made of.
+// Types in the public interface that come from other crates.
 pub use dm_combine::Rdwc;
 pub use dm_index::{CpuCost, Fill};
 pub use dm_sim::{Bound, CostModel, Demand, MixDemand, VerbKind};

@@ -10,25 +10,26 @@ use crate::{Deaths, Slice};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Measured {
-    /// Operations that were made.
+    /// The number of operations that were counted.
     pub ops: u64,
-    /// The time that they took, in the world's time.
+    /// The duration of these operations, in the world's time.
     pub seconds: f64,
     /// Latency of each operation, nanoseconds.
     pub latency: Histogram<u64>,
     /// Sums over all clients.
     pub counters: Counters,
-    /// The operations that were made, counted or not, for each operation of the trace; 0 without a trace.
+    /// The number of operations that were made, counted or not, divided by the operations of the trace; 0 without a
+    /// trace.
     pub trace_passes: f64,
     /// Reads that returned a value which is not one whole write of their key.
     pub wrong_values: u64,
-    /// The largest cache of a compute node, with what it has learned about hot keys.
+    /// Bytes of the largest cache of a compute node, including what the node has learned about hot keys.
     pub cache_bytes: u64,
-    /// The most bytes of a compute node besides: tables of locks and of shared operations.
+    /// The maximum of a compute node's other bytes: tables of locks and of shared operations.
     pub local_bytes: u64,
     /// Bytes in use over all memory nodes.
     pub remote_bytes: u64,
-    /// The keys that they hold.
+    /// The number of keys in this memory.
     pub keys: u64,
     /// The throughput that the RNICs allow, if the world is the simulator and the index states its demand.
     pub bound: Option<Bound>,
@@ -40,31 +41,31 @@ pub struct Measured {
     pub deaths: Deaths,
     /// The operations of each slice of the run's time, if they were recorded.
     pub timeline: Vec<Slice>,
-    /// The RNIC's shares of a simulated run.
+    /// The shares of time of the busiest RNIC, in a simulated run.
     pub nic: NicShares,
-    /// The device's promises and the assumptions, for real queue pairs.
+    /// The promises of the device and the assumptions of the user, for real queue pairs.
     pub promises: Option<String>,
 }
 
-/// The activity of the responder of the busiest memory node's RNIC, as shares of the run.
+/// The activity of the responder of the busiest memory node's RNIC, as shares of the run's time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NicShares {
-    /// Waiting for an operation on the same bytes.
+    /// The share of time in which the responder waits for an operation on the same bytes.
     pub stalled: f64,
-    /// Working.
+    /// The share of time in which the responder works.
     pub worked: f64,
 }
 
-/// The work done between the end of the warm-up and the moment when the first client had no work left.
+/// The operations between the end of the warm-up and the moment when the first client has no operations left.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steady {
-    /// The begin in nanoseconds of the world's time.
+    /// The begin, in nanoseconds of the world's time.
     pub from: u64,
-    /// The end; 0 while there is work.
+    /// The end, in nanoseconds of the world's time; 0 as long as all clients have operations left.
     pub until: u64,
-    /// Operations.
+    /// The number of operations.
     pub ops: u64,
-    /// Scans among them.
+    /// The number of scans among them.
     pub scans: u64,
 }
 

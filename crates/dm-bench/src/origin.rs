@@ -16,11 +16,11 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Stands for a commit or a host that nobody knows.
+    /// The value for an unknown commit or host.
     const UNKNOWN: &str = "unknown";
 
-    /// Returns the origin of rows that this process measures. A library does not know its commit: the program that was
-    /// built from one says it.
+    /// Returns the origin of rows that this process measures. A library does not know the commit, so the program must
+    /// pass it.
     pub fn here(commit: Option<&str>) -> Self {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let known = |text: &str| match text.trim() {
@@ -65,7 +65,7 @@ impl Utc {
         }
     }
 
-    /// Returns it without separators, as the name of a file: `20260131T235959Z`.
+    /// Returns the time without separators, for the name of a file: `20260131T235959Z`.
     pub(crate) fn compact(self) -> String {
         self.to_string().replace(['-', ':'], "")
     }

@@ -1,4 +1,4 @@
-//! Settings that are refused before anything runs: they are empty, or need more memory than there is.
+//! Settings that are refused before anything runs, because they are empty or need more memory than the machine has.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use dm_workload::{OpKind, WorkloadError};
 
 use crate::{Fabric, Faults, Point, Setting};
 
-/// Operations and loaded keys that a core simulates in a second, roughly.
+/// Approximate numbers of operations, and of loaded keys, that one core simulates per second.
 const OPS_PER_SECOND: f64 = 3e5;
 const KEYS_PER_SECOND: f64 = 1.5e6;
 /// The most slices of time and deaths of one run.
@@ -18,32 +18,32 @@ const DEATHS_MAX: usize = 1_000;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is none of something that a measurement needs.
+    /// A count that must be at least 1 is 0.
     None {
-        /// The missing thing, and the option that says how many.
+        /// The name of the count, and the option that sets it.
         what: &'static str,
     },
-    /// Values have no room for the stamp.
+    /// Values are too short for the stamp.
     ValueBytes {
-        /// Their size.
+        /// The size of a value in bytes.
         bytes: usize,
     },
-    /// There are no such operations.
+    /// The operations are invalid.
     Workload(WorkloadError),
-    /// The world has no common clock that could end the run.
+    /// The run should end after a time, but the world has no clock that all clients share.
     Clock,
     /// The faults can't happen in this setting.
     Faults {
         /// The reason.
         why: &'static str,
     },
-    /// There is less memory than the point needs.
+    /// The machine has less memory than the point needs.
     Memory {
-        /// The estimate.
+        /// The estimate of the need.
         needs: Needs,
-        /// Bytes of it that do not depend on the number of keys.
+        /// The bytes of the estimate that do not depend on the number of keys.
         fixed: u64,
-        /// Bytes of memory that are available.
+        /// Bytes of available memory.
         available: u64,
         /// The keys of the setting.
         keys: u64,
@@ -52,7 +52,7 @@ pub enum Refusal {
     },
 }
 
-/// A rough estimate of what a point needs.
+/// A rough estimate of the memory and time that a point needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Needs {
     /// Bytes of this machine's memory.
@@ -129,7 +129,7 @@ fn two_digits(count: f64) -> u64 {
     count / unit * unit
 }
 
-/// Returns the bytes of memory that new processes can use, if the system tells.
+/// Returns the bytes of memory that new processes can use, if the system reports them.
 pub(crate) fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -138,7 +138,7 @@ pub(crate) fn available_bytes() -> Option<u64> {
 }
 
 impl Setting {
-    /// Refuses what no index could do.
+    /// Refuses a setting that no index could run.
     fn check(&self) -> Result<(), Refusal> {
         let counts = [
             (self.clients == 0, "client thread (--clients)"),
@@ -216,7 +216,7 @@ impl Setting {
 }
 
 impl Point {
-    /// Returns what the point needs, from the setting and the index's own estimate.
+    /// Returns the estimated needs of the point, from the setting and the index's own estimate.
     pub fn needs(&self) -> Needs {
         self.needs_of(&self.setting)
     }
@@ -234,14 +234,14 @@ impl Point {
         }
     }
 
-    /// Refuses a setting that can't be measured, before anything is built.
+    /// Refuses a setting that cannot be measured, before anything is built.
     ///
     /// # Errors
-    /// Returns [`Refusal`].
+    /// Returns [`Refusal`] if the setting is invalid, or if the machine has less memory than the point needs.
     pub fn check(&self) -> Result<(), Refusal> {
         self.setting.check()?;
         if matches!(self.setting.fabric, Fabric::Ib(_)) {
-            // The memory is on other machines, which answer for themselves.
+            // The memory is on other machines, which check their own sizes.
             return Ok(());
         }
         self.fits(available_bytes().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Indexes by name: what a command line, an experiment or a table calls them, and how they are run.
+//! Indexes by name, with the way to run each of them. Command lines, experiments and tables use these names.
 
 use std::fmt;
 use std::sync::Arc; // std's: registries are built before any thread starts, and no model runs them
@@ -21,7 +21,7 @@ pub struct IndexEntry {
     variants: Vec<VariantEntry>,
 }
 
-/// An index with certain techniques.
+/// An index with certain techniques switched on or off.
 #[derive(Debug, Clone)]
 pub struct VariantEntry {
     name: String,
@@ -38,61 +38,61 @@ pub struct Point {
     pub index: String,
     /// The variant's name.
     pub variant: String,
-    /// The panel of a figure to which it belongs, if that is not its workload's.
+    /// The panel of a figure to which the point belongs, if it is not the workload's panel.
     pub panel: String,
-    /// Everything else.
+    /// All other parameters.
     pub setting: Setting,
     pub(crate) driver: Arc<dyn Drive>,
 }
 
-/// The reason why a registry has no such index.
+/// An error: no index, variant or knob has the given name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownIndex {
     /// No index has this name.
     Index {
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: Vec<String>,
     },
     /// The index has no variant of this name.
     Variant {
         /// The index.
         index: String,
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: Vec<String>,
     },
     /// No variant has this name in experiments.
     Series {
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: Vec<String>,
     },
     /// The variant does not run with keys of this size.
     KeyBytes {
         /// The index and its variant.
         index: String,
-        /// The size.
+        /// The size of a key in bytes.
         bytes: usize,
-        /// The sizes that there are.
+        /// The sizes with which the variant runs.
         known: Vec<usize>,
     },
     /// The index has no such knob.
     Knob {
         /// The index.
         index: String,
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: Vec<String>,
     },
 }
 
-/// Lists names, the one most like `name` first.
+/// Lists names, beginning with the one that is most similar to `name`.
 fn choice(name: &str, known: &[String]) -> String {
     if known.is_empty() {
         return "there are none".to_owned();
@@ -103,10 +103,10 @@ fn choice(name: &str, known: &[String]) -> String {
     }
 }
 
-/// Returns the name that differs from `name` in the fewest letters, if it is at most every second one.
+/// Returns the name that differs from `name` in the fewest letters, if at most half of the letters differ.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     let edits = |other: &str| {
-        // Levenshtein's distance, row by row.
+        // This computes the Levenshtein distance, row by row.
         let other: Vec<char> = other.chars().collect();
         let mut row: Vec<usize> = (0..=other.len()).collect();
         for (i, letter) in name.chars().enumerate() {
@@ -152,7 +152,7 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds an index. It replaces one of the same name.
+    /// Adds an index. If the registry has an index of the same name, replaces it.
     #[must_use]
     pub fn with(mut self, entry: IndexEntry) -> Self {
         self.0.retain(|other| other.name != entry.name);
@@ -168,7 +168,7 @@ impl Registry {
     /// Returns the index with this name.
     ///
     /// # Errors
-    /// Returns [`UnknownIndex`], which lists the names.
+    /// Returns [`UnknownIndex`], which lists the existing names, if there is no such index.
     pub fn find(&self, name: &str) -> Result<&IndexEntry, UnknownIndex> {
         let found = self.0.iter().find(|entry| entry.name == name);
         found.ok_or_else(|| UnknownIndex::Index {
@@ -180,7 +180,8 @@ impl Registry {
     /// Returns the point of an index and variant in a setting.
     ///
     /// # Errors
-    /// Returns [`UnknownIndex`] if there is no such index, variant or knob, or none for the setting's size of keys.
+    /// Returns [`UnknownIndex`] if there is no such index, variant or knob, or if the variant does not run with the
+    /// setting's key size.
     pub fn point(&self, index: &str, variant: &str, setting: Setting) -> Result<Point, UnknownIndex> {
         let entry = self.find(index)?;
         let unknown = |name: &&str| !entry.knobs.iter().any(|(knob, _)| knob == name);
@@ -194,11 +195,11 @@ impl Registry {
         entry.variant_named(variant)?.point(&entry.name, setting)
     }
 
-    /// Returns the point of a series, as experiments name it, in a setting. Knobs that its index does not have are
-    /// ignored, because an experiment sets them for all of its series.
+    /// Returns the point of a series in a setting. Experiments use the names of series. Knobs that the index does not
+    /// have are ignored, because an experiment sets its knobs for all of its series.
     ///
     /// # Errors
-    /// Returns [`UnknownIndex`] if there is no such series, or none for the setting's size of keys.
+    /// Returns [`UnknownIndex`] if there is no such series, or if it does not run with the setting's key size.
     pub fn series_point(&self, series: &str, setting: Setting) -> Result<Point, UnknownIndex> {
         let (entry, variant) = self.series(series)?;
         variant.point(&entry.name, setting)
@@ -207,7 +208,7 @@ impl Registry {
     /// Returns the index and variant of a series.
     ///
     /// # Errors
-    /// Returns [`UnknownIndex::Series`], which lists the names.
+    /// Returns [`UnknownIndex::Series`], which lists the existing names, if there is no such series.
     pub fn series(&self, series: &str) -> Result<(&IndexEntry, &VariantEntry), UnknownIndex> {
         let all = || {
             let pairs = |entry| Self::pairs(entry);
@@ -226,10 +227,10 @@ impl Registry {
 }
 
 impl IndexEntry {
-    /// The name of the variant that is measured when no variant is named.
+    /// The name of the variant that is measured if the user names none.
     pub const DEFAULT: &str = "default";
 
-    /// Makes an entry without a variant. `help` is one line.
+    /// Makes an entry without variants. `help` is one line.
     pub fn new(name: &str, help: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -269,7 +270,7 @@ impl IndexEntry {
         self
     }
 
-    /// Declares the parameters of every index of remote locks and leaves: [`Setting::LOCK_AND_READ`] and
+    /// Declares the parameters that every index with remote locks and leaves has: [`Setting::LOCK_AND_READ`] and
     /// [`Setting::RDWC_LOCKS`].
     #[must_use]
     pub fn common_knobs(self) -> Self {
@@ -284,17 +285,17 @@ impl IndexEntry {
         &self.name
     }
 
-    /// Returns the line that describes it.
+    /// Returns the line that describes the index.
     pub fn help(&self) -> &str {
         &self.help
     }
 
-    /// Returns its knobs, each with a line that describes it.
+    /// Returns the index's knobs, each with a line that describes it.
     pub fn knobs(&self) -> &[(String, String)] {
         &self.knobs
     }
 
-    /// Returns its variants.
+    /// Returns the index's variants.
     pub fn variants(&self) -> &[VariantEntry] {
         &self.variants
     }
@@ -302,7 +303,7 @@ impl IndexEntry {
     /// Returns the variant with this name.
     ///
     /// # Errors
-    /// Returns [`UnknownIndex::Variant`], which lists the names.
+    /// Returns [`UnknownIndex::Variant`], which lists the existing names, if there is no such variant.
     pub fn variant_named(&self, name: &str) -> Result<&VariantEntry, UnknownIndex> {
         let found = self.variants.iter().find(|variant| variant.name == name);
         found.ok_or_else(|| UnknownIndex::Variant {
@@ -314,7 +315,7 @@ impl IndexEntry {
 }
 
 impl VariantEntry {
-    /// Makes a variant that has no way to run yet. `help` is one line.
+    /// Makes a variant without a driver. `help` is one line.
     pub fn new(name: &str, help: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -325,23 +326,23 @@ impl VariantEntry {
         }
     }
 
-    /// Adds a way to run it. Call it once for each key type.
+    /// Adds a driver. Call this once for each key type.
     #[must_use]
     pub fn runs<I: BenchIndex>(mut self, driver: Driver<I>) -> Self {
         self.drivers.push(Arc::new(driver));
         self
     }
 
-    /// Sets the name that experiments and their charts use. Without one, they use the index's name for the variant
-    /// [`IndexEntry::DEFAULT`], and both names for another one.
+    /// Sets the name that experiments and their charts use. The default is the index's name for the variant
+    /// [`IndexEntry::DEFAULT`], and both names for any other variant.
     #[must_use]
     pub fn series(mut self, series: &str) -> Self {
         self.series = Some(series.to_owned());
         self
     }
 
-    /// Says that this variant is tried with a device's promises, like the default one, because it may run where the default
-    /// one does not.
+    /// Marks the variant to be tried with a device's promises, as the default variant is. A variant needs this if it
+    /// may run on devices on which the default variant does not.
     #[must_use]
     pub fn probed(mut self) -> Self {
         self.probed = true;
@@ -353,17 +354,17 @@ impl VariantEntry {
         &self.name
     }
 
-    /// Returns the line that describes it.
+    /// Returns the line that describes the variant.
     pub fn help(&self) -> &str {
         &self.help
     }
 
-    /// Returns whether it is tried with a device's promises.
+    /// Returns whether the variant is tried with a device's promises.
     pub fn is_probed(&self) -> bool {
         self.probed
     }
 
-    /// Returns the sizes of keys with which it runs.
+    /// Returns the sizes of keys with which the variant runs.
     pub fn key_bytes(&self) -> Vec<usize> {
         self.drivers.iter().map(|driver| driver.key_bytes()).collect()
     }
@@ -396,7 +397,7 @@ impl VariantEntry {
 }
 
 impl Point {
-    /// Returns the point of an index that is in no registry.
+    /// Makes the point of an index that is in no registry.
     pub fn of<I: BenchIndex>(name: &str, driver: Driver<I>, setting: Setting) -> Self {
         Self {
             index: name.to_owned(),
@@ -411,7 +412,7 @@ impl Point {
     /// and no contention.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the index refuses these promises.
+    /// Returns [`RunError`] if the index does not run with these promises.
     pub fn trips(&self, caps: Caps) -> Result<Trips, RunError> {
         self.driver.trips(&self.setting, caps)
     }

@@ -1,4 +1,4 @@
-//! What is measured in which world: everything about a point but its index.
+//! The setting of a measurement: the world, and every parameter of a point except its index.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use dm_workload::{
 use crate::Faults;
 use crate::cluster::ClusterRun;
 
-/// More operations than any run makes.
+/// A number of operations that no run reaches.
 const ENDLESS: u64 = u64::MAX / 2;
 
 /// The parameters of one measurement. No index has parameters of its own here, except for [`Knobs`].
@@ -22,19 +22,19 @@ const ENDLESS: u64 = u64::MAX / 2;
 pub struct Setting {
     /// The world.
     pub fabric: Fabric,
-    /// Compute nodes; in a cluster, its client machines.
+    /// Number of compute nodes; in a cluster, number of client machines.
     pub compute_nodes: u16,
-    /// Memory nodes.
+    /// Number of memory nodes.
     pub memory_nodes: u16,
-    /// Compute and memory nodes share machines and NICs (simulator only).
+    /// Whether compute and memory nodes share machines and RNICs (simulator only).
     pub colocated: bool,
-    /// Client threads over all compute nodes.
+    /// Number of client threads over all compute nodes.
     pub clients: u32,
-    /// Coroutines of a client thread. Each has connections of its own.
+    /// Number of coroutines per client thread. Each has its own connections.
     pub coroutines: u32,
-    /// Keys that are loaded first.
+    /// Number of keys that are loaded first.
     pub keys: u64,
-    /// Operations in all.
+    /// Number of operations of all clients.
     pub ops: u64,
     /// The kinds of operations.
     pub mix: Mix,
@@ -42,15 +42,15 @@ pub struct Setting {
     pub distribution: Distribution,
     /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
     pub ranks: u64,
-    /// Keys that a scan asks for.
+    /// Number of keys that a scan requests.
     pub scan_length: ScanLength,
     /// Bytes of a key.
     pub key_bytes: usize,
-    /// Bytes of a value, at least 8: a stamp, by which every read is checked.
+    /// Bytes of a value, at least 8. The first 8 bytes are a stamp, by which every read is checked.
     pub value_bytes: usize,
     /// Bytes of a compute node's index cache.
     pub cache_bytes: u64,
-    /// Fill of loaded leaves.
+    /// Fill level of loaded leaves.
     pub fill: Fill,
     /// Seed of everything random.
     pub seed: u64,
@@ -64,18 +64,20 @@ pub struct Setting {
     pub knobs: Knobs,
     /// The CPU time that the simulator charges for a client's own work. See [`Setting::cpu`].
     pub cpu_cost: CpuCost,
-    /// Half of a compute node's threads scan, and the others run the rest of the mix.
+    /// Whether half of a compute node's threads scan, and the others run the rest of the mix.
     pub by_thread: bool,
-    /// Clients continue until all of them together have done the operations (a fast client does more), and
-    /// only the time between a warm-up and the moment when the work runs out is measured. Simulator only.
+    /// Whether the operations are shared: clients continue until all of them together have done the operations, so a
+    /// fast client does more. Only the time between a warm-up and the moment when the operations run out is measured.
+    /// Simulator only.
     pub steady: bool,
-    /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take a while
-    /// to fill; the more clients there are, the longer.
+    /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take time to fill, and
+    /// the more clients there are, the longer this takes.
     pub least: u64,
-    /// Operations that end in this time at the begin are checked, but not counted. In nanoseconds of the world's time.
+    /// Length of the warm-up, in nanoseconds of the world's time. Operations that end in it are checked, but not
+    /// counted.
     pub warm_up_ns: u64,
-    /// Operations that end in this time after the warm-up are counted, and then the clients stop. In nanoseconds of the
-    /// world's time. The operations of the setting are then a limit that the clients must not reach.
+    /// Length of the measured time after the warm-up, in nanoseconds of the world's time. Operations that end in it are
+    /// counted, and then the clients stop. With a duration, `ops` is a limit that the clients must not reach.
     pub duration_ns: Option<u64>,
     /// Compute nodes that die, and the record of the throughput over time. Simulator only.
     pub faults: Faults,
@@ -123,7 +125,7 @@ impl Setting {
     /// The knob of [`Setting::sharing_or`].
     pub const RDWC_LOCKS: &str = "rdwc-locks";
 
-    /// Returns the CPU time to charge for a client's own work: nothing in worlds in which it is real.
+    /// Returns the CPU time to charge for a client's own work. It is zero in worlds in which CPU time is real.
     pub fn cpu(&self) -> CpuCost {
         match self.fabric {
             Fabric::Sim(_) => self.cpu_cost,
@@ -137,8 +139,8 @@ impl Setting {
         (cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0) as f64
     }
 
-    /// Returns the operations that clients of a compute node share, for an index that shares `own` by itself. The knob
-    /// [`RDWC_LOCKS`](Self::RDWC_LOCKS) changes the number of their local locks.
+    /// Returns the operations that clients of a compute node share. `own` is the index's default. The knob
+    /// [`RDWC_LOCKS`](Self::RDWC_LOCKS) changes the number of local locks for sharing.
     pub fn sharing_or(&self, own: Rdwc) -> Rdwc {
         let mut sharing = self.sharing.map_or(own, |sharing| sharing.0);
         if let Some(locks) = self.knobs.get(Self::RDWC_LOCKS) {
@@ -147,13 +149,13 @@ impl Setting {
         sharing
     }
 
-    /// Returns whether locks and leaves are asked for in one chain, for an index that does `own` by itself: the knob
-    /// [`LOCK_AND_READ`](Self::LOCK_AND_READ).
+    /// Returns whether the lock's CAS and the leaf's READ are posted in one chain. `own` is the index's default. The
+    /// knob [`LOCK_AND_READ`](Self::LOCK_AND_READ) changes it.
     pub fn lock_and_read_or(&self, own: bool) -> bool {
         self.knobs.get(Self::LOCK_AND_READ).map_or(own, |on| on != 0)
     }
 
-    /// Returns the number of clients with connections of their own: threads times coroutines.
+    /// Returns the number of clients with their own connections: threads times coroutines.
     pub fn endpoints(&self) -> u32 {
         self.clients.saturating_mul(self.coroutines)
     }
@@ -179,7 +181,7 @@ impl Setting {
         self.mix.share(kind)
     }
 
-    /// Returns the mean number of keys that a scan asks for.
+    /// Returns the mean number of keys that a scan requests.
     pub fn scan_keys(&self) -> f64 {
         match self.scan_length {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
@@ -215,13 +217,13 @@ impl Setting {
         if self.steady { self.ops / 4 } else { 0 }
     }
 
-    /// Returns the operations of every client; `mix` is the setting's own, or a part of it.
+    /// Returns the operations of every client. `mix` is the setting's mix, or a part of it.
     pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
         self.plan_of(mix, self.ops)
     }
 
-    /// Returns the operations of every client if all of them take their operations from one account, until it is empty. Then
-    /// a client may do far more than its share: locks are unfair, and clients do not begin together.
+    /// Returns the operations of every client if all clients take them from one common number of operations. A client
+    /// may then do far more than its share, because locks are unfair and clients do not begin together.
     pub(crate) fn shared_plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
         self.plan_of(mix, ENDLESS)
     }
@@ -231,7 +233,7 @@ impl Setting {
         self.warm_up_ns > 0 || self.duration_ns.is_some()
     }
 
-    /// Returns gets without an end, with the keys of the setting's operations.
+    /// Returns an endless stream of gets, with the keys of the setting's operations.
     pub(crate) fn gets(&self) -> Result<OpStream, WorkloadError> {
         let mix: Mix = "c".parse()?;
         Ok(self.shared_plan(mix)?.client(0))
@@ -250,7 +252,7 @@ impl Setting {
             .plan()
     }
 
-    /// Returns how many operations of a kind the run makes on average.
+    /// Returns the number of operations of a kind that the run makes on average.
     pub(crate) fn operations(&self, kind: OpKind) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -261,8 +263,8 @@ impl Setting {
         operations
     }
 
-    /// Returns a generous estimate of the bytes of entries and nodes, over all memory nodes: `per_entry` for each key
-    /// that is loaded or inserted.
+    /// Returns a generous estimate of the bytes of entries and nodes over all memory nodes. `per_entry` is the number
+    /// of bytes for each key that is loaded or inserted.
     pub(crate) fn entry_bytes(&self, per_entry: u64) -> u64 {
         let entries = self.keys.saturating_add(self.operations(OpKind::Insert));
         entries.saturating_mul(per_entry)
@@ -273,16 +275,16 @@ impl Setting {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Fabric {
-    /// In-process memory and real threads.
+    /// In-process memory with real threads.
     Loopback,
-    /// A simulated testbed of this model.
+    /// A testbed that is simulated with this model.
     Sim(Box<CostModel>),
-    /// Real queue pairs; needs the feature `ib`.
+    /// Real queue pairs. This needs the feature `ib`.
     Ib(Box<ClusterRun>),
 }
 
 impl Fabric {
-    /// Returns its name, as rows show it.
+    /// Returns the name that rows contain.
     pub fn name(&self) -> String {
         match self {
             Self::Loopback => "loopback".to_owned(),
@@ -311,10 +313,10 @@ impl FromStr for Fabric {
     }
 }
 
-/// Parses a count with an optional k, M or G (powers of ten), in either case.
+/// Parses a count with an optional suffix k, M or G (powers of ten), in either case.
 ///
 /// # Errors
-/// Returns a message with examples.
+/// Returns a message with examples if the text is not a count.
 pub fn count(s: &str) -> Result<u64, String> {
     let (digits, unit) = match s.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => (&s[..s.len() - 1], 1_000),
@@ -334,7 +336,7 @@ pub fn count(s: &str) -> Result<u64, String> {
 /// Returns the simulator's model with this name.
 ///
 /// # Errors
-/// Returns a message that lists the names.
+/// Returns a message that lists the names if there is no such model.
 pub fn preset(name: &str) -> Result<CostModel, String> {
     match name {
         "cx5-ib" => Ok(CostModel::cx5_ib()),
@@ -348,7 +350,7 @@ pub fn preset(name: &str) -> Result<CostModel, String> {
 pub struct Sharing(pub Rdwc);
 
 impl Sharing {
-    /// Returns its name.
+    /// Returns the name that the command line and rows use.
     pub fn name(self) -> &'static str {
         match (self.0.delegate, self.0.combine) {
             (false, false) => "off",
@@ -377,7 +379,7 @@ impl FromStr for Sharing {
     }
 }
 
-/// Parameters that only some indexes know, by name. An index lists its own when it is registered.
+/// Parameters that only some indexes have, by name. An index lists its parameters when it is registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Knobs(BTreeMap<String, u64>);
 

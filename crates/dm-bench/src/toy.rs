@@ -1,4 +1,4 @@
-//! An index for the harness's own tests: a map in this process, and one verb for each operation.
+//! An index for the harness's own tests: a map in this process. Each operation posts one verb.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 
 use crate::{BenchIndex, Driver, Fabric, IndexEntry, Point, Setting};
 
-/// The entries of a pool, and its fault.
+/// The entries of a pool, and the flaw of the index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Toy {
     entries: Arc<Mutex<BTreeMap<Key8, Vec<u8>>>>,
@@ -18,16 +18,16 @@ pub(crate) struct Toy {
     flaw: Option<Flaw>,
 }
 
-/// A fault of a toy.
+/// A flaw of a toy index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// A get panics.
     Panic,
     /// A get returns half of a value.
     WrongValue,
-    /// It cannot be created.
+    /// The index cannot be created.
     NoMemory,
-    /// The first get of a client takes a hundred round trips for each client before it.
+    /// The first get of a client takes a hundred round trips for each client with a smaller number.
     LateClients,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn setting(clients: u32, ops: u64) -> Setting {
     }
 }
 
-/// Returns a point of a sound toy.
+/// Returns a point of a toy without a flaw.
 pub(crate) fn point(clients: u32, ops: u64) -> Point {
     Point::of("toy", driver(None), setting(clients, ops))
 }
@@ -105,7 +105,7 @@ impl BenchIndex for Toy {
 struct Client<'h, V> {
     toy: &'h Toy,
     v: &'h V,
-    /// Round trips before the first operation.
+    /// Number of round trips before the first operation.
     late: Cell<u16>,
 }
 

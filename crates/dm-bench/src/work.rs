@@ -1,4 +1,4 @@
-//! The work of one client: draws operations, runs them, checks every value.
+//! The work of one client: it draws operations, runs them, and checks every value.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,8 @@ impl WriteCosts {
             self.splits += 1;
             return;
         }
-        // An entry, and an unlock unless the lock was handed over or released by an atomic.
+        // The written bytes are an entry and the 8 bytes of an unlock. The unlock is missing if the lock was handed
+        // over or released by an atomic.
         let unlock = if cost.writes > 1 { 8 } else { 0 };
         record(&mut self.bytes, cost.bytes_written.saturating_sub(unlock));
     }
@@ -46,7 +47,7 @@ pub(crate) struct Tally {
     pub(crate) failed: Option<IndexError>,
     /// The end of the last operation, in the world's time.
     pub(crate) ended: u64,
-    /// The first operations, this many, belong to the warm-up: they are checked, but not counted.
+    /// This many first operations belong to the warm-up: they are checked, but not counted.
     pub(crate) warm_up: u64,
     /// Operations that end before this time belong to the warm-up too, in the world's time.
     pub(crate) warm_until: u64,
@@ -55,7 +56,7 @@ pub(crate) struct Tally {
     /// The operations that were counted, and their cost.
     pub(crate) counted: u64,
     pub(crate) cost: Counters,
-    /// Whether a client had no work left before the time was over.
+    /// Whether a client had no operations left before the end of the measured time.
     pub(crate) exhausted: bool,
     /// Whether clients continue after an error.
     pub(crate) tolerates: bool,
@@ -158,7 +159,8 @@ impl Tally {
         }
     }
 
-    /// Counts only operations that end in the setting's time, which begins at `began`. Returns the end of it.
+    /// Counts only operations that end in the setting's measured time. The warm-up begins at `began`. Returns the end
+    /// of the measured time.
     pub(crate) fn count_in(&mut self, began: u64, setting: &Setting) -> u64 {
         self.warm_until = self.warm_until.max(began.saturating_add(setting.warm_up_ns));
         if let Some(duration) = setting.duration_ns {
@@ -195,13 +197,13 @@ pub(crate) struct Worker<'a, E, I> {
     index: I,
     keys: KeySpace,
     values: Values,
-    /// Keys below this index are loaded, and mixes without removes never remove them.
+    /// Keys below this index are loaded. A mix without removes never removes them.
     loaded: u64,
     removes: bool,
     progress: &'a ProgressBar,
 }
 
-/// Buffers of a worker, allocated once.
+/// The buffers of a worker, which are allocated once.
 struct Buffers<K> {
     read: Vec<u8>,
     write: Vec<u8>,
@@ -229,7 +231,7 @@ impl<'a, E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'a, E, I> {
         }
     }
 
-    /// Works until the stream ends, an operation fails, or `more` returns false for the world's time.
+    /// Works until the stream ends, an operation fails, or `more` returns `false` for the world's time.
     pub(crate) async fn run(&mut self, stream: OpStream, more: impl Fn(u64) -> bool, tally: &RefCell<Tally>) {
         let mut buffers = Buffers {
             read: Vec::with_capacity(self.index.value_bytes()),

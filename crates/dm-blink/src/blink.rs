@@ -11,7 +11,7 @@ use crate::root::Root;
 /// Options of a [`Blink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlinkOptions {
-    /// Maximum number of times that one descent restarts before it returns an error.
+    /// Maximum number of restarts of one descent; after that the descent returns an error.
     pub attempts: u32,
     /// Flaw T-S5, for study: a client that loses the race for a new root returns an error instead of continuing.
     #[cfg(feature = "study")]
@@ -50,8 +50,8 @@ pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root as last seen, with the epoch in which it was seen; `None` if it is not known. In a later epoch
-    /// another node may use its memory. Every former root is a valid entry point.
+    /// The root that a client of this compute node read last, with the epoch of that READ; `None` if there is none. In
+    /// a later epoch another node may use the root's memory. Until then, a former root is a valid entry point too.
     pub(crate) root: Mutex<Option<(Root, u64)>>,
     /// The epochs in which operations run, if memory is reclaimed.
     pub(crate) epochs: Option<Arc<Epochs>>,
@@ -89,7 +89,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         self
     }
 
-    /// Returns the current epoch. While it stays the same, the memory of a known root is not reused for another node.
+    /// Returns the current epoch. As long as it stays the same, the memory of the root in `root` is not used for
+    /// another node.
     pub(crate) fn epoch(&self) -> u64 {
         self.epochs.as_ref().map_or(0, |epochs| epochs.epoch())
     }

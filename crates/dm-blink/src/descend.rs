@@ -17,8 +17,8 @@ struct Step<K> {
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Returns the cached root if it may be used, otherwise the root that the root word names; `None` for an empty
-    /// tree.
+    /// Returns the cached root if it may be used, and otherwise the root to which the root word points. Returns `None`
+    /// for an empty tree.
     pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         v.local(LocalStep::Section).await;
         //= docs/protocol/reclaim.md R12
@@ -33,7 +33,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         Ok(root)
     }
 
-    /// Finds the leaf of `key` by reading inner nodes, and offers them to the cache on the way.
+    /// Finds the leaf of `key` by reading inner nodes. Offers each node that it reads to the cache.
     pub(crate) async fn find_leaf<V: Verbs>(
         &self,
         v: &V,
@@ -72,7 +72,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         let mut hops = Hops::default();
         'restart: loop {
-            // The node from whose sibling pointer the current one was reached.
+            // The node whose sibling pointer led to the current node, if any.
             let mut left = None;
             let Some(mut step) = self.entrance(v, key, level).await? else {
                 return Ok(None);

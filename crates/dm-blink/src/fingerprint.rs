@@ -5,7 +5,7 @@ use dm_sync::{Fingerprint, fingerprint_of};
 
 use crate::blink::Blink;
 
-/// Covers the cache and the root as last seen. The locks and the memory of the nodes have separate fingerprints.
+/// Covers the cache and the known root. The locks and the memory of the nodes have separate fingerprints.
 impl<K: KeyBytes, S> Fingerprint for Blink<K, S> {
     fn fingerprint(&self) -> u64 {
         let root = self

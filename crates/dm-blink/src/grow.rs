@@ -1,4 +1,4 @@
-//! Growth: separators of split nodes, new roots, bulk building.
+//! Growth of the inner levels: separators of split nodes, new roots, and bulk loads.
 
 use dm_index::{
     Answer, Child, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeAccess, NodeCopy, NodeStore, Split,
@@ -48,8 +48,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     return Ok(Some(next));
                 }
                 Answer::Stale(Stale::Right(right)) => {
-                    // Even after many steps, no new descent is needed here. If the steps lead to a wrong node, the next
-                    // arm finds the parent again by key.
+                    // Even after many steps, no new descent is needed. If the steps lead to a wrong node, the arm below
+                    // finds the parent by its key.
                     let _far = hops.step(&mut retry, right.at).await?;
                     lead = right;
                 }
@@ -87,8 +87,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // The node was just read through its parent or as the root, so it is linked. A writer of the left half
-                // finishes the split if its client is gone; nobody can do so from the right half.
+                // The node was just read through its parent or as the root, so it is linked. If the split of the left
+                // half is not finished because its client is gone, a writer of the left half finishes it. A writer of
+                // the right half cannot.
                 Some(Found::Node { left }) => return Ok(Some(Lead::linked(left.unwrap_or(copy.at)))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
@@ -224,7 +225,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// housekeeping. Returns the number of nodes that were read.
     ///
     /// # Errors
-    /// Returns the same errors as a descent.
+    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: NodeStore<V, K>,

@@ -12,15 +12,14 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** The root word changes by CAS only: from 0 to the first leaf, and then to roots of growing level, each of
-//!   which is the leftmost node of its level when it becomes the root. The word also holds the root's level, so that
-//!   no client reads a leaf as an inner node.
+//! * **I1** The root word changes by CAS only: from 0 to the first leaf, and then to roots of growing level. A new root
+//!   is the leftmost node of its level. The word also holds the root's level, so that no client reads a leaf as an
+//!   inner node.
 //! * **I2** The key of an inner node's first entry is the node's low fence key, so every key within the fences has a
 //!   child.
-//! * **I3** A separator is inserted only after the split below it has landed. Until then, and if its writer dies,
-//!   readers reach the right node through the sibling pointer.
-//! * **I4** Cached images are hints. The fence keys and the level of a node show whether it is the expected
-//!   one.
+//! * **I3** A separator is inserted only after the WRITEs of the split below it have completed. Until then, and if the
+//!   client of the split dies, readers reach the right node through the sibling pointer.
+//! * **I4** Cached nodes are hints. The fence keys and the level of a node show whether it is the expected one.
 #![forbid(unsafe_code)]
 
 mod blink;

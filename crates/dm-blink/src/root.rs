@@ -31,7 +31,7 @@ impl Root {
         raw | u64::from(self.level) & LEVEL_MASK
     }
 
-    /// Unpacks a root word; `None` for an empty tree.
+    /// Unpacks a root word. Returns `None` for an empty tree.
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let at = RemotePtr::from_raw(word & !LEVEL_MASK);
         (!at.is_null()).then_some(Self {

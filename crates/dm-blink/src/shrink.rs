@@ -28,11 +28,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(MERGE_ATTEMPTS);
         let mut parent_sparse = false;
         loop {
-            // Read the parent again, because a merge does not trust the cache.
+            // The parent is read again, because a cached copy may be outdated.
             let Some(Found::Node { .. }) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
-            // The root is not live yet. Locking it would not change that.
+            // The root is not live yet. Locking it would not make it live.
             if copy.unborn {
                 if retry.again(copy.at, Why::Changing).await.is_ok() {
                     continue;
@@ -82,7 +82,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Makes the root's only child the root, if `root` shows a root with one child.
+    /// Makes the root's only child the new root. Does nothing if `root` is not a root with one child.
     async fn lower_root<V: Verbs>(&self, v: &V, root: &NodeCopy<K>) -> Result<(), IndexError>
     where
         S: NodeStore<V, K>,
@@ -125,7 +125,7 @@ impl Side {
     /// Returns `key`'s child of `parent` and its neighbour on this side, or `None` if there is no such neighbour.
     fn pair<K: KeyBytes>(self, parent: &NodeCopy<K>, key: &K) -> Option<Neighbours<K>> {
         let after = parent.entries.partition_point(|(separator, _)| separator <= key);
-        // The index of the right one of the two nodes.
+        // The index of the right node of the pair.
         let right = match self {
             Self::Right => after,
             Self::Left => after.checked_sub(1)?,

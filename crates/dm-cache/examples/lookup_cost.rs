@@ -1,6 +1,6 @@
-//! The cost of a lookup: 30 000 cached level-1 nodes of 42 children, random keys.
+//! Measures the cost of a lookup with random keys in a cache of 30 000 level-1 nodes with 42 children each.
 //!
-//! Counts instructions, which are the same on every run:
+//! This command counts instructions, which are the same in every run:
 //! ```text
 //! cargo build --release -p dm-cache --example lookup_cost
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*look_up_many*' \
@@ -17,7 +17,7 @@ use dm_verbs::{NodeId, RemotePtr};
 const NODES: u64 = 30_000;
 const CHILDREN: u64 = 42;
 
-/// Keys made from numbers, in the same order.
+/// A key type that can be made from a number, in the order of the numbers.
 trait From64 {
     fn from64(number: u64) -> Self;
 }
@@ -75,7 +75,7 @@ fn look_up_many<K: CacheKey + From64>(cache: &IndexCache<K>, lookups: u64, mut r
 
 fn measure<K: CacheKey + From64>(lookups: u64, threads: u64) {
     let cache = Arc::new(IndexCache::<K>::new(u64::MAX));
-    // Every number below the power of two occurs once, in scattered order.
+    // The loop visits every number below the power of two once, in scattered order.
     let wide = NODES.next_power_of_two();
     for i in (0..wide)
         .map(|i| i.wrapping_mul(0x9E37_79B9) % wide)

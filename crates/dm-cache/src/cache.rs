@@ -1,4 +1,4 @@
-//! The cache itself: one lock around the state, and the guarantees of its sections.
+//! The public interface of the cache, and the lock around its state.
 
 use core::fmt;
 use core::mem::size_of;
@@ -11,20 +11,20 @@ use dm_verbs::RemotePtr;
 use crate::state::{State, prepare};
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// Copies of one tree's inner nodes, as a compute node last read them; its threads share them (Sherman
-/// §4.2.3).
+/// A compute node's copies of the inner nodes of one tree, as the nodes were when they were last read. The threads of
+/// the compute node share it (Sherman §4.2.3).
 ///
-/// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of
-/// leaves): of two images drawn at random, it evicts the one that was not used for longer (Sherman's power of
-/// two choices). The levels above are pinned: they count against the budget, but are evicted only for images
-/// of still higher levels. Every result is a hint: a client always reads the leaf, whose fence keys show
-/// whether the hint was right. A wrong hint is removed with [`IndexCache::invalidate`].
+/// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of leaves): it
+/// draws two images at random and evicts the one that was not used for longer (Sherman's power of two choices). The
+/// levels above are pinned: they count against the budget, but are evicted only for images of still higher levels.
+/// Every result is a hint: a client always reads the leaf, whose fence keys show whether the hint was right. The client
+/// removes a wrong hint with [`IndexCache::invalidate`].
 ///
 /// Threads share the cache by reference. A lookup holds the lock for reading; admission and invalidation hold
 /// it for writing. No lookup allocates, and no section awaits.
 pub struct IndexCache<K> {
     pub(crate) state: RwLock<State<K>>,
-    /// Outside the lock, so that a lookup knows the flaws before it takes the lock.
+    /// This field is outside the lock, so that a lookup can check for flaws before it takes the lock.
     #[cfg(feature = "study")]
     pub(crate) flaws: CacheFlaws,
 }
@@ -40,8 +40,8 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// Returns the child for `key` in the deepest cached node that covers it: level 1 first, then 2, and so
-    /// on.
+    /// Returns the child for `key` in the deepest cached node that covers `key`. The lookup tries level 1 first, then
+    /// level 2, and so on.
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<Hit<K>> {
         if self.flaws().recycled_slot {
@@ -63,14 +63,13 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.leaf(key))
     }
 
-    /// Returns the child for `key` in the cached node of exactly this level. It is used to find a parent
-    /// after a split.
+    /// Returns the child for `key` in the cached node of exactly this level. This finds the parent after a split.
     pub fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.lookup_at(level, key))
     }
 
-    /// Locates the deepest cached node that covers `key`, to be read later. This is the first half of a
-    /// lookup for a caller that may be delayed in between.
+    /// Locates the deepest cached node that covers `key`, for [`IndexCache::read`]. This is the first half of a lookup,
+    /// for a caller that may be delayed between the two halves.
     pub fn find(&self, key: &K) -> Option<Origin<K>> {
         self.state.with_read(|state| state.find(key))
     }
@@ -82,10 +81,9 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.read(origin, key))
     }
 
-    /// Passes up to `max` consecutive children of level-1 nodes to `each`, starting with the one that covers
-    /// `key`, and returns how many there were. Each child begins where the previous one ends. The run stops
-    /// at a gap of the cache. So if it is shorter than `max`, the cache has no child for the key in the last
-    /// child's `high`, or `high` is `None`, which means the end of the tree.
+    /// Passes up to `max` consecutive children of level-1 nodes to `each`, and returns their number. The first child is
+    /// the one that covers `key`, and each child begins where the previous one ends. The run stops early at a gap of
+    /// the cache, which then begins at the last child's `high`, and at the end of the tree, where `high` is `None`.
     ///
     /// `each` is called within the section, so it must not use this cache.
     pub fn run(&self, key: &K, max: usize, each: impl FnMut(Hit<K>)) -> usize {
@@ -94,9 +92,9 @@ impl<K: CacheKey> IndexCache<K> {
 
     /// Caches a node that has just been read.
     ///
-    /// The newest image of a range wins. An older image of the same node is removed. If an image of another
-    /// node overlaps the new image, its part below the new image is kept if there is one, and the rest is
-    /// removed. So cached nodes of one level never overlap, and a run has no duplicates.
+    /// The newest image of a range wins. An older image of the same node is removed. If an image of another node
+    /// overlaps the new image, only its part below the new image is kept. So cached nodes of one level never overlap,
+    /// and a run has no duplicates.
     ///
     /// If the new image does not fit into the budget, images of lower levels are evicted, or images of level
     /// 1 if the new image is of level 1.
@@ -118,15 +116,14 @@ impl<K: CacheKey> IndexCache<K> {
     /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
     /// were admitted again.
     ///
-    /// Returns `false` and does nothing if there is no such image, or no room: admit the node then.
+    /// Returns `false` and does nothing if there is no such image, or no room. The caller should then admit the node.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }
 
-    /// Adds one child of `level` - 1 to the image that covers `separator`, whatever node the image belongs
-    /// to. It is meant for structures whose images are not copies of nodes in remote memory. Returns `false`
-    /// and does nothing if no image covers the separator, if the image already has a child that starts there,
-    /// or if there is no room.
+    /// Adds one child of `level` - 1 to the image that covers `separator`, regardless of the image's node. Use this for
+    /// structures whose images are not copies of remote nodes. Returns `false` and does nothing if no image covers the
+    /// separator, if the image already has a child that starts there, or if there is no room.
     ///
     /// ```
     /// # use dm_cache::{IndexCache, NodeImage};
@@ -146,8 +143,8 @@ impl<K: CacheKey> IndexCache<K> {
             .with_write(|state| state.insert(level, separator, child))
     }
 
-    /// Removes the image that was found stale, and returns whether it was still there. A newer image of the
-    /// same node or range stays, even if it is in the same slot.
+    /// Removes the image that was found stale, and returns whether it was still cached. A newer image of the same node
+    /// or range stays, even if it is in the same slot.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
         // If several clients find an image stale, only the first must remove it. The others only take the
         // lock for reading.
@@ -166,7 +163,7 @@ impl<K: CacheKey> IndexCache<K> {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)
     }
 
-    /// Returns the same bytes by purpose.
+    /// Returns the bytes of the whole cache, by purpose.
     pub fn bytes_by_part(&self) -> CacheBytes {
         CacheBytes {
             handle: size_of::<Self>() as u64,
@@ -174,12 +171,12 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// Returns how many nodes are cached.
+    /// Returns the number of cached nodes.
     pub fn len(&self) -> usize {
         self.state.with_read(State::len)
     }
 
-    /// Returns how many nodes of this level are cached.
+    /// Returns the number of cached nodes of this level.
     pub fn len_at(&self, level: u8) -> usize {
         self.state.with_read(|state| state.len_at(level))
     }

@@ -1,5 +1,5 @@
-//! An ordered map from the lows of images to their slots. The crate has its own map, so that its bytes are
-//! known exactly.
+//! An ordered map from the low keys of images to their slots. The crate has its own map so that it can count the map's
+//! bytes exactly.
 //!
 //! ```text
 //!  firsts   [ a        m          t       ]        the first low of each page
@@ -181,7 +181,7 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Returns the bytes that [`Directory::insert`] of this low allocates.
+    /// Returns the number of bytes that [`Directory::insert`] will allocate for this low key.
     pub(crate) fn cost_of(&self, low: &K) -> u64 {
         let entry = (size_of::<K>() + size_of::<u32>()) as u64;
         let one_more_page = Self::spine(
@@ -192,7 +192,7 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left page then frees about as much.
+            // The left page frees about as many bytes later.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }

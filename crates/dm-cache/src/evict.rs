@@ -1,9 +1,9 @@
 //! Making room: power of two choices among images.
 //!
-//! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A
-//! new image starts with half the age of the last evicted image, so an image that is used only once is
-//! evicted before those in use. Images are drawn by rank instead of by key, so the distribution of keys does
-//! not matter and every draw hits an image. The number of evictions per newcomer is bounded.
+//! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A new image
+//! starts with half the age of the last evicted image, so an image that is used only once is evicted before images in
+//! regular use. Images are drawn by rank and not by key, so every draw finds an image, for any distribution of keys.
+//! The number of evictions per new image is bounded.
 
 use core::mem::size_of;
 
@@ -11,8 +11,8 @@ use crate::CacheKey;
 use crate::image::Image;
 use crate::state::{InTheWay, State};
 
-/// Evictions per tick of the clock by which ages are measured. With fewer ticks, ages would be coarse; with
-/// more, every lookup would write.
+/// Number of evictions per tick of the clock that measures ages. If it were larger, ages would be coarse; if it were
+/// smaller, almost every lookup would write.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
 /// Maximum number of evictions per insertion: enough for a node of the largest size among nodes of the
 /// smallest.
@@ -36,13 +36,13 @@ impl Clock {
         }
     }
 
-    /// Returns the present tick. Wraps.
+    /// Returns the current tick, which wraps around.
     #[inline]
     pub(crate) fn now(&self) -> u16 {
         (self.evictions / TICK) as u16
     }
 
-    /// Returns the tick that counts as a newcomer's last use.
+    /// Returns the tick that counts as the last use of a new image.
     pub(crate) fn entered(&self) -> u16 {
         self.now().wrapping_sub(self.last / 2)
     }
@@ -108,8 +108,8 @@ impl<K: CacheKey> State<K> {
         self.heap() + bytes + size_of::<crate::IndexCache<K>>() as u64 > self.budget
     }
 
-    /// Evicts an image of level 1, or if there is none one of the lowest level below `level`. Returns `false`
-    /// if there is none.
+    /// Evicts an image of level 1. If there is none, evicts an image of the lowest level below `level`. Returns `false`
+    /// if there is none either.
     fn evict_below(&mut self, level: u8) -> bool {
         let below = usize::from(level.max(2) - 1);
         let Some(number) = self

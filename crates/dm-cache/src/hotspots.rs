@@ -1,5 +1,5 @@
-//! Guesses in which slots of their leaves hot entries are (CHIME §4.3). With a right guess, a client need not
-//! read all the slots in which an entry may be.
+//! Guesses of the slots in which hot entries are (CHIME §4.3). After a right guess, a client need not read all slots in
+//! which the entry may be.
 //!
 //! ```text
 //!            hash of leaf and key
@@ -61,7 +61,7 @@ impl Set {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Returns each entry with its place and the word that was read there.
+    /// Returns each entry as its place, the word that was read there, and the decoded word.
     #[inline]
     fn seen(&self) -> impl Iterator<Item = (&AtomicU64, u64, Hotspot)> {
         self.0.iter().map(|place| {
@@ -72,8 +72,8 @@ impl Set {
     }
 }
 
-/// A table, of fixed size, of guesses in which slots hot entries are. The threads of a compute node share it.
-/// The least frequently used entry of a set is replaced.
+/// A table of fixed size that guesses the slots of hot entries. The threads of a compute node share it. A new entry
+/// replaces the least frequently used entry of its set.
 ///
 /// # Invariants
 /// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
@@ -133,7 +133,7 @@ impl Hotspots {
         count_section();
         for (mine, theirs) in self.sets.iter().zip(&other.sets) {
             for (place, (_, word, _)) in mine.0.iter().zip(theirs.seen()) {
-                // Relaxed: as for loads. Only counts can be lost.
+                // Relaxed: as for loads. A lost store loses only a count.
                 place.store(word, Ordering::Relaxed);
             }
         }
@@ -212,7 +212,7 @@ impl Hotspots {
 
     fn age(&self, set: &Set) {
         for (place, word, hot) in set.seen() {
-            // If an entry has changed meanwhile, it is halved the next time.
+            // If another thread has changed an entry meanwhile, its count is halved the next time.
             let count = hot.count / 2;
             let word_after = if count == 0 {
                 0
@@ -237,7 +237,7 @@ impl Hotspots {
     }
 }
 
-/// Includes everything on which guesses and evictions depend: all entries, by their places.
+/// Covers all entries and their places, because guesses and replacements depend on them.
 impl Fingerprint for Hotspots {
     fn fingerprint(&self) -> u64 {
         let words: Vec<u64> = self
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(5));
     }
 
-    /// One set, and more keys than it has room for: the most frequently used ones stay.
+    /// A set gets more keys than it has room for. The most frequently used keys stay.
     #[test]
     fn the_least_frequent_gives_way() {
         let bytes = size_of::<Set>() + size_of::<Hotspots>();

@@ -22,8 +22,8 @@ struct Packing {
     shift: u8,
 }
 
-/// Offsets are encoded in units of at least this power of two, because nodes begin at lines. If the offsets
-/// of some nodes do not allow it, the unit is smaller.
+/// Nodes begin at lines, so offsets are encoded in units of this power of two. If the offsets of some nodes do not
+/// allow it, the unit is smaller.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
@@ -83,7 +83,7 @@ impl Packing {
     }
 }
 
-/// The shape of a well-formed image, as one pass over it finds it before anything is allocated.
+/// The properties of a valid image, which one pass computes before anything is allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     entries: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape of `image`, or `None` if its entries contradict its bounds.
+    /// Returns the properties of `image`, or `None` if its entries contradict its bounds.
     pub(crate) fn of<K, I>(image: &NodeImage<K, I>) -> Option<Self>
     where
         K: CacheKey,
@@ -124,7 +124,7 @@ impl Shape {
     }
 }
 
-/// Returns an entry's share of an image's stamp.
+/// Returns the part of an image's stamp that belongs to one entry.
 fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
     fingerprint_of(&(key, child.raw()))
 }
@@ -140,7 +140,7 @@ fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// Inserts `more` at `at`. The allocation may stay where it is, and has no slack.
+/// Inserts `more` at `at`. The result has no slack, and may be in the same allocation.
 fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     let mut items = items.into_vec();
     items.reserve_exact(more.len());
@@ -164,8 +164,7 @@ pub(crate) struct Image<K> {
     /// The upper end, if there is one.
     upper: K,
     incarnation: u32,
-    /// The time of its last use on the eviction's clock ([`crate::evict`]). It is a hint: nothing else
-    /// depends on it.
+    /// The tick of the image's last use ([`crate::evict`]). It only influences evictions.
     used: AtomicU16,
     pub(crate) level: u8,
     has_upper: bool,
@@ -179,7 +178,7 @@ pub(crate) struct Image<K> {
 const UNPACKED: u8 = 8;
 
 impl<K: CacheKey> Image<K> {
-    /// Packs `image`, whose shape is `shape`.
+    /// Packs `image`, whose properties are `shape`.
     pub(crate) fn pack<I>(image: NodeImage<K, I>, shape: Shape) -> Self
     where
         I: Iterator<Item = (K, RemotePtr)> + Clone,
@@ -238,7 +237,7 @@ impl<K: CacheKey> Image<K> {
         *key < self.upper || !self.has_upper
     }
 
-    /// Returns the packing of its children, or `None` if they are not packed.
+    /// Returns the packing of the children, or `None` if they are not packed.
     #[inline]
     fn packing(&self) -> Option<Packing> {
         (self.width != UNPACKED).then_some(Packing {
@@ -270,7 +269,7 @@ impl<K: CacheKey> Image<K> {
         Some(packing.decode(code))
     }
 
-    /// Returns the number of the child for `key`: that of the last separator that is not above it, else 0.
+    /// Returns the number of the child for `key`. This is the number of the last separator that is not above the key, or 0.
     #[inline]
     pub(crate) fn position(&self, key: &K) -> usize {
         search::floor(&self.keys, key).unwrap_or(0)
@@ -299,7 +298,7 @@ impl<K: CacheKey> Image<K> {
         }
     }
 
-    /// Returns whether `origin` names this image.
+    /// Returns whether `origin` identifies this image.
     #[inline]
     pub(crate) fn is(&self, origin: &Origin<K>) -> bool {
         self.stamp == origin.stamp
@@ -308,7 +307,7 @@ impl<K: CacheKey> Image<K> {
             && self.low() == origin.low
     }
 
-    /// Marks it as used at `now`.
+    /// Marks the image as used at `now`.
     #[inline]
     pub(crate) fn touch(&self, now: u16) {
         // Relaxed, and not one atomic step, because this is a hint. It is written only once per tick, so that
@@ -318,26 +317,26 @@ impl<K: CacheKey> Image<K> {
         }
     }
 
-    /// Returns the ticks since its last use. This wraps: an image that was not used for 2^16 ticks counts as
-    /// young again.
+    /// Returns the ticks since the image's last use. This wraps: an image that was not used for 2^16 ticks counts as
+    /// just used.
     #[inline]
     pub(crate) fn age(&self, now: u16) -> u16 {
         // Relaxed: as in `touch`.
         now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes that it has allocated.
+    /// Returns the bytes that the image has allocated.
     pub(crate) fn heap(&self) -> u64 {
         heap_of::<K>(self.keys.len(), self.width())
     }
 
-    /// Returns the bytes that it would have allocated after [`Image::trim`].
+    /// Returns the bytes that the image will have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
         heap_of::<K>(self.below(cut), self.width())
     }
 
-    /// Removes the entries at or above `cut`, which is above `low`. The rest is another image, with its own
-    /// stamp.
+    /// Removes the entries at or above `cut`, which is above `low`. This gives the image another identity, because its
+    /// stamp changes.
     pub(crate) fn trim(&mut self, cut: K) {
         let len = self.below(&cut);
         self.keys = shortened(core::mem::take(&mut self.keys), len);
@@ -346,8 +345,8 @@ impl<K: CacheKey> Image<K> {
         self.restamp();
     }
 
-    /// Returns whether this is the earlier state of the node of `addition`: the same node and range, and all
-    /// other entries.
+    /// Returns whether this image shows the node of `addition` before the addition: it has the same node and range, and
+    /// all other entries.
     pub(crate) fn is_before(&self, addition: &Addition<K>) -> bool {
         self.at == addition.at
             && self.level == addition.level
@@ -362,8 +361,8 @@ impl<K: CacheKey> Image<K> {
         heap_of::<K>(1, self.width())
     }
 
-    /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for
-    /// it. With the child, this is another image, with another stamp.
+    /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for it. This
+    /// gives the image another identity, because its stamp changes.
     pub(crate) fn add(&mut self, separator: K, child: RemotePtr) -> bool {
         let Some(before) = search::floor(&self.keys, &separator) else {
             return false;
@@ -406,7 +405,7 @@ impl<K: CacheKey> Image<K> {
             .filter_map(|(i, key)| Some((*key, self.child(i)?)))
     }
 
-    /// Returns a copy in public form.
+    /// Returns a copy in the public format.
     pub(crate) fn unpack(&self) -> CachedNode<K> {
         CachedNode {
             at: self.at,

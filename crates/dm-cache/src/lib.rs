@@ -1,9 +1,9 @@
 //! Index caches of a compute node, with pinned top levels and exact byte accounting.
 //!
-//! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf.
-//! It caches the parents of leaves up to a budget, and prefers the levels above them (Sherman §4.2.3, its
-//! types 1 and 2). All threads of a compute node share it. It posts no verbs: its user reads nodes, offers
-//! them to the cache, and reports stale ones.
+//! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf. It caches
+//! the parents of leaves up to a budget, and keeps the levels above them with priority (Sherman §4.2.3, its types 1 and
+//! 2). All threads of a compute node share it. It posts no verbs: a client reads nodes, offers them to the cache, and
+//! reports stale ones.
 //!
 //! ```text
 //!   lookup(key) ──▶ directory of level 1 ──▶ slot ──▶ image  [low ───────────────── high)
@@ -13,9 +13,9 @@
 //!                                             └─ a slot is used again: an image's identity tells which is meant
 //! ```
 //!
-//! [`Hotspots`] remembers where hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.
+//! [`Hotspots`] stores the slots in which hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.
 //!
-//! [`Sketch`] remembers approximately where leaves begin, in at most six bytes per leaf.
+//! [`Sketch`] stores approximately where leaves begin, in at most six bytes per leaf.
 //!
 //! [`PrefixCache`] is the index cache for a radix tree (SMART §4.3): a connected partial copy of the tree,
 //! which needs no other index.
@@ -23,9 +23,8 @@
 //! # Invariants
 //! * **I1** The cache gives hints only. Its content was true when the node was read. The fence keys, level
 //!   and incarnation of the child show whether it still is.
-//! * **I2** Images of one level never overlap. The newest image of a range wins, whichever address it has,
-//!   and an older one keeps only the part below it ([`IndexCache::admit`]). So a run of children has no
-//!   duplicates.
+//! * **I2** Images of one level never overlap. The newest image of a range wins, whatever its node's address. An older
+//!   image keeps only the part below it ([`IndexCache::admit`]). So a run of children has no duplicates.
 //! * **I3** An [`Origin`] identifies one image permanently, by address, level, low and a hash of the content.
 //!   So a reader notices if a slot holds another image by now, and invalidation removes only the image that
 //!   was found stale. Memory is never freed while a reader uses it.

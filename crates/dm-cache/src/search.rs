@@ -18,7 +18,7 @@ pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);
     let mut step = span / 2;
-    // There is always a key at `at + step`. The loop also ends if there were none, because this costs less
+    // There is always a key at `at + step`. The check makes the loop end if there were none, because this costs less
     // than an index that can panic.
     while let Some(middle) = keys.get(at + step)
         && step > 0
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn finds_what_a_walk_finds() {
-        // Miri takes an hour for all lengths, and the first few reach every branch.
+        // Miri would take an hour for all lengths, and the first few lengths reach every branch.
         let longest = if cfg!(miri) { 20 } else { 1000 };
         for len in (0..160u32)
             .chain([255, 256, 257, 1000])

@@ -18,13 +18,13 @@ const BLOCK: usize = dm_sync::scaled(1024, 4);
 /// If room is needed, one entry out of this many is dropped. This is a small part, so that little room is
 /// left unused.
 const THINNED: usize = 16;
-/// Maximum number of passes that are counted. After these, one in 600 of the new entries is kept.
+/// Maximum number of passes that are counted. At this number, one in 600 new entries is kept.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
 /// Additional bits by which a block's codes extend beyond its first leaves, so that other leaves fit into it.
 const HEADROOM: u32 = 6;
-/// The share of one whole leaf.
+/// The share that counts as one whole leaf.
 const WHOLE: u32 = 1 << 16;
 
 /// The leaves of a tree by their approximate first keys, for a compute node that has too little memory for an
@@ -76,9 +76,9 @@ struct State<K> {
     heap: u64,
     /// The number of times that the sketch was thinned; new entries are omitted in the same proportion.
     passes: u32,
-    /// The share of later entries that this keeps, in units of [`WHOLE`].
+    /// The share of new leaves that the sketch keeps, in units of [`WHOLE`].
     share: u32,
-    /// The accumulated share of a leaf, in units of [`WHOLE`].
+    /// The sum of the shares since the last kept leaf, in units of [`WHOLE`].
     due: u32,
 }
 
@@ -124,8 +124,8 @@ impl<K: KeyBytes> Block<K> {
     /// that is added with it.
     fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
         let (from, to) = (padded(&low), padded(last));
-        // This skips fewer bytes than these two share, so that other leaves, which share fewer bytes with
-        // them, fit too.
+        // This skips fewer bytes than the two keys share, so that leaves which share fewer bytes with them fit into the
+        // block too.
         let skip = shared_bytes(&from, &to)
             .saturating_sub(2)
             .min(K::LEN.saturating_sub(8));
@@ -162,8 +162,8 @@ impl<K: KeyBytes> Block<K> {
         Some((code, rest))
     }
 
-    /// Returns the code of a separator. It is rounded up, so that no key below the separator has this code or
-    /// a higher one after rounding down.
+    /// Returns the code of a separator, rounded up. So no key below the separator has this code or a higher one,
+    /// because the codes of keys are rounded down.
     fn code(&self, separator: &K) -> Option<u16> {
         let (code, rest) = self.distance(separator)?;
         code.checked_add(u16::from(rest))
@@ -228,8 +228,8 @@ impl<K: KeyBytes> Block<K> {
             .collect()
     }
 
-    /// Returns the number of the entry that was added with this separator. Unlike other keys, a separator is
-    /// rounded up.
+    /// Returns the number of the entry that was added with this separator. A separator's code is rounded up, unlike the
+    /// code of a key.
     fn entered(&self, separator: &K) -> Option<usize> {
         let code = self.code(separator)?;
         self.codes.partition_point(|c| *c <= code).checked_sub(1)
@@ -259,8 +259,7 @@ impl<K: KeyBytes> Block<K> {
                 least.unwrap_or(until)
             });
             for i in (from..until).filter(|i| victim != Some(*i)) {
-                // Earlier entries have already been moved down. `gap` reads only later ones, or the last one
-                // that was moved.
+                // The entries before `kept` are final. `gap` reads only entries from `i` on, and the last final entry.
                 self.codes[kept] = self.codes[i];
                 self.leaves.copy(i, kept);
                 kept += 1;
@@ -343,8 +342,8 @@ impl<K: KeyBytes> State<K> {
         self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
     }
 
-    /// Drops every second block, when thinning has left one entry in each. The entry before a dropped block
-    /// then also covers the keys of that block.
+    /// Drops every second block. This is called when each block has only one entry left. The entry before a dropped
+    /// block then also covers the keys of that block.
     fn halve(&mut self) {
         let old = core::mem::take(&mut self.blocks);
         let only = old.len() == 1;
@@ -364,8 +363,8 @@ impl<K: KeyBytes> State<K> {
         self.recount();
     }
 
-    /// Adds a share of neighbouring leaves to a range without entries: in the block that ends where they
-    /// begin, or otherwise in new blocks.
+    /// Adds the current share of some neighbouring leaves to a range that has no entries. They are added to the block
+    /// that ends where they begin, or otherwise to new blocks.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;
@@ -388,7 +387,7 @@ impl<K: KeyBytes> State<K> {
                 block.high = Some(separator);
             }
             let Some(block) = Block::new(separator, &last, leaf) else {
-                // This leaf's address cannot be stored, so the entries end here.
+                // This leaf's address cannot be stored, so the rest is not added.
                 return;
             };
             if self.blocks.len() == self.blocks.capacity() {
@@ -403,8 +402,7 @@ impl<K: KeyBytes> State<K> {
         self.join(i);
     }
 
-    /// Joins block `i` and the next one, if they are adjacent and one block has codes and room for all
-    /// entries.
+    /// Joins block `i` with the next block, if they are adjacent and one block has codes and room for all entries.
     fn join(&mut self, i: usize) {
         let [block, next] = match self.blocks.get_mut(i..i + 2) {
             Some([block, next]) if block.high == Some(next.low) => [block, next],
@@ -444,7 +442,7 @@ impl<K: KeyBytes> State<K> {
         true
     }
 
-    /// Does the same as [`State::place`], but never in an existing block.
+    /// Adds leaves as [`State::place`] does, but only to new blocks.
     fn place_apart(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) {
         let Some((&(low, leaf), &(last, _))) = entries.first().zip(entries.last()) else {
             return;
@@ -470,8 +468,8 @@ impl<K: KeyBytes> State<K> {
         // The new entries are thinned as much and as evenly as the existing ones.
         self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
-            // The leaf that begins there may not be stored. Then the last leaf before it is used, which is to
-            // the left of all the others.
+            // If the leaf that begins at `high` is not stored, the last leaf before it is used, because it is to the
+            // left of all the others.
             if rest.first().is_none_or(|(separator, _)| *separator > high) {
                 rest.insert(0, (high, last));
             }
@@ -480,14 +478,15 @@ impl<K: KeyBytes> State<K> {
         self.fit()
     }
 
-    /// Removes the entry for `key`, if it is `leaf`. The range of the entry then has no entry (`hole`), or
-    /// belongs to the leaf to the left.
+    /// Removes the entry for `key`, if it is `leaf`. With `hole`, the entry's range then has no entry. Without it, the
+    /// range belongs to the leaf to the left.
     fn drop_entry(&mut self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
         let Some(i) = self.covering(key) else {
             return false;
         };
         let block = &mut self.blocks[i];
-        // If the hint was wrong, the caller's key may also be a separator.
+        // If the hint was wrong, the entry may be found either by the key or, if the key is a separator, by its rounded
+        // code.
         let found = [Some(block.position(key)).filter(|_| hole), block.entered(key)];
         let mut found = found.into_iter().flatten();
         let Some(at) = found.find(|i| block.leaves.get(*i) == Some(leaf)) else {
@@ -502,7 +501,7 @@ impl<K: KeyBytes> State<K> {
         match block.separator(at).filter(|_| at > 0) {
             Some(from) => {
                 block.truncate(at);
-                // The separator is rounded up, so it may lie behind the block.
+                // The separator is rounded up, so it may be above the block's last key.
                 block.high = Some(end.map_or(from, |end| end.min(from)));
             }
             None => drop(self.blocks.remove(i)),
@@ -570,8 +569,8 @@ impl<K: KeyBytes> Sketch<K> {
             .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    /// Returns the number of steps to the right after which the caller should look up the key again: a few
-    /// times the mean. If the key's leaf is further away, other clients have split leaves in between.
+    /// Returns the number of steps to the right after which the caller should look up the key again. It is a few times
+    /// the mean. If the key's leaf is further away, other clients have split leaves on the way.
     pub fn reach(&self) -> u32 {
         let share = self.state.with_read(|state| state.share).max(1);
         8 + 4 * (WHOLE / share)

@@ -1,4 +1,4 @@
-//! Slots for images: type-stable places that are reused, and never freed one by one.
+//! Slots for images. A slot's memory is reused for other images, but never freed alone.
 
 use core::mem::size_of;
 
@@ -6,7 +6,7 @@ use dm_verbs::RemotePtr;
 
 use crate::image::Image;
 
-/// Slots that are allocated together.
+/// Number of slots that are allocated together.
 const CHUNK: usize = dm_sync::scaled(64, 2);
 /// The end of the list of free slots.
 const END: u32 = u32::MAX;
@@ -100,7 +100,7 @@ impl<K: crate::CacheKey> Slab<K> {
         self.len -= 1;
     }
 
-    /// Removes the entries of an image from `cut` on.
+    /// Removes the entries of an image that are at or above `cut`.
     pub(crate) fn trim(&mut self, slot: u32, cut: K) {
         let Some(Slot::Full(image)) = self.place(slot) else {
             return;
@@ -111,7 +111,7 @@ impl<K: crate::CacheKey> Slab<K> {
         self.heap -= dropped;
     }
 
-    /// Adds a child to an image; returns whether there was a place for it.
+    /// Adds a child to an image. Returns whether there was a place for it.
     pub(crate) fn add(&mut self, slot: u32, separator: K, child: RemotePtr) -> bool {
         let Some(Slot::Full(image)) = self.place(slot) else {
             return false;

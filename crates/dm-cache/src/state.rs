@@ -13,16 +13,15 @@ use crate::image::{Image, Shape};
 use crate::slab::Slab;
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// The highest level that is accepted: a tree with a higher one would have more nodes than there are
-/// addresses.
+/// The highest level that is accepted. A tree with a higher level would have more nodes than there are addresses.
 pub(crate) const MAX_LEVEL: u8 = 48;
 
-/// INVARIANT: each full slot has exactly one directory entry, the one for its image's level and low, and each
-/// entry points to a full slot. Images of one level do not overlap.
+/// The content of an [`crate::IndexCache`]. INVARIANT: each full slot has exactly one directory entry, which is at the
+/// image's level and low, and each entry points to a full slot. Images of one level do not overlap.
 #[derive(Debug)]
 pub(crate) struct State<K> {
     pub(crate) slab: Slab<K>,
-    /// Level 1 first.
+    /// The directory of each level, beginning with level 1.
     pub(crate) levels: Vec<Directory<K>>,
     pub(crate) budget: u64,
     pub(crate) clock: Clock,
@@ -32,13 +31,13 @@ pub(crate) struct State<K> {
 
 /// The images that overlap a new image: which one is trimmed, and which ones are removed.
 pub(crate) struct InTheWay<K> {
-    /// The image that starts below the new image and extends into its range. Its part below is kept.
+    /// The image that starts below the new image and extends into its range. Its part below the new image is kept.
     trimmed: Option<(u32, K)>,
-    /// The others, which are removed.
+    /// The other overlapping images, which are removed.
     removed: Vec<(u32, K)>,
-    /// Bytes that this frees, without those of directories.
+    /// Bytes that the removals free, without the bytes of directories.
     freed: u64,
-    /// Whether one of them is an older image of the newcomer's node.
+    /// Whether one of the images is an older image of the new image's node.
     same_node: bool,
 }
 
@@ -67,7 +66,7 @@ impl<K: CacheKey> State<K> {
         self.heap_by_part().total()
     }
 
-    /// Returns the same bytes by purpose.
+    /// Returns the bytes of [`State::heap`], by purpose.
     pub(crate) fn heap_by_part(&self) -> CacheBytes {
         let directories: u64 = self.levels.iter().map(Directory::bytes).sum();
         CacheBytes {
@@ -124,7 +123,7 @@ impl<K: CacheKey> State<K> {
 
     pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         if self.flaws().recycled_slot {
-            // T-S7: the present content of the slot is used as if it were the content that was found there.
+            // T-S7: the slot's current content is used as if it were the content that was found there earlier.
             let image = self.slab.get(origin.slot)?;
             return image.hit(image.position(key), origin.slot);
         }
@@ -132,8 +131,8 @@ impl<K: CacheKey> State<K> {
         (image.low() <= *key && image.reaches(key)).then(|| image.hit(image.position(key), slot))?
     }
 
-    /// Returns the image that `origin` identifies, if it is still cached, in its slot or, after it was
-    /// admitted again, in another.
+    /// Returns the image that `origin` identifies, if it is still cached. It is in its slot, or in another one if it
+    /// was admitted again.
     pub(crate) fn named(&self, origin: &Origin<K>) -> Option<(u32, &Image<K>)> {
         if let Some(image) = self.slab.get(origin.slot).filter(|image| image.is(origin)) {
             return Some((origin.slot, image));
@@ -232,8 +231,7 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, addition.separator, addition.child)
     }
 
-    /// Adds one child to the image that covers `separator`. Returns `false` if there is none, or if there is
-    /// no room.
+    /// Adds one child to the image that covers `separator`. Returns `false` if there is no such image, or no room.
     pub(crate) fn insert(&mut self, level: u8, separator: K, child: RemotePtr) -> bool {
         let covering = self.directory(level).and_then(|d| self.covering(d, &separator));
         let Some((slot, image)) = covering else {
@@ -246,9 +244,9 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, separator, child)
     }
 
-    /// Returns the images that overlap `newcomer` on its level. The newest image of a range wins. A node
-    /// keeps its low when it splits. So the entries of an older image from the new image's low on have been
-    /// moved or merged away, and its entries below may still be valid.
+    /// Returns the images that overlap `newcomer` on its level. The newest image of a range wins. A node keeps its low
+    /// key when it splits. So in an older image, the entries at or above the new image's low have been moved or merged
+    /// away. The entries below it may still be valid.
     pub(crate) fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
         let mut way = InTheWay {
             trimmed: None,
@@ -301,13 +299,13 @@ impl<K: CacheKey> State<K> {
         self.heap() - way.freed + image.heap() + slot + entry
     }
 
-    /// Removes the image that `origin` names; returns whether it was there.
+    /// Removes the image that `origin` identifies. Returns whether it was cached.
     pub(crate) fn remove(&mut self, origin: &Origin<K>) -> bool {
         let found = self.named(origin).map(|(slot, _)| slot);
         found.is_some_and(|slot| self.drop_slot(slot))
     }
 
-    /// Removes the image in `slot`; returns whether there was one.
+    /// Removes the image in `slot`. Returns whether there was one.
     pub(crate) fn drop_slot(&mut self, slot: u32) -> bool {
         let Some(image) = self.slab.get(slot) else {
             return false;
@@ -350,7 +348,7 @@ impl<K: CacheKey> Fingerprint for State<K> {
             let left = self.budget.saturating_sub(self.heap());
             (left, self.clock.draws(), fingerprint_unordered(ages))
         });
-        // Only the flawed reader can tell in which slot an image is.
+        // Only the flawed reader depends on the slot in which an image is.
         let slots = self.flaws().recycled_slot.then(|| {
             let full: Vec<_> = self
                 .slab

@@ -15,7 +15,7 @@ pub struct CacheFlaws {
     pub recycled_slot: bool,
 }
 
-/// Flaws for study, off by default; each has a counterexample.
+/// Broken twins of [`crate::Hotspots`], off by default. Each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HotspotFlaws {
     /// An entry is changed by a plain store, even if it has changed since it was read.
@@ -24,7 +24,7 @@ pub struct HotspotFlaws {
 
 #[cfg(feature = "study")]
 impl<K: CacheKey> IndexCache<K> {
-    /// Makes the same cache with these flaws.
+    /// Returns this cache with the given flaws.
     #[must_use]
     pub fn with_flaws(mut self, flaws: CacheFlaws) -> Self {
         self.flaws = flaws;
@@ -35,7 +35,7 @@ impl<K: CacheKey> IndexCache<K> {
 
 #[cfg(feature = "study")]
 impl Hotspots {
-    /// Makes the same table with these flaws.
+    /// Returns this table with the given flaws.
     #[must_use]
     pub const fn with_flaws(mut self, flaws: HotspotFlaws) -> Self {
         self.flaws = flaws;

@@ -18,17 +18,16 @@ impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
 pub struct NodeImage<K, I> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level: leaves have 0, so an inner node has 1 or more.
+    /// The node's level, 1 or more. (A leaf has level 0.)
     pub level: u8,
     /// The smallest key that the node covers (its lower fence key).
     pub low: K,
-    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
+    /// The first key that the node does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node had when it was read.
     pub incarnation: u32,
-    /// `(separator, child)` in strictly ascending order; the first separator is `low`, and all are below
-    /// `high`. The iterator is cloned and walked twice, so it should be cheap to clone, such as an iterator
-    /// over a leased buffer.
+    /// `(separator, child)` in strictly ascending order. The first separator is `low`, and all are below `high`. The
+    /// iterator is cloned and read twice, so it should be cheap to clone, such as an iterator over a leased buffer.
     pub entries: I,
 }
 
@@ -43,7 +42,7 @@ pub struct NodeImage<K, I> {
 /// let (node, level, low, high, incarnation) = (at(0x1000), 1, 10u64, Some(100), 0);
 /// let entries = [(low, at(0x4000))].into_iter();
 /// cache.admit(NodeImage { at: node, level, low, high, incarnation, entries });
-/// // The leaf was split at 50, and the node written with the second child.
+/// // The leaf was split at 50, and the node was written with the second child.
 /// let (separator, child) = (50, at(0x4400));
 /// assert!(cache.add(&Addition { at: node, level, low, high, incarnation, entries: 2, separator, child }));
 /// let hit: Hit<u64> = cache.lookup(&70).expect("it is covered");
@@ -55,15 +54,15 @@ pub struct NodeImage<K, I> {
 pub struct Addition<K> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level, 1 or more.
+    /// The node's level, 1 or more.
     pub level: u8,
-    /// The smallest key that it covers (its lower fence key).
+    /// The smallest key that the node covers (its lower fence key).
     pub low: K,
-    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
+    /// The first key that the node does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node had when it was written.
     pub incarnation: u32,
-    /// The number of its children, including the new one.
+    /// The number of the node's children, including the new one.
     pub entries: usize,
     /// The separator of the new child.
     pub separator: K,
@@ -75,13 +74,13 @@ pub struct Addition<K> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Admitted {
-    /// Cached; no image of this node was in its range.
+    /// The image was cached. No other image of this node was in its range.
     New,
-    /// Cached in place of an older image of the same node.
+    /// The image was cached in place of an older image of the same node.
     Replaced,
-    /// Not cached: it does not fit into the budget, even after all permitted evictions and replacements.
+    /// The image was not cached: it does not fit into the budget, even after all permitted evictions and replacements.
     Full,
-    /// Not cached: level 0, no entries, or entries that contradict the bounds. Nothing changed.
+    /// The image was not cached: it has level 0, no entries, or entries that contradict its bounds. Nothing changed.
     Malformed,
 }
 
@@ -95,17 +94,17 @@ pub struct Hit<K> {
     pub child_level: u8,
     /// The smallest key that the child covered when its parent was read.
     pub low: K,
-    /// The first key that it did not cover; `None` is plus infinity.
+    /// The first key that the child did not cover then; `None` is plus infinity.
     pub high: Option<K>,
-    /// The image that contained the child's address, for [`crate::IndexCache::invalidate`] if the child
-    /// proves it wrong.
+    /// The image that contained the child's address. If the child shows that the image is wrong, pass this to
+    /// [`crate::IndexCache::invalidate`].
     pub origin: Origin<K>,
 }
 
 /// The identity of one cached image. Each [`Hit`] has the identity of its source.
 ///
-/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut. It may be reused for
-/// another image, which has another identity.
+/// `node`, `level`, `low` and `stamp` are the image's identity. The slot only speeds up the lookup. It may be reused
+/// for another image, which has another identity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin<K> {
     /// The cached node's address.
@@ -124,11 +123,11 @@ pub struct Origin<K> {
 pub struct CachedNode<K> {
     /// The node's address.
     pub at: RemotePtr,
-    /// Its level, 1 or more.
+    /// The node's level, 1 or more.
     pub level: u8,
     /// The smallest key that the image covers.
     pub low: K,
-    /// The first key that it does not cover; `None` is plus infinity.
+    /// The first key that the node does not cover; `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation of the node when it was read.
     pub incarnation: u32,

@@ -1,4 +1,4 @@
-//! Admit, look up, invalidate and evict under loom; each model has a mutant that must fail.
+//! Runs the caches under loom: admission, lookup, invalidation and eviction. Each model has a mutant that must fail.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -33,7 +33,7 @@ fn assert_covers(hit: &Hit<u64>, key: u64) {
     assert_eq!(hit.child.offset(), hit.low << 10, "a child of another node");
 }
 
-/// Runs `body` in every interleaving, prints how many there were, and compares the number with a floor.
+/// Runs `body` in every interleaving, prints the number of interleavings, and checks that it is at least `floor`.
 fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);
@@ -50,8 +50,8 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// Runs a reader of key 60 in two halves, beside a client that invalidates that node and caches an image in its
-/// slot.
+/// Runs a lookup of key 60 in two halves. Meanwhile another client invalidates the node that was found, and caches
+/// another image in its slot.
 fn recycled_slot(flaws: CacheFlaws) {
     explore("recycled slot", 40, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX).with_flaws(flaws));
@@ -86,8 +86,8 @@ fn a_recycled_slot_that_is_not_checked_is_found() {
     recycled_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Runs two clients that both found the first image stale; one has already cached the second image. With `check`,
-/// a client that removes it compares the origin.
+/// Runs two clients that both found the first image stale. One of them has already cached the second image. With
+/// `check`, a client compares the origin before it removes the image.
 fn fresher_image_stays(check: bool) {
     explore("fresher image", 20, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX));
@@ -97,7 +97,7 @@ fn fresher_image_stays(check: bool) {
             let cache = Arc::clone(&cache);
             move || match check {
                 true => cache.invalidate(stale),
-                // As published: the present image for the key is removed.
+                // As published, this removes the key's current image.
                 false => cache.lookup(&60).is_some_and(|hit| cache.invalidate(hit.origin)),
             }
         });
@@ -123,7 +123,8 @@ fn a_fresher_image_that_is_not_told_apart_goes() {
     fresher_image_stays(false);
 }
 
-/// Two threads cache the two halves of a split node beside a scan, which must never see a key twice.
+/// Two threads cache the two halves of a split node while a third one collects a run. The run must never contain a key
+/// twice.
 #[test]
 fn a_run_has_no_duplicates() {
     explore("run beside a split", 200, || {
@@ -148,8 +149,7 @@ fn a_run_has_no_duplicates() {
         admit(&cache, &[0, 25], 50, 2);
         right.join().expect("no panic");
         scan.join().expect("no panic");
-        // An older image of the left node was replaced as a whole; the right one is there whichever came
-        // first.
+        // An older image of the left node was replaced as a whole. The right node is cached in either order.
         let lows: Vec<_> = cache.snapshot().iter().map(|node| node.low).collect();
         assert_eq!(lows, [0, 50]);
     });
@@ -162,7 +162,8 @@ fn one_node() -> u64 {
     probe.bytes()
 }
 
-/// Runs a reader of key 60 in two halves, beside an eviction and the image that takes the slot. The mutant is T-S7.
+/// Runs a lookup of key 60 in two halves, during which another thread evicts its image and reuses the slot. The mutant
+/// is T-S7.
 fn evicted_slot(flaws: CacheFlaws) {
     explore("evicted slot", 8, move || {
         let cache = Arc::new(IndexCache::new(one_node()).with_flaws(flaws));
@@ -195,8 +196,8 @@ fn an_evicted_slot_that_is_not_checked_is_found() {
     evicted_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Runs two clients that cache a node each although there is room for only one; a third one checks the bytes. The
-/// mutant makes room in one section and caches in the next.
+/// Runs two clients that each cache a node, although there is room for only one. A third client checks the bytes. The
+/// mutant makes room in one section and caches the node in the next section.
 fn budget_holds(in_one_section: bool) {
     explore("budget", 10, move || {
         let budget = one_node();
@@ -235,8 +236,8 @@ fn one_set(flaws: HotspotFlaws) -> Hotspots {
     table.with_flaws(flaws)
 }
 
-/// Runs a client that finds a key in its place, beside one that found this guess wrong and found another key in the
-/// slot. The last finding must be there in the end. The mutant stores a changed entry that has been removed
+/// Runs two clients. One finds a key in its slot. The other one has found this guess wrong, and finds another key in
+/// the slot. In the end the table must contain what was found last. The mutant writes back an entry that was removed
 /// meanwhile.
 fn hotspots_stay(flaws: HotspotFlaws) {
     explore("hotspots", 20, move || {
@@ -266,8 +267,8 @@ fn hotspots_stored_blindly_are_lost() {
     hotspots_stay(HotspotFlaws { blind_stores: true });
 }
 
-/// One client found a hotspot wrong, beside another key whose count is at its limit, so that the whole set is
-/// halved: the wrong one must not stay a hotspot.
+/// A client reports a hotspot as wrong. Meanwhile the count of another key reaches its limit, so that all counts of the
+/// set are halved. The wrong hotspot must be removed.
 #[test]
 fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
     explore("halved hotspot", 4, || {
@@ -301,8 +302,8 @@ fn radix_leaf(partial: u8, line: u64) -> SlotWord {
     SlotWord::leaf(partial, at.raw(), 1).expect("a small offset")
 }
 
-/// Runs an operation that reads a node and caches it, beside two turns: if it began before both, no lookup after them
-/// may find its image. The mutant determines the operation's age after the read.
+/// Runs an operation that reads a node and caches it, while two turns begin. If the operation began before both turns,
+/// no later lookup may find the image. The mutant determines the operation's age only after the READ.
 fn turns_count_from_the_beginning(from_the_beginning: bool) {
     explore("turns", 20, move || {
         let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));
@@ -339,8 +340,9 @@ fn an_image_as_old_as_its_keeping_is_found() {
     turns_count_from_the_beginning(false);
 }
 
-/// Runs a client that looks a key up twice, beside one that learns that the key's leaf has changed. It must find one of the
-/// two leaves, and after the newer one only the newer one. The mutant forgets the node and caches it again.
+/// Runs a client that looks up a key twice, while another client learns that the key's leaf has changed. Each lookup
+/// must find one of the two leaves, and the second lookup must not find the old leaf after the first has found the new
+/// one. The mutant removes the node's image and caches it again.
 fn a_slot_is_learnt_at_once(at_once: bool) {
     explore("learnt slot", 4, move || {
         let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));

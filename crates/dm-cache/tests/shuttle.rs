@@ -1,5 +1,5 @@
-//! The caches that the threads of a compute node share, under shuttle: the index cache under eviction, the
-//! sketch, and the hotspots. Each model has broken twins that must fail.
+//! Runs the caches of a compute node under shuttle: the index cache under eviction, the sketch, and the hotspots. Each
+//! model has broken twins that must fail.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ use dm_sync::schedules::{Witness, below, explore, must_fail};
 use dm_sync::{Arc, Mutex, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
-/// Runs `client` in `many` threads, each with its number.
+/// Runs `client` in `many` threads, and passes each thread its number.
 fn threads<T: Send + Sync + 'static>(
     shared: &Arc<T>,
     many: u64,
@@ -27,7 +27,7 @@ fn threads<T: Send + Sync + 'static>(
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Numbers from 1 on, each used once, and the numbers that must not be seen any more, with their keys.
+/// Gives out numbers from 1 on, each once. It also lists the numbers that lookups must no longer see, with their keys.
 #[derive(Default)]
 struct Lives {
     next: AtomicU64,
@@ -40,7 +40,7 @@ impl Lives {
         self.next.fetch_add(1, Relaxed) + 1
     }
 
-    /// Declares that the number must not be seen at this key any more.
+    /// Records that later lookups must not see the number at this key.
     fn end(&self, life: u64, key: u64) {
         self.ended.with(|ended| ended.insert((life, key)));
     }
@@ -51,11 +51,11 @@ impl Lives {
     }
 }
 
-/// Nodes of level 1, and keys of each.
+/// Number of nodes of level 1, and number of keys of each.
 const NODES: u64 = 6;
 const SPAN: u64 = 100;
 
-/// The key of images that are removed as a whole.
+/// The key under which the removal of a whole image is recorded.
 const ANY_KEY: u64 = 0;
 
 const PINNED: &str = "the level above is not evicted for one below";
@@ -63,11 +63,11 @@ const PINNED: &str = "the level above is not evicted for one below";
 struct Cached {
     cache: IndexCache<u64>,
     budget: u64,
-    /// The lives of images.
+    /// The number of each image.
     lives: Lives,
 }
 
-/// Returns the child that starts at `low` in the image of this life.
+/// Returns the child that starts at `low` in the image with this number.
 fn child(low: u64, life: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), (life << 16 | low) << 6).unwrap()
 }
@@ -115,7 +115,7 @@ impl Cached {
         });
     }
 
-    /// Admits a node as a whole, or one half of it after a split.
+    /// Admits a whole node, or one half of a node after a split.
     fn admit_some(&self) {
         let low = SPAN * below(NODES);
         match below(4) {
@@ -134,7 +134,7 @@ impl Cached {
         assert!(alive, "an image that was taken away");
     }
 
-    /// Looks a key up, in level 1 or above.
+    /// Looks up a key, in level 1 or above.
     fn look(&self, key: u64) -> Hit<u64> {
         let ended = self.lives.ended();
         let hit = self.cache.lookup(&key).expect(PINNED);
@@ -142,7 +142,7 @@ impl Cached {
         hit
     }
 
-    /// Reports an image as wrong: later lookups must not see it.
+    /// Reports an image as wrong. Later lookups must not see it.
     fn invalidate(&self, origin: Origin<u64>, life: u64) {
         if origin.level == 1 && self.cache.invalidate(origin) {
             self.lives.end(life, ANY_KEY);
@@ -216,8 +216,8 @@ fn readers_beside_eviction_find_their_nodes() {
     });
 }
 
-/// Runs two clients that cache a node each in a cache without a budget, and make room themselves before: this is the
-/// twin of one section that does both.
+/// Runs two clients that each cache a node in a cache without a budget, and that first make room themselves. This is
+/// the broken twin: the cache does both in one section.
 fn room_in_another_section() {
     let budget = Cached::room_for(2);
     let shared = Cached::new(u64::MAX, CacheFlaws::default());
@@ -245,25 +245,25 @@ fn room_made_in_another_section_is_found() {
     );
 }
 
-/// Leaves of the tree that a sketch describes, and keys of each.
+/// Number of leaves of the tree that a sketch describes, and number of keys of each.
 const LEAVES: u64 = 48;
 const WIDTH: u64 = 70;
-/// A budget that suffices for all of them.
+/// A budget that suffices for all leaves.
 const ROOMY: u64 = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq)]
 enum SketchMutant {
     None,
-    /// Reports that a leaf is gone before it has removed it.
+    /// Records that a leaf is gone before the leaf is removed.
     SaysSoFirst,
-    /// Removes a leaf, and enters its successor in another section.
+    /// Removes a leaf in one section, and adds its successor in another section.
     InTwoSections,
 }
 
 struct Sketched {
     sketch: Sketch<Key8>,
     budget: u64,
-    /// The lives of entries.
+    /// The number of each entry.
     lives: Lives,
 }
 
@@ -277,13 +277,13 @@ impl Sketched {
         })
     }
 
-    /// Returns the address of a leaf in one of its lives.
+    /// Returns the address of a leaf in the entry with this number.
     fn at(leaf: u64, life: u64) -> RemotePtr {
         let line = (life * LEAVES + leaf) * 16 + 16;
         RemotePtr::new(NodeId((life % 3) as u16), line * 64).unwrap()
     }
 
-    /// Returns the leaf at this address, and its life.
+    /// Returns the leaf at this address, and the number of its entry.
     fn known(at: RemotePtr) -> (u64, u64) {
         let number = at.offset() / 1024 - 1;
         (number % LEAVES, number / LEAVES)
@@ -302,15 +302,15 @@ impl Sketched {
         assert!(self.sketch.bytes() <= self.budget, "more bytes than the budget");
     }
 
-    /// Looks a key up: the result must not be a leaf to the right of its own, nor one that was removed
+    /// Looks up a key. The result must not be a leaf to the right of the key's leaf, nor a leaf that was removed
     /// before.
     fn look(&self, key: u64) -> Option<RemotePtr> {
         let ended = self.lives.ended();
         let hint = self.sketch.leaf(&Key8(key))?;
         let (leaf, life) = Self::known(hint);
         assert!(leaf * WIDTH <= key, "a leaf to the right");
-        // At other keys it may be named a second time, if a run ended within the range of another one. If
-        // there is no room for all leaves, a leaf also represents those to its right that were left out.
+        // At other keys a removed leaf may be returned once more, if a run ended within the range of another one. If
+        // there is no room for all leaves, a leaf also stands for those to its right that were left out.
         let gone = self.budget == ROOMY && ended.contains(&(life, key));
         assert!(!gone, "a leaf that was taken away");
         Some(hint)
@@ -338,7 +338,7 @@ fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
             how => {
                 let Some((key, hint)) = seen.take() else { continue };
                 let (leaf, life) = Sketched::known(hint);
-                // The hint for the key was wrong, or its leaf was merged into the one to the left.
+                // Either the hint for the key was wrong, or the key's leaf was merged into the leaf to its left.
                 let key = if how == 6 { key } else { leaf * WIDTH };
                 if mutant == SketchMutant::SaysSoFirst {
                     shared.lives.end(life, key);
@@ -357,7 +357,7 @@ fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
 }
 
 fn sketches(mutant: SketchMutant) {
-    // A budget for some of the leaves, or for all.
+    // The budget suffices for some of the leaves, or for all.
     let shared = Sketched::new([700, 1_200, ROOMY, ROOMY][below(4) as usize]);
     shared.admit(0, LEAVES);
     if (shared.sketch.len() as u64) < LEAVES {
@@ -381,7 +381,7 @@ fn a_sketch_never_leads_to_the_right_nor_to_what_is_gone() {
     });
 }
 
-/// Leaves move and are split, but nothing is removed: every lookup finds something.
+/// Leaves move and are split, but no entry is removed, so every lookup finds a leaf.
 fn moves(mutant: SketchMutant) {
     let shared = Sketched::new(ROOMY);
     shared.admit(0, LEAVES);
@@ -425,8 +425,8 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
-/// Runs three clients with a key each on a table that has room for two. A key that is no longer found in its slot
-/// is not a hotspot any more, and a guess is the slot in which the key was found.
+/// Runs three clients, each with one key, on a table that has room for two. A key that is not found in its slot any
+/// more is not a hotspot, and a guess is the slot in which the key was last found.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));
     threads(&shared, 3, |hot, key| {

@@ -1,5 +1,6 @@
-//! Measures the savings and the cost of sharing, over loopback: the verbs per operation if all coroutines use one key,
-//! or if each has its own key, and the CPU time of a client per operation if no other client shares.
+//! Measures the savings and the cost of sharing, over loopback. It prints the verbs per operation, once if all
+//! coroutines use one key and once if each has its own key. It also prints a client's CPU time per operation if no
+//! other client shares.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_combine::{Combined, Combiner, Rdwc};

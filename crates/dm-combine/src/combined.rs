@@ -32,7 +32,7 @@ impl<K: KeyBytes> Combiner<K> {
         }
     }
 
-    /// Returns the allocated bytes: the locks, the waiters at the busiest time, and the shared values.
+    /// Returns the allocated bytes: the locks, the maximum number of waiters so far, and the shared values.
     pub fn bytes(&self) -> usize {
         [&self.reads, &self.writes]
             .into_iter()
@@ -50,8 +50,8 @@ impl<K: KeyBytes> Fingerprint for Combiner<K> {
 
 /// Wraps an index client and shares its operations with the other clients of the compute node.
 ///
-/// A get, update or upsert is carried out by `I`, or is done by the same operation of another client. Every other
-/// operation goes directly to `I`. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
+/// The index `I` carries out a get, update or upsert, or another client's operation answers it. Every other operation
+/// goes directly to `I`. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
 /// [`Combiner`].
 pub struct Combined<'h, V, I: RangeIndex> {
     pub(crate) v: &'h V,
@@ -69,11 +69,11 @@ impl<V, I: RangeIndex + fmt::Debug> fmt::Debug for Combined<'_, V, I> {
     }
 }
 
-/// The part of a client in a shared operation.
+/// The role of a client in a shared operation.
 pub(crate) enum Place<'h, K: KeyBytes> {
     /// The client carries out its operation itself. If it leads, it passes the result to its followers.
     Own(Option<Lead<'h, K>>),
-    /// Another client has carried it out.
+    /// Another client has carried out the operation; this is the result.
     Done(Told),
 }
 
@@ -101,8 +101,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         &self.index
     }
 
-    /// Joins the queue of the key's local lock, and waits until it is decided which client carries out the
-    /// operation. The result of a get is written to `value`.
+    /// Joins the queue of the key's local lock, and waits until it is decided which client carries out the operation.
+    /// If another client carries out a get, its value is written to `value`.
     async fn place(
         &self,
         lanes: &'h Lanes<I::Key>,
@@ -197,7 +197,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         lanes.filter(|_| value.len() == self.index.value_bytes())
     }
 
-    /// Carries out the write itself.
+    /// Carries out the write on the index.
     pub(crate) async fn apply(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
         match wish {
             Wish::Upsert => self.index.upsert(key, value).await,
@@ -205,7 +205,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Returns the result of a write that another client's write covers.
+    /// Converts the result of another client's write into the result of this client's write, and counts it.
     pub(crate) fn combined(&self, told: Told) -> Applied {
         self.v.meter().note(Event::Combined);
         match told {

@@ -1,5 +1,4 @@
-//! The local locks of a compute node, selected by a hash of the key, and the futures and guards of the clients that
-//! use them.
+//! The local locks of a compute node, which a hash of the key selects, and the futures and guards of their clients.
 
 use core::cell::Cell;
 use core::fmt;
@@ -46,7 +45,7 @@ impl Number {
 
 impl<K: Copy + Eq + Hash> Lanes<K> {
     pub(crate) fn new(rdwc: &Rdwc) -> Self {
-        // More keys than this are never in use at once.
+        // No compute node uses more keys than this at once.
         let locks = (rdwc.locks.clamp(1, 1 << 24) as usize).next_power_of_two();
         let shards = locks.min(SHARDS);
         Self {
@@ -76,8 +75,8 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         &self.shards[at.shard]
     }
 
-    /// Returns a future that joins the operations at the key's lock. If another client's get returns the result of this
-    /// one, the value is written to `value`.
+    /// Returns a future that joins the operations at the key's lock. If another client's get answers this operation,
+    /// the future writes the value to `value`.
     pub(crate) fn join<'a>(
         &'a self,
         key: &'a K,
@@ -250,7 +249,7 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
 /// The right and the duty to run the operation for all followers. If it is dropped without a result, the followers run
 /// their own operations.
 #[derive(Debug)]
-#[must_use = "dropping it says that the operation came to nothing"]
+#[must_use = "if it is dropped, the followers get no result"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
     lanes: &'t Lanes<K>,
     at: Number,

@@ -1,5 +1,5 @@
-//! Rules that decide when the result of one operation is also a valid result for others that wait for the
-//! same key.
+//! Rules that decide when the result of an operation is also a valid result for other operations that wait for the same
+//! key.
 
 use dm_index::Applied;
 
@@ -22,11 +22,12 @@ pub(crate) enum Told {
 
 impl Wish {
     /// Returns the result of a follower with this wish if its leader's operation ended with `told`. Returns `None` if
-    /// no result follows, so that the follower must run its own operation.
+    /// the leader's result does not determine one. The follower must then run its own operation.
     ///
     /// A follower's get takes effect together with the leader's get. A follower's write takes effect immediately before
-    /// the leader's, when the key is present (`Replaced`) or absent (`Absent`, `Inserted`). If the key is absent, a
-    /// follower's upsert would insert it, and then the leader's result would be wrong; so this case has no result.
+    /// the leader's write, either with the key present (`Replaced`) or with the key absent (`Absent`, `Inserted`). If
+    /// the key is absent, a follower's upsert would insert it, which contradicts the leader's result. So this case has
+    /// no result.
     #[inline]
     pub(crate) fn absorbed_by(self, told: Told) -> Option<Told> {
         //= docs/protocol/combine.md C6
@@ -54,8 +55,8 @@ mod tests {
         }
     }
 
-    /// Checks that if a follower's write is covered by the leader's, the same two results and the same final value
-    /// follow from executing it immediately before the leader's write.
+    /// Checks that a follower's write may take the leader's result: running it immediately before the leader's write
+    /// gives both results and the same final value.
     #[test]
     fn an_absorbed_write_is_one_that_came_right_before() {
         let writes = [Wish::Update, Wish::Upsert];

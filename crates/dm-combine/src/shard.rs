@@ -13,7 +13,7 @@ use crate::waiters::{List, NONE, State, Waiter, Waiters};
 
 pub(crate) mod published;
 
-/// One local lock.
+/// One local lock, with its states.
 ///
 /// ```text
 ///              enter                       finish, others gather
@@ -50,11 +50,11 @@ pub(crate) struct Entering<'a> {
 }
 
 pub(crate) enum Entered {
-    /// The lock was free: the caller leads, without followers.
+    /// The lock was free. The caller leads and has no followers.
     Leads,
     /// The lock is held for another key.
     Alone,
-    /// The caller waits, as the waiter of this number.
+    /// The caller waits, as the waiter with this number.
     Waits(u32),
 }
 
@@ -115,7 +115,7 @@ impl<K: Copy + Eq> Shard<K> {
         Entered::Waits(number)
     }
 
-    /// Returns the state of a waiter. If it has the result of a get, the value is appended to `value`.
+    /// Returns the state of a waiter. If another client's get has answered it, appends the value to `value`.
     pub(crate) fn poll(&mut self, number: u32, waker: &Waker, value: &mut Vec<u8>) -> Polled {
         let w = self.waiters.get(number);
         match &mut w.state {
@@ -152,8 +152,8 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Frees the lock if no other operation joined while the leader ran. Otherwise returns `false`, and the caller must
-    /// call [`Shard::finish_for_others`].
+    /// Frees the lock if no other operation joined while the leader ran. Otherwise returns `false`; the caller must
+    /// then call [`Shard::finish_for_others`].
     #[inline]
     pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
         let l = &mut self.lanes[lane];
@@ -164,8 +164,8 @@ impl<K: Copy + Eq> Shard<K> {
         alone
     }
 
-    /// Ends the epoch with the leader's result, which is `None` if there is none for other clients. The wakers to call
-    /// are added to `wake`.
+    /// Ends the epoch with the leader's result. The result is `None` if it is not valid for other clients. The wakers
+    /// that the caller must call are added to `wake`.
     pub(crate) fn finish_for_others(
         &mut self,
         lane: usize,
@@ -212,8 +212,8 @@ impl<K: Copy + Eq> Shard<K> {
         waker(core::mem::replace(&mut w.state, State::Elected))
     }
 
-    /// Removes a waiter. Returns the waker of the client that is elected in its place, and its former state, which the
-    /// caller must drop outside the section.
+    /// Removes a waiter. Returns the waker of the client that is elected in its place, and the waiter's former state.
+    /// The caller must drop the state outside the section.
     pub(crate) fn cancel(&mut self, lane: usize, number: u32) -> (Option<Waker>, State) {
         //= docs/protocol/combine.md C10
         let l = &mut self.lanes[lane];
@@ -247,8 +247,8 @@ fn waker(state: State) -> Option<Waker> {
 }
 
 impl<K: Hash> Fingerprint for Shard<K> {
-    /// Returns 0 if no client leads or waits, and none has a result that it has not taken yet. The
-    /// fingerprint omits slab numbers and capacities.
+    /// Returns 0 if no client leads or waits, and if every client has taken its result. The fingerprint omits slab
+    /// numbers and capacities.
     fn fingerprint(&self) -> u64 {
         let name = |w: &Waiter| (w.client, w.wish, w.again);
         let held = self.lanes.iter().enumerate().filter_map(|(i, l)| {

@@ -2,14 +2,14 @@
 
 use crate::lanes::Lanes;
 
-/// Flaws for study, each of which can be switched on alone: first the published ones, by their names in
-/// `docs/models.md`, then our own broken twins.
+/// Flaws for study, each with a switch of its own: first the published flaws, by their names in `docs/models.md`, then
+/// our broken twins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdwcFlaws {
-    /// T-R1: a write joins another write after that one has read its value.
+    /// T-R1: a write joins another write after the latter has read the value that it writes.
     pub joins_after_sample: bool,
-    /// T-R2: combined values are passed in one buffer per lock, even if the lock is held for another key by
-    /// then.
+    /// T-R2: combined values are passed in one buffer per lock, even if the lock is held for another key by the time a
+    /// value is stored.
     pub buffer_of_lock: bool,
     /// T-R3: a get joins a READ that was posted before the get began.
     pub joins_earlier_read: bool,
@@ -24,7 +24,7 @@ pub struct RdwcFlaws {
 }
 
 impl RdwcFlaws {
-    /// No flaw.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         joins_after_sample: false,
         buffer_of_lock: false,

@@ -15,7 +15,7 @@ pub(crate) struct Waiter {
     pub(crate) wish: Wish,
     /// Whether an earlier epoch of this operation ended without a result for it.
     pub(crate) again: bool,
-    /// Whether it is in the list of a closed epoch. If not, it gathers.
+    /// Whether the waiter is in the list of a closed epoch. If not, it is in the list of the next epoch.
     pub(crate) sealed: bool,
     pub(crate) state: State,
     /// The value that a get found. The buffer is kept for reuse.
@@ -30,13 +30,14 @@ pub(crate) enum State {
     Free,
     /// The waiter is in one of its lock's two lists.
     Waiting(Waker),
-    /// The waiter gathers and is the next leader, but its client has not noticed yet.
+    /// The waiter is still in the list of the next epoch and was elected as its leader, but its client was not polled
+    /// yet.
     Elected,
     /// The waiter has its answer and is in no list.
     Told(Told),
 }
 
-/// First and last waiter of a list.
+/// The first and the last waiter of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     pub(crate) head: u32,
@@ -54,8 +55,8 @@ impl List {
     }
 }
 
-/// INVARIANT: a waiter is in exactly one place: in the free list, in one list of its lock, or in the state
-/// [`State::Told`].
+/// The waiters of a shard. INVARIANT: a waiter is in exactly one place: in the free list, in one list of its lock, or
+/// in the state [`State::Told`].
 #[derive(Debug)]
 pub(crate) struct Waiters {
     slab: Vec<Waiter>,
@@ -124,7 +125,7 @@ impl Waiters {
         }
     }
 
-    /// Inserts all of `front`, in their order, at the beginning of `list`.
+    /// Moves all waiters of `front`, in their order, to the beginning of `list`.
     pub(crate) fn prepend(&mut self, front: List, list: &mut List) {
         if front.is_empty() {
             return;
@@ -159,7 +160,7 @@ impl Waiters {
         numbers.map(|n| &self.slab[n as usize])
     }
 
-    /// Returns all waiters that have a result which their clients have not taken yet.
+    /// Returns all waiters with a result that the client has not taken yet.
     pub(crate) fn told(&self) -> impl Iterator<Item = (&Waiter, Told)> {
         self.slab.iter().filter_map(|w| match w.state {
             State::Told(told) => Some((w, told)),

@@ -1,5 +1,5 @@
-//! Sharing under loom: over all interleavings of two threads, no answer is outdated, no write is lost, and no client
-//! waits for ever.
+//! Runs sharing under loom, over all interleavings of two threads. No answer may be outdated, no write may be lost, and
+//! no client may wait for ever.
 //!
 //! Each model prints how many interleavings it explored, and fails if there are fewer than a minimum, so a run that
 //! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
@@ -20,7 +20,7 @@ use dm_sync::{Arc, thread};
 use dm_verbs::{Attempts, ClientId, Env, Meter, Nanos};
 
 fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
-    // std's own counter: it belongs to the harness, not to the model.
+    // This is std's counter, because it belongs to the harness and not to the model.
     let runs = StdArc::new(AtomicUsize::new(0));
     let counted = StdArc::clone(&runs);
     let mut builder = loom::model::Builder::new();
@@ -75,8 +75,8 @@ struct Shared {
     table: Combiner<Key8>,
 }
 
-/// One thread's view of the index. Its operations take effect, and are then pending once, so that they can be dropped
-/// there.
+/// One thread's view of the index. Each operation takes effect at its first poll and is then pending once, so that a
+/// test can drop it there.
 struct One<'a>(&'a Shared);
 
 struct Later(bool);
@@ -98,8 +98,8 @@ impl RangeIndex for One<'_> {
         4
     }
     async fn get(&self, _: &Key8, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        // Relaxed, as all accesses of the word: the sections of the table order what must be ordered, which is what
-        // the model checks.
+        // Relaxed, as are all accesses of the word. The sections of the table must provide the order, and the model
+        // checks this.
         let found = self.0.word.load(Modelled::Relaxed);
         value.clear();
         value.extend_from_slice(&found.to_le_bytes());
@@ -170,14 +170,14 @@ impl Shared {
         let client = Combined::new(&here, One(self), Some(&self.table));
         let bytes = value.to_le_bytes();
         let mut update = Box::pin(client.update(&KEY, &bytes));
-        // The update waits, or its write on the index does. Or the leader has ended meanwhile and its write counts
-        // for both.
+        // Either the update waits, or its write on the index is pending, or the leader has ended meanwhile and its
+        // write counts for both clients.
         if let Poll::Ready(done) = update.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             assert_eq!(done, Ok(Applied::Replaced));
         }
     }
 
-    /// Checks that no client is left at the lock: another key can take it.
+    /// Checks that no client is left at the lock: another key can use it.
     fn is_idle(&self) {
         let here = Here::new(9);
         let client = Combined::new(&here, One(self), Some(&self.table));
@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-/// Runs two readers. Another compute node writes between the READ of one and the beginning of the other.
+/// Runs two readers. Another compute node writes after the READ of the first reader and before the second one begins.
 fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -208,7 +208,7 @@ fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// Runs two writers. One of them may see the value of the other before it begins.
+/// Runs two writers. One of them may read the value of the other one before it begins.
 fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -226,7 +226,7 @@ fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// Runs two writers, one of which is dropped, whether it leads or follows.
+/// Runs two writers, one of which is dropped. It may be the leader or the follower.
 fn left(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);

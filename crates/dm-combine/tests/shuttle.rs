@@ -1,4 +1,4 @@
-//! Sharing under shuttle: five clients, three keys, two locks, and operations of all kinds, some of which are
+//! Runs sharing under shuttle: five clients, three keys, two locks, and operations of all kinds, some of which are
 //! dropped. Every history must be linearizable, and no client may be left at a lock. Each flaw must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -82,7 +82,7 @@ impl One<'_> {
     /// Applies `change` to the key's value, and returns the value before.
     async fn change(&self, key: &Key8, change: impl Fn(u32) -> Option<u32>) -> u32 {
         self.travels().await;
-        // Relaxed, as all of these: shuttle treats every ordering as SeqCst anyway.
+        // Relaxed, as are all accesses here: shuttle treats every ordering as SeqCst.
         let value = &self.0.values[key.0 as usize];
         let (Ok(before) | Err(before)) = value.fetch_update(Relaxed, Relaxed, |before| change(before));
         self.travels().await;
@@ -222,7 +222,7 @@ impl Shared {
                 thread::yield_now();
             }
             if done.is_none() {
-                // It is dropped here. Nobody knows whether it took effect.
+                // The operation is dropped here. It may or may not have taken effect.
                 return GIVEN_UP.seen();
             }
         }

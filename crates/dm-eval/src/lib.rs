@@ -1,11 +1,11 @@
-//! The studies of dmkit.
+//! The studies of dmkit: reproductions of papers' figures, and model checking by name.
 //!
-//! [`reproduce`] runs a paper's figures on the simulated testbed and grades the paper's claims. An experiment is a file:
-//! a testbed, panels of series over a dial, and claims with the paper's numbers. Its series are indexes of a
-//! registry, so an index of one's own can be a series too. [`explore`] model-checks a protocol of `dm-models` by name.
+//! [`reproduce`] runs the figures of papers on the simulated testbed and grades the papers' claims. An experiment is a
+//! file with a testbed, panels of series over a dial, and claims with the paper's numbers. Its series are indexes of a
+//! registry, so an index of your own can be a series too. [`explore`] model-checks a protocol of `dm-models` by name.
 //!
 //! # Invariants
-//! * **I1** A grade follows from the samples of its record, and the record says how it was made.
+//! * **I1** A grade follows from the samples of its record, and the record contains the parameters of its runs.
 //! * **I2** A search that was cut short or only sampled is not a pass.
 #![forbid(unsafe_code)]
 

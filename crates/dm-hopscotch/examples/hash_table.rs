@@ -1,4 +1,4 @@
-//! A one-sided hash table: threads of two compute nodes fill an empty table, which grows meanwhile.
+//! A one-sided hash table. Threads of two compute nodes fill an empty table, which grows meanwhile.
 //!
 //! ```text
 //! cargo run --release -p dm-hopscotch --example hash_table -- [--keys 200000] [--threads 4]

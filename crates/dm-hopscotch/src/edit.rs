@@ -21,7 +21,7 @@ pub(crate) struct Done {
     pub(crate) lonely: bool,
 }
 
-/// The decision about a write, made from a neighbourhood that was read under the lock.
+/// The decision about a write, from a neighbourhood that was read under the lock.
 pub(crate) enum Edit<'x> {
     /// There is nothing to write; this is the result.
     Nothing(Applied),

@@ -8,18 +8,19 @@ use crate::HopFlaws;
 /// Options of a [`crate::Neighbourhoods`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
-    /// The version window: the result of a READ of a neighbourhood that took this long or longer is not used, because a
+    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used, because a
     /// version may have wrapped meanwhile.
     ///
     /// A version has 6 bits. An insert that hops changes the version at most three times, and takes at least three
     /// verbs one after another. If a round trip takes at least 1.6 µs, 63 versions take more than 100 µs. (Whole nodes
     /// also count their hops, in 16 bits.)
     pub read_window: Nanos,
-    /// Whether an insert finds free slots in the bytes that it reads behind the lock (CHIME §4.2.1). If not, it first
-    /// reads the leaf's header in a separate round trip, like the paper's insert before this step.
+    /// Whether an insert finds free slots in the bytes that its chain reads after the lock's CAS (CHIME §4.2.1). If
+    /// not, it first reads the leaf's header in a separate round trip, as the paper's insert does without this
+    /// technique.
     pub vacancy_piggyback: bool,
-    /// Whether a get finds the leaf's range in the bytes of the neighbourhood (CHIME §4.2.2). If not, it also reads
-    /// the header, behind the same doorbell.
+    /// Whether a get finds the leaf's range in the bytes of the neighbourhood (CHIME §4.2.2). If not, it also reads the
+    /// header, in the same chain.
     pub metadata_replication: bool,
     /// Size in bytes of a compute node's hotspot buffer. With 0 there is no buffer, and there are no speculative
     /// reads.

@@ -13,8 +13,9 @@ pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> (Remote
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Reads `key` from the one slot in which the compute node last saw it, if it remembers one. Returns `true`, with
-    /// the key's value in `value`, if the key was there. After `false`, the key may still be present.
+    /// Reads `key` from the slot in which the compute node last found it, if that slot is in the hotspot buffer.
+    /// Returns `true`, with the key's value in `value`, if the key was there. If this returns `false`, the key may
+    /// still be present.
     pub(crate) async fn get_alone<V: Verbs>(
         &self,
         v: &V,
@@ -30,7 +31,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         };
         let hash = self.format.hash(key);
         v.local(LocalStep::Section).await;
-        // The slot is checked, because the content of the buffer is only a guess.
+        // The slot's number is checked, because the content of the buffer is only a guess.
         let guess = hotspots.guess(at, hash);
         let Some(number) = guess.filter(|n| usize::from(*n) < self.format.geometry().span()) else {
             return Ok(false);
@@ -77,8 +78,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         self.format.geometry().number_of(slot) as u16
     }
 
-    /// Reads `key` from its neighbourhood. Returns whether the key is present, with its value in `value` if so. Returns
-    /// `None` if the neighbourhood is not conclusive.
+    /// Reads `key` from its neighbourhood. Returns whether the key is present, and its value in `value`. Returns `None`
+    /// if the neighbourhood does not prove either.
     pub(crate) async fn get_near<V: Verbs>(
         &self,
         v: &V,
@@ -102,8 +103,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 let (first, second) = v.chain(at.node()).read(from, len).read(start, rest).await?;
                 self.judge(&reach, (&first, &second), key, linked, value)
             }
-            // The marks contain the header's information too. The header is read only so that this step has the same
-            // cost as in the paper; its content is not used.
+            // The neighbourhood contains the header's information too. The header is read only so that this operation
+            // has the same cost as in the paper; its content is not used.
             (None, false) => {
                 let chain = v.chain(at.node()).read(at, self.header_len());
                 let (_, bytes) = chain.read(from, len).await?;
@@ -125,7 +126,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(answer.map(|slot| slot.is_some()))
     }
 
-    /// Returns the slot in which the key was found, or that it is absent.
+    /// Returns the slot of the key, or the proof that the key is absent.
     fn judge(
         &self,
         reach: &Reach,

@@ -1,5 +1,5 @@
-//! Writing one key: lock and read its neighbourhood, edit it, write back and unlock. If the neighbourhood is full,
-//! hop.
+//! Writing one key: lock the node and read the key's neighbourhood, edit an entry, write it back and unlock. If the
+//! neighbourhood is full, an entry hops.
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
 use dm_layout::{
@@ -11,8 +11,8 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::Neighbourhoods;
 use crate::edit::{Done, ENTRY_MAX, Edit};
 
-/// The result of a write by the neighbourhood. `None` means that nothing was written, and the store of whole nodes must
-/// do the write.
+/// The result of a write by the neighbourhood. `None` means that nothing was written. The store of whole nodes must
+/// then do the write.
 type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
@@ -93,8 +93,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             self.remember(v, at, key, done.slot).await;
             return Answer::Done(done.applied);
         }
-        // The key's neighbourhood is empty, so the node may be nearly empty. This READ only checks this: the
-        // entry has been removed, whatever the result of the READ.
+        // The removed entry was the last one of its neighbourhood, so the node may be sparse. The client reads the
+        // whole node to find out. It ignores an error of this READ, because the remove has already taken effect.
         match done.lonely {
             true => match v.read(at, self.node_len()).await {
                 Ok(image) => self.removed(at, &image),
@@ -165,7 +165,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 unreachable!("`Write::meeting` turned the exchange into another write")
             }
         };
-        // If only some lines of an entry land, the next writer must know that this client is gone.
+        // If only some lines of the entry were written when this client failed, the next writer must find the lock word
+        // suspect.
         if range.len() > LINE_BYTES {
             guard.doubt_if_lost();
         }
@@ -179,7 +180,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(applied)))
     }
 
-    /// Makes room for a key in its full neighbourhood. Returns `None` if this takes too many hops; then the node must
+    /// Makes room for a key in its full neighbourhood. Returns `None` if this takes too many hops. The node must then
     /// be split.
     async fn hop<'a, V: Verbs + Control>(
         &'a self,
@@ -214,8 +215,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(Applied::Inserted)))
     }
 
-    /// Returns the result of a completed remove, computed from the node as it was then. The node may have changed
-    /// since, which is harmless because the result is only a hint.
+    /// Returns the result of a completed remove, computed from the image of the node. The node may have changed since,
+    /// which is harmless because the result is only a hint that the node is sparse.
     fn removed<V: Verbs>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied>
     where
         S: NodeStore<V, K>,
@@ -227,13 +228,13 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 }
 
-/// Releases the lock with nothing to write.
+/// Releases the lock without a write, and returns the result.
 async fn settled<K, V: Verbs>(guard: Guard<'_, V>, applied: Applied) -> Written<K> {
     guard.release().await?;
     Ok(Some(Answer::Done(applied)))
 }
 
-/// Converts a failure in an image that was accepted before.
+/// Converts a failed check of an image that an earlier check accepted.
 fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
     let what = match e {
         CheckFailure::Corrupt(what) => what,

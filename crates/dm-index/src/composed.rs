@@ -61,7 +61,7 @@ impl fmt::Debug for Presence<'_> {
     }
 }
 
-/// The attempts of one operation to reach the leaf of its key.
+/// The retry loop of one operation, and its steps along sibling pointers.
 struct Way<'h, V> {
     retry: Retry<'h, V>,
     hops: Hops,
@@ -116,7 +116,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation, which ends when the result is dropped. Memory that it reads is not reused before.
+    /// Begins an operation, which ends when the returned guard is dropped. Until then, memory that the operation reads
+    /// is not reused.
     async fn begin_or_wait(&self) -> Result<Option<Running<'_>>, IndexError> {
         if self.presence.seat.is_some() {
             self.v.local(LocalStep::Section).await;
@@ -127,7 +128,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation. If the client must prepare its seat first, returns the seat as the error.
+    /// Begins an operation. Returns the seat as the error if the client must prepare it first.
     #[inline(always)]
     fn try_begin(&self) -> Result<Option<Running<'_>>, &Seat> {
         let Some(seat) = &self.presence.seat else {
@@ -160,11 +161,12 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         self.v
     }
 
-    /// Finds the leaf of `key` in an index that was empty a moment ago, by planting the first leaf.
+    /// Finds the leaf of `key` in an index in which a search has just found no leaf. Makes the first leaf if it is
+    /// still missing.
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            // Live at once: there was no leaf before, so nothing leads to this memory.
+            // The node is live at once: there was no leaf before, so no address of this memory is known.
             let leaf = self
                 .leaves
                 .whole()
@@ -188,9 +190,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Carries out a write. This single future covers a write that meets no stale address, split or error. The rare
-    /// steps are boxed, because a future contains the futures that it awaits, and is copied as a whole when it is
-    /// moved.
+    /// Carries out a write. This future contains the steps of a write that finds no stale address, splits no node and
+    /// gets no error. The rare steps are boxed, because a future contains the futures that it awaits, and all of it is
+    /// copied when it is moved.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
@@ -202,7 +204,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
         let running = match self.try_begin() {
             Ok(running) => running,
-            // This is not boxed: one operation in a few dozen needs it, and each of these would allocate.
+            // This future is not boxed, because one operation in a few dozen needs it, and each box is an allocation.
             Err(seat) => Some(self.enrolled(seat).await?),
         };
         self.options.cpu.charge(self.v).await;
@@ -304,15 +306,15 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
                 if hops.step(retry, right.at).await? {
-                    // The address led to a leaf so far to the left of the key that searching again takes fewer steps.
-                    // No operation must follow this hint again.
+                    // The address led to a leaf so far to the left of the key that a new search takes fewer steps. No
+                    // other operation must follow this hint.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
                         return Ok(located);
                     }
                 } else if reach.is_some_and(|reach| hops.taken() > reach) {
-                    // This took more steps than normal, because the leaves in between have been split. The
-                    // inner structure has entries that lead to the leaf directly.
+                    // This took more steps than normal, because the leaves in between have been split. The inner
+                    // structure has entries that lead directly to the key's leaf.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);
@@ -391,7 +393,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
             };
             match Box::pin(self.next(key, located, missed, &mut way)).await {
                 Ok(next) => located = next,
-                // A get may have planted the first leaf, and the CAS of the root word may still land.
+                // A get may have posted the CAS that makes the first leaf, and that CAS may still take effect.
                 Err(error) => return end_operation(running, Err(error)),
             }
         }
@@ -450,8 +452,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
     }
 }
 
-/// Ends an operation with the result `done`. If a request of the operation may still land, the seat stays
-/// pinned ([`Running::forget`]) until [`Reclaim::prepare`] proves that no request can land any more.
+/// Ends an operation with the result `done`. If a request of the operation may still take effect, the seat stays pinned
+/// ([`Running::forget`]) until [`Reclaim::prepare`] proves that all requests have completed.
 pub fn end_operation<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)

@@ -38,13 +38,13 @@ pub enum IndexError {
         /// The damaged part, and what is wrong with it.
         what: Corrupt,
     },
-    /// An address led to a node of another level than its parent says.
+    /// An address led to a node of another level than the parent records.
     WrongLevel {
         /// The node.
         node: RemotePtr,
-        /// Its level.
+        /// The level of the node.
         found: u8,
-        /// The level that the parent says.
+        /// The level that the parent records.
         expected: u8,
     },
     /// No memory node has room.
@@ -99,9 +99,8 @@ impl IndexError {
             Self::Refused(_) | Self::ValueLength { .. } | Self::NotEmpty { .. } | Self::BadInput { .. } => {
                 Effect::None
             }
-            // An operation that returns one of these errors has not written yet, or its own write was undone
-            // or never posted. The parent may still lack a split's new node, but this does not change the
-            // result of any operation.
+            // An operation may return these errors before its write. It may also return them after its write has taken
+            // effect, if it cannot update the levels above (`after_effect`).
             Self::Control(_) | Self::Exhausted(_) | Self::LockTimeout { .. } | Self::OutOfMemory { .. } => {
                 Effect::Unknown
             }
@@ -113,8 +112,8 @@ impl IndexError {
 }
 
 impl IndexError {
-    /// Converts the error of an operation that had already taken effect: the result never claims that there was no
-    /// effect. `right` is the node that the operation's split made.
+    /// Converts the error of an operation that had already taken effect, so that it does not report an operation
+    /// without effect. `right` is the new node of the operation's split.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

@@ -22,14 +22,14 @@ use crate::IndexError;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
-    /// Fills each leaf to this share of the part that the given keys can use
-    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf is filled
-    /// less if it cannot accept more of the keys.
+    /// Each leaf is filled to this share of the part that the given keys can use
+    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf is filled less if it
+    /// cannot accept more of the keys.
     Even(f64),
-    /// Fills leaves as inserts in random order would fill them if full leaves split in halves. Each leaf
-    /// holds between a half and all of the given keys that it accepts. The share `x` has the density `1 / x²`
-    /// and the mean ln 2. So some leaves split soon, as in a tree that has grown by inserts. Evenly filled
-    /// leaves would all split at about the same time, much later.
+    /// Leaves are filled as inserts in random order would fill them if full leaves split in halves. A leaf holds at
+    /// least half of the given keys that it accepts, and at most all of them. The share `x` has the density `1 / x²`
+    /// and the mean ln 2. So some leaves split soon, as in a tree that has grown by inserts. Evenly filled leaves would
+    /// all split at about the same time, much later.
     ///
     /// *Why `1 / x²`:* let `n(x)` be the number of leaves with the share `x`. A leaf grows in proportion to its keys,
     /// and after a time `t` there are `e^t` times as many leaves of each share, so `n(x) + (x · n(x))' = 0`.
@@ -37,7 +37,7 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Returns whether a leaf may be filled to `full`, before it is known which keys it accepts.
+    /// Returns whether a leaf may be filled to `full`. The answer does not depend on which keys the leaf accepts.
     #[must_use]
     pub fn allows(self, full: Fullness) -> bool {
         match self {
@@ -46,7 +46,7 @@ impl Fill {
         }
     }
 
-    /// Returns how many entries leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
+    /// Returns the number of entries that leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
     /// that the leaf accepts and that are [allowed](Self::allows).
     #[must_use]
     pub fn entries(self, most: usize, leaf: u64) -> usize {
@@ -71,14 +71,14 @@ impl Fill {
         }
     }
 
-    /// Checks the value and returns it.
+    /// Checks that the share is valid, and returns the fill level.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if a share is not above 0 and at most 1.
     pub fn checked(self) -> Result<Self, IndexError> {
         match self {
             Self::Even(share) if !(share > 0.0 && share <= 1.0) => Err(IndexError::BadInput {
-                why: "a fill lies above 0 and at most at 1",
+                why: "a fill level must be above 0 and at most 1",
             }),
             fill => Ok(fill),
         }
@@ -106,8 +106,8 @@ impl From<f64> for Fill {
     }
 }
 
-/// Returns the share of leaf number `leaf`: the inverse of the distribution function at a point that depends on `leaf`.
-/// The points of successive leaves are spread evenly.
+/// Returns the share of leaf number `leaf`. This is the inverse of the distribution function at a point that depends on
+/// `leaf`; successive leaves have points that are spread evenly.
 fn drawn(leaf: u64) -> f64 {
     // The points are multiples of the golden ratio, because successive multiples are spread as evenly as
     // possible. The high bits become a fraction.

@@ -22,7 +22,7 @@ const CHAIN_READS: usize = 32;
 /// }
 /// ```
 pub async fn gather<V: Verbs>(v: &V, wanted: &[(RemotePtr, u32)]) -> Result<Vec<V::Lease>, VerbError> {
-    // Sorts by memory node, and keeps the order within each memory node.
+    // Sorts the positions by memory node, and keeps the order within each memory node.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&i| wanted[i].0.node());
     let same_node = |a: &usize, b: &usize| wanted[*a].0.node() == wanted[*b].0.node();

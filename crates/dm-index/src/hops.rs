@@ -13,8 +13,8 @@ pub const HOPS_FREE: u32 = 64;
 pub struct Hops(u32);
 
 impl Hops {
-    /// Counts a step to the node at `to`. Returns `true` once, after many steps. The first address may then have led to
-    /// memory that now belongs to another node, far to the left.
+    /// Counts a step to the node at `to`. Returns `true` at the 64th step, and `false` at all others. After so many
+    /// steps, the first address may have led to memory that now belongs to another node, far to the left.
     ///
     /// # Errors
     /// Returns [`Exhausted`] if the retry loop's budget is used up.

@@ -9,9 +9,9 @@ use crate::{IndexError, Restructure};
 
 /// An address, and whether it is known to be that of a linked node.
 ///
-/// An address from a cache or a parent may be outdated: its memory may belong to another node by now, even to one
-/// that is written but not linked yet. If a node of the index held the address when this operation read that node,
-/// the address is that of a linked node.
+/// An address from a cache or a parent may be outdated: another node may use its memory by now, even a node that is
+/// written but not linked yet. If this operation has read the address from a node of the index, the address is that of
+/// a linked node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lead {
     /// The node's address.
@@ -21,12 +21,12 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Makes an address whose node may not be linked.
+    /// Makes a lead to a node that may not be linked.
     #[inline]
     pub const fn hint(at: RemotePtr) -> Self {
         Self { at, linked: false }
     }
-    /// Makes an address that was just read from a node's sibling pointer or from the root word.
+    /// Makes a lead from an address that was just read from a node's sibling pointer or from the root word.
     #[inline]
     pub const fn linked(at: RemotePtr) -> Self {
         Self { at, linked: true }
@@ -45,8 +45,9 @@ pub struct Located<P> {
 /// The reason why a node is not responsible for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// The key lies at or above the high fence key, or the node is dead and was merged into another one. The next node
-    /// to try is given. The address in a dead node is a hint: that node may be dead by now.
+    /// The key is at or above the high fence key, or the node is dead and was merged into another one. This variant
+    /// holds the next node to try. If a dead node gave its address, it is only a hint, because that node may be dead
+    /// too.
     Right(Lead),
     /// The key lies below the low fence key, or the address leads to another kind of node or to one that is
     /// not linked. The caller must search for the leaf again.
@@ -98,7 +99,7 @@ pub enum Merge {
     Changed,
 }
 
-/// The result of a look at a node that another client may have left unfinished.
+/// The result of [`Restructure::tend`](crate::Restructure::tend).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tended {
     /// There was nothing to finish.
@@ -116,7 +117,7 @@ pub struct Neighbours<K> {
     pub left: RemotePtr,
     /// The right node.
     pub right: RemotePtr,
-    /// The key at which they meet.
+    /// The key at which the left node ends and the right one begins.
     pub between: K,
     /// High fence key of the right node.
     pub until: Option<K>,
@@ -155,8 +156,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Resolves an exchange against the current value, which the caller's lock protects. The result is an upsert,
-    /// a remove, or `None` if the value is not the expected one. Other writes stay as they are.
+    /// Resolves an exchange against the current value, which the caller's lock protects. Returns an upsert, a remove,
+    /// or `None` if the value is not the expected one. Returns any other write unchanged.
     #[inline]
     pub fn meeting(self, found: Option<ValueRef<'_>>) -> Option<Self> {
         let Self::Exchange { before, after } = self else {
@@ -245,9 +246,9 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
     }
 }
 
-/// A new node that nothing points to yet.
+/// A new node to which nothing points yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "it is lost unless it is linked or forgotten"]
+#[must_use = "the node's memory is lost unless the node is linked or forgotten"]
 pub struct Created {
     /// Address of the node.
     pub at: RemotePtr,
@@ -268,8 +269,8 @@ pub trait Inner<V: Verbs, K> {
     /// state, so the caller must await [`Env::local`](dm_verbs::Env::local) first.
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>>;
 
-    /// Finds the probable leaf of `key` by reading, when it is not [known](Inner::known). Returns `None` if
-    /// the index has no leaf.
+    /// Finds the probable leaf of `key` by reading nodes. Callers use this if [`Inner::known`] returns `None`. Returns
+    /// `None` if the index has no leaf.
     fn find(&self, v: &V, key: &K) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
 
     /// Returns the probable leaf of `key`; `None` if the index has no leaf.
@@ -300,22 +301,22 @@ pub trait Inner<V: Verbs, K> {
     /// Reports that the address from `proof` was wrong.
     fn stale(&self, v: &V, proof: Self::Proof);
 
-    /// Reports that the address from `proof` was wrong, and that the memory there did not show where to
-    /// continue. If the source was read within this operation, reading it again does not help.
+    /// Reports that the address from `proof` was wrong, and that the memory at the address did not show where to
+    /// continue. If the operation has just read the entry with this address, reading the entry again does not help.
     fn invalidate(&self, v: &V, proof: Self::Proof) {
         self.stale(v, proof);
     }
 
-    /// Returns the number of steps to the right that are normal, if `proof` is a rough hint, which names the leaf
-    /// of `key` or one to its left. Errors met on the way may belong to another key's leaf; retry via
-    /// [`Inner::find`].
+    /// Returns the number of steps to the right that are normal if `proof` is a rough hint, which names the leaf of `key` or a
+    /// leaf to its left. Returns `None` for an exact hint. Errors on the way may belong to another key's leaf; the
+    /// caller then retries via [`Inner::find`].
     fn reach(&self, _proof: &Self::Proof) -> Option<u32> {
         None
     }
 
-    /// Learns that `leaf` answered for `key` after `hops` steps along sibling pointers, so that the next operation needs
-    /// fewer. A structure that predicts leaves repairs its model here. Begin a change of shared state with a local
-    /// step. It is called only after at least one step; the default learns nothing and costs nothing.
+    /// Learns that `leaf` answered for `key` after `hops` steps along sibling pointers, so that the next operation
+    /// needs fewer. A structure that predicts leaves updates its model here. An implementation that changes shared
+    /// state must first await a local step. This is called only after at least one step. The default does nothing.
     fn found(&self, _v: &V, _key: &K, _leaf: RemotePtr, _hops: u32) -> impl Future<Output = ()> {
         core::future::ready(())
     }

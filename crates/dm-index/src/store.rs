@@ -60,7 +60,7 @@ pub trait NodeCopies<V: Verbs, K> {
         copy: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops when
+    /// Reads several nodes in one round trip, and passes each to `each` as `copy`, in the order of `at`. Stops when
     /// `each` returns `false`, or at the first address whose READ was torn or found no live node.
     fn copies(
         &self,
@@ -71,10 +71,10 @@ pub trait NodeCopies<V: Verbs, K> {
     ) -> impl Future<Output = Result<(), IndexError>>;
 }
 
-/// Makes nodes, merges them and ends their lives.
+/// Creates, merges and frees nodes.
 pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
-    /// Makes a node that nothing points to yet, by WRITE. The node is live at once, unless `unborn` is set. An unborn
-    /// node becomes live by [`Restructure::open`], after it has been linked.
+    /// Writes a node to which nothing points yet. The node is live at once, unless `unborn` is set. An unborn node
+    /// becomes live by [`Restructure::open`], after it has been linked.
     fn create(
         &self,
         v: &V,
@@ -87,12 +87,12 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Makes an unborn node live, after it has been linked. This happens even if the future is dropped midway.
     fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). This
-    /// happens only if all three nodes match `pair`, and if the entries leave some room in one node. `after`
-    /// receives a copy of the changed parent.
+    /// Merges a node into its left neighbour and removes it from their parent (a node of `parents`). This happens only
+    /// if all three nodes match `pair`, and if the merged node has some free space. `after` receives a copy of the
+    /// changed parent.
     ///
-    /// All three nodes are locked meanwhile. So the operation that had to install the right node in the
-    /// parent has already done so, and no later operation installs it again.
+    /// All three nodes are locked during the merge. So the operation that had to install the right node in the parent
+    /// has already done so, and no later operation installs it again.
     fn merge<P: Restructure<V, K>>(
         &self,
         v: &V,
@@ -102,9 +102,9 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
     /// Merges two nodes if the inner structure has no node that could be locked with them (`pair.parent` has no
-    /// meaning). First the two are merged, then `unlink` removes the right one from the inner structure, and then it is
-    /// retired. A late operation may still add the dead node to the inner structure again, so the inner structure must
-    /// treat its own addresses as hints.
+    /// meaning). Then `unlink` removes the right node from the inner structure, and the node is retired. A late
+    /// operation may still add the dead node to the inner structure again, so the inner structure must treat its
+    /// addresses as hints.
     fn join(
         &self,
         v: &V,
@@ -148,11 +148,12 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Frees a node that nothing has ever pointed to.
     fn forget(&self, node: Created);
 
-    /// Looks at the node at `at`, and finishes a split, a merge or a hop that another client has left unfinished there,
-    /// like the next writer of the node. It changes no entry. If there is nothing to finish, this costs one READ.
+    /// Reads the node at `at`, and finishes a split, a merge or the move of an entry that another client has left
+    /// unfinished there, as the next writer of the node would. It changes no entry's value. If there is nothing to
+    /// finish, this costs one READ.
     ///
-    /// Call this only with the address of a linked node: one that a parent, a sibling pointer or the root word gave
-    /// within this operation.
+    /// Call this only with the address of a linked node: an address that was read within this operation from a parent,
+    /// a sibling pointer or the root word.
     fn tend(&self, v: &V, at: RemotePtr) -> impl Future<Output = Result<Tended, IndexError>>;
 }
 
@@ -161,8 +162,8 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Returns the maximum number of entries in one node. It may depend on their keys.
     fn capacity(&self) -> usize;
 
-    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has none, a bulk load begins
-    /// the next node, even if this one is not full.
+    /// Returns whether a node with the entries of `copy` can hold `key` too. If it cannot, a bulk load begins the next
+    /// node, even if this one is not full.
     fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
         true
     }
@@ -178,8 +179,8 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Reserves a block for a node that [`BulkLoad::load`] will write.
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
 
-    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; or by a WRITE if the world
-    /// does not support direct loading.
+    /// Writes the node of `copy` at `copy.at` directly, without cost. If the world does not support direct loading,
+    /// this is a WRITE.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 }
 
@@ -203,8 +204,8 @@ pub trait Reclaim<V: Verbs> {
         core::future::ready(Ok(()))
     }
 
-    /// Announces that the compute node is alive, so that the others do not fence it. Await this regularly
-    /// during a long operation.
+    /// Announces that the compute node is alive, so that other members do not fence it. Await this regularly during a
+    /// long operation.
     fn keep_alive(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
@@ -215,7 +216,7 @@ pub trait Reclaim<V: Verbs> {
         core::future::ready(Ok(()))
     }
 
-    /// Takes back the seat of a client that leaves, which may be the last client of its compute node. This never waits.
+    /// Returns the seat of a client that leaves. The client may be the last one of its compute node. This never waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 

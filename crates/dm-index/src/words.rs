@@ -1,4 +1,4 @@
-//! The smallest index: one word per key, for few keys.
+//! A minimal index with one word per key, for few keys.
 
 use dm_layout::Key8;
 use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
@@ -33,7 +33,7 @@ impl<'h, V: Verbs> Words<'h, V> {
     /// Returns the address of the word of `key`.
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`] for a key at or above the bound.
+    /// Returns [`IndexError::BadInput`] if the key is at or above the bound.
     pub fn word_of(&self, key: &Key8) -> Result<RemotePtr, IndexError> {
         if key.0 >= self.keys {
             return Err(IndexError::BadInput {
@@ -43,8 +43,8 @@ impl<'h, V: Verbs> Words<'h, V> {
         Ok(self.base.add(key.0 * 8))
     }
 
-    /// Replaces the key's word by `swap` if the key is present or absent, as `compare` requires. Returns the
-    /// previous word.
+    /// Replaces the key's word by `swap`. If `compare` is given, does so only if the word has this presence bit.
+    /// Returns the previous word.
     async fn swap(&self, key: &Key8, compare: Option<u64>, swap: u64) -> Result<u64, IndexError> {
         let at = self.word_of(key)?;
         let _begun = self.v.operation()?;

@@ -3,7 +3,7 @@
 use dm_layout::{Corrupt, Reason, checksum_of};
 use dm_verbs::LINE;
 
-/// Bytes before the first item: a checksum of the rest, the number of items, and the number of bytes in use.
+/// Bytes before the first item: a checksum of the bytes after it, the number of items, and the number of bytes in use.
 const HEADER: usize = 16;
 /// Bytes before an item's key: the lengths of key and value.
 const ITEM_HEADER: usize = 8;
@@ -14,8 +14,8 @@ const ITEM_HEADER: usize = 8;
 /// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
 /// ```
 ///
-/// A block is written once, and is read only by operations that have read a word that points to it. So the
-/// checksum detects broken memory and wrong words, not concurrent writers.
+/// A block is written once. It is read only by operations that have read a word that points to it. So the checksum
+/// detects damaged memory and wrong words, not concurrent writers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     /// The bytes after the header; every item has been checked.
@@ -65,7 +65,7 @@ impl<'a> Bundle<'a> {
         (HEADER + self.items.len()).next_multiple_of(LINE)
     }
 
-    /// Returns keys and values by ascending key.
+    /// Returns the keys and values in ascending order of keys.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.items;
         core::iter::from_fn(move || {
@@ -81,7 +81,7 @@ impl<'a> Bundle<'a> {
         self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// Returns the key, if there is only one item.
+    /// Returns the key if there is exactly one item.
     #[must_use]
     pub fn alone(self) -> Option<&'a [u8]> {
         let mut keys = self.iter().map(|(key, _)| key);
@@ -89,8 +89,8 @@ impl<'a> Bundle<'a> {
         first.filter(|_| keys.next().is_none())
     }
 
-    /// Returns a block of these items in which `key` has `value`, or is absent if `value` is `None`. Returns
-    /// `None` if no item remains.
+    /// Returns a block of these items in which `key` has `value`. If `value` is `None`, the block does not contain
+    /// `key`. Returns `None` if no item remains.
     #[must_use]
     pub fn with(self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
         let below = self.iter().take_while(|(k, _)| *k < key);

@@ -47,9 +47,9 @@ pub struct Items<'h, V, I: Exchange> {
     pub(crate) flaws: crate::ItemFlaws,
 }
 
-/// The change of the index's word that a write needs.
+/// The change of the index's word that a write requires.
 enum Next {
-    /// No change.
+    /// The word stays unchanged.
     Stays,
     /// The word must point to the block that was written ahead.
     Ahead,
@@ -88,11 +88,11 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         })
     }
 
-    /// Makes a client of items behind `index`, if the index was created for items. The values of any other index are
-    /// not references.
+    /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the values
+    /// of any other index are not references.
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`], and those of [`Items::new`].
+    /// Returns [`IndexError::BadInput`] if `made_for_items` is `false`, and the errors of [`Items::new`].
     pub fn made_for_them(
         made_for_items: bool,
         v: &'h V,
@@ -113,7 +113,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// takes two round trips: the index's get, and a READ of the block.
     ///
     /// # Errors
-    /// Returns the errors of the index, and [`IndexError::Corrupt`] if a block's bytes contradict each other.
+    /// Returns an error if the index returns one or the READ fails, and [`IndexError::Corrupt`] if a block's bytes
+    /// contradict each other.
     pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
@@ -135,8 +136,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// is written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::get`] and of allocation, and [`IndexError::BadInput`] if the item is
-    /// too long.
+    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block, and
+    /// [`IndexError::BadInput`] if the item is too long.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }
@@ -145,7 +146,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// the old block.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Update(value)).await
     }
@@ -153,7 +154,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Adds or replaces `key`.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Upsert(value)).await
     }
@@ -161,7 +162,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// Removes `key`. It takes four round trips if no other key has the same prefix.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::insert`].
+    /// Returns an error for the reasons of [`Items::insert`].
     pub async fn remove(&self, key: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Remove).await
     }
@@ -177,8 +178,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         let prefix = (self.prefix)(key);
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
-        // Most keys have no neighbour with the same prefix. For these, this is already the final block, and its WRITE
-        // is in flight.
+        // Most keys have no neighbour with the same prefix. For such a key, this is already the final block, and its
+        // WRITE is in flight.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
@@ -263,13 +264,13 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
 
     /// Retires a block to which nothing points any more.
     fn retire(&self, reference: Reference) {
-        // Its earlier incarnations do not matter: no reader compares incarnations of blocks of items.
+        // The block's earlier incarnations do not matter, because no reader compares incarnations of blocks of items.
         let block = Block::fresh(reference.at());
         self.alloc.retire(block.after(block.version), reference.class());
     }
 }
 
-/// Returns the result of a write, and the change that it needs, if no item has the prefix.
+/// Returns the result of a write, and the change that it requires, if there is no item with the prefix.
 const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     match write {
         Write::Insert(_) | Write::Upsert(_) => (Applied::Inserted, Next::Ahead),
@@ -277,7 +278,7 @@ const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     }
 }
 
-/// Returns the result of a write, and the change that it needs, if the items of `bundle` have the prefix.
+/// Returns the result of a write, and the change that it requires, if `bundle` holds the items with the prefix.
 fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     let present = bundle.get(key).is_some();
     let applied = match (write, present) {

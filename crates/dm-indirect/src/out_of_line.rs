@@ -5,8 +5,8 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Items;
 
-/// [`Items`] with keys of type `K` and values of one length, as a range index. It is meant for values that are too
-/// large for leaves, and for keys that are too long for the inner structure.
+/// [`Items`] as a range index, with keys of type `K` and values of one length. Use it for values that are too large for
+/// leaves, and for keys that are too long for the inner structure.
 ///
 /// ```
 /// use dm_alloc::Allocator;

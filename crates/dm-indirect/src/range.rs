@@ -16,11 +16,12 @@ pub type Item = (Vec<u8>, Vec<u8>);
 
 impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// Reads the first `limit` items from `from` (inclusive) on, in key order, into `out`, which is cleared first.
-    /// Returns fewer items only at the end of the index. Like the index's own scan, this is not a snapshot. For every
-    /// 32 blocks it needs a scan of the index and one round trip.
+    /// Returns fewer items only at the end of the index. This is not a snapshot, just as the scan of the index is not.
+    /// Every 32 blocks take a scan of the index and one more round trip.
     ///
     /// # Errors
-    /// Returns the errors of [`Items::get`].
+    /// Returns an error if the index returns one or a READ fails, and [`IndexError::Corrupt`] if a block's bytes
+    /// contradict each other.
     pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
         out.clear();
         let mut words = Scan::new();
@@ -56,7 +57,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     }
 
     /// Fills an empty index with items in strictly ascending order of keys. `fill` is the fill level of the leaves
-    /// ([`dm_index::RangeIndex::bulk_load`]). Its verbs are metered as housekeeping. Returns the number of items.
+    /// ([`dm_index::RangeIndex::bulk_load`]). The verbs are metered as housekeeping. Returns the number of items.
     ///
     /// # Errors
     /// Returns the errors of the index, and [`IndexError::BadInput`] if the keys do not ascend.
@@ -68,7 +69,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         self.load_all(fill, || next().map(Ok)).await
     }
 
-    /// Does the same as [`Items::bulk_load`], with a source of items that may fail.
+    /// Loads items as [`Items::bulk_load`] does, from a source that may return errors.
     pub(crate) async fn load_all(
         &self,
         fill: impl Into<Fill>,

@@ -40,8 +40,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Makes a reference to a block of `bytes` at `at`. Returns `None` if the word has no room for it: at most 256
-    /// memory nodes and 1 MiB.
+    /// Makes a reference to a block of `bytes` bytes at `at`. Returns `None` if the address or the length does not fit:
+    /// a reference can address 256 memory nodes and blocks of at most 1 MiB.
     #[must_use]
     pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
         let fits = at.node().0 < REFERENCE_NODES_MAX
@@ -66,7 +66,7 @@ impl Reference {
         self.lines * LINE as u32
     }
 
-    /// Returns the reference as an index stores it.
+    /// Returns the bytes that an index stores for this reference.
     #[must_use]
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
         let node = u64::from(self.at.node().0) << (64 - NODE_BITS);
@@ -95,8 +95,8 @@ impl Reference {
         })
     }
 
-    /// Returns the class of its block. Lengths are rounded up to four steps per octave, so that the block of an item
-    /// can be reused for a similar item.
+    /// Returns the size class of the block. There are four classes per power of two, so that a block can be reused for
+    /// an item of similar length.
     #[must_use]
     pub(crate) fn class(self) -> Class {
         class_of(self.lines)

@@ -4,10 +4,10 @@ use dm_index::Exchange;
 
 use crate::Items;
 
-/// Errors that break items, off by default. They are for study: each has a counterexample.
+/// Broken twins of [`crate::Items`], for study. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ItemFlaws {
-    /// The index points to a block before the block's WRITE was awaited (N1).
+    /// The index points to a block before the block's WRITE has completed (N1).
     pub unawaited: bool,
     /// A write replaces the word without comparing it (N2).
     pub blind: bool,
@@ -17,7 +17,7 @@ pub struct ItemFlaws {
 
 #[cfg(feature = "study")]
 impl<V, I: Exchange> Items<'_, V, I> {
-    /// Makes the same items with these flaws.
+    /// Returns these items with the given flaws.
     #[must_use]
     pub fn with_flaws(mut self, flaws: ItemFlaws) -> Self {
         self.flaws = flaws;

@@ -1,4 +1,4 @@
-//! Items over loopback, behind the simplest index: a map in local memory.
+//! Tests of items on loopback pools. The index is a minimal one: a map in local memory.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use core::future::poll_fn;
@@ -14,12 +14,12 @@ use dm_sync::epoch::Running;
 use dm_verbs::{Env, NodeId, RemotePtr, Transport, Verbs};
 use proptest::prelude::*;
 
-/// What happens to the next exchange.
+/// A disturbance of the next exchange.
 #[derive(Clone, Debug)]
 enum Trouble {
-    /// It fails with this error and has no effect.
+    /// The exchange fails with this error and has no effect.
     Fails(IndexError),
-    /// Another client is faster and has written this word.
+    /// Another client is faster and has written this word before the exchange.
     Raced(Option<[u8; 8]>),
 }
 
@@ -53,7 +53,7 @@ impl RangeIndex for &Memory {
     async fn update(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
         Err(UNUSED)
     }
-    /// Items that are as they should be use none.
+    /// Correct items never call this; only a flaw does.
     async fn upsert(&self, key: &Key8, value: &[u8]) -> Result<Applied, IndexError> {
         if let Some(Trouble::Raced(word)) = self.trouble.take() {
             self.put(*key, word);
@@ -106,7 +106,7 @@ impl Exchange for &Memory {
             return Ok(Applied::Differs);
         }
         self.put(*key, after.map(|word| word.try_into().unwrap()));
-        // The exchange has taken effect; its answer comes later.
+        // The exchange has taken effect here. Its answer comes at a later poll.
         let mut answered = false;
         poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -155,7 +155,7 @@ fn world(delays: u32) -> Loopback {
         .unwrap()
 }
 
-/// Makes an allocator that counts retired blocks, so that lost blocks show.
+/// Makes an allocator that counts retired blocks, so that a test detects lost blocks.
 fn allocator() -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 15 << 20).unwrap(),
@@ -166,7 +166,7 @@ fn allocator() -> Allocator {
         .reclaiming(area, ReclaimOptions::new())
 }
 
-/// Returns the first byte as prefix: keys with the same first byte share a block.
+/// Returns the first byte as the prefix, so that keys with the same first byte share a block.
 fn first_byte(key: &[u8]) -> Key8 {
     leading_bytes(&key[..key.len().min(1)])
 }
@@ -181,7 +181,7 @@ fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
     for (key, value) in map {
         *bytes.entry(first_byte(key)).or_insert(16) += 8 + key.len() + value.len();
     }
-    // Up to eight lines, every length is a class of its own.
+    // Lengths of up to eight lines each have a class of their own.
     bytes
         .values()
         .map(|bytes| bytes.next_multiple_of(64) as i64)
@@ -232,7 +232,7 @@ proptest! {
     }
 }
 
-/// Returns `count` items, three to a block.
+/// Returns `count` items, of which three each share a block.
 fn many(count: u64) -> Vec<Item> {
     let item = |i: u64| (vec![(i / 3) as u8, (i % 3) as u8], vec![i as u8; i as usize % 50]);
     (0..count).map(item).collect()
@@ -324,7 +324,7 @@ fn a_block_is_given_back_where_nothing_can_name_it() {
     assert_eq!(block_on(items.insert(b"a", b"1")), Err(in_doubt()));
     assert_eq!(in_use(), 64, "it may be known");
 
-    // Other clients are faster: with a block of another key, and by removing it.
+    // Other clients are faster: one inserts another key with the same prefix, and one removes the key.
     let theirs = block_on(alloc.alloc(&v, 64, None)).unwrap();
     block_on(v.write(theirs, &block_of([(&b"ab"[..], &b"2"[..])]))).unwrap();
     let word = Reference::new(theirs, 64).unwrap().encode();
@@ -378,7 +378,7 @@ fn an_operation_that_is_dropped_happened_or_leaves_nothing() {
     assert!(happened > 0 && did_not > 0);
 }
 
-/// If another key has the same prefix, the block is written after the index was read.
+/// If another key has the same prefix, the block is written only after the index was read.
 #[test]
 fn a_block_that_was_not_written_is_not_named() {
     let (mut failed, mut done) = (0, 0);
@@ -412,7 +412,7 @@ fn a_block_that_was_not_written_is_not_named() {
     assert!(failed > 0 && done > 0);
 }
 
-/// A block that was written ahead and is not needed is free for every client, as its WRITE has landed.
+/// A block that was written ahead and is not needed is free for every client at once, because its WRITE has completed.
 #[test]
 fn a_block_that_was_not_needed_is_free_at_once() {
     let (world, memory, alloc) = (world(2), Memory::new(), allocator());
@@ -452,7 +452,7 @@ fn flaws_do_what_they_are_called() {
         let _ = v.take_deferred();
         assert_eq!(memory.words.borrow().contains_key(&first_byte(b"a")), has);
 
-        // Another client inserts a key of the same prefix meanwhile.
+        // Another client inserts a key with the same prefix meanwhile.
         let flaws = with(|flaws| flaws.blind = true, has);
         let flawed = items(&v, &memory, &alloc).with_flaws(flaws);
         let theirs = block_on(alloc.alloc(&v, 64, None)).unwrap();
@@ -467,7 +467,7 @@ fn flaws_do_what_they_are_called() {
             "what the other one wrote is lost"
         );
 
-        // The exchange took effect, and its answer is not waited for.
+        // The exchange has taken effect, but the insert is dropped before the answer arrives.
         let flaws = with(|flaws| flaws.gives_back = true, has);
         let flawed = items(&v, &memory, &alloc).with_flaws(flaws);
         let before = alloc.stats().in_use_bytes;

@@ -1,5 +1,5 @@
-//! Merges two nodes whose parent is not a node of a node store, because the inner structure is of another
-//! kind.
+//! Merges two nodes under an inner structure that is not made of nodes, so that they have no parent that could be
+//! locked.
 
 use dm_index::{IndexError, Merge, Neighbours};
 use dm_layout::{KeyBytes, NodeFormat};
@@ -10,9 +10,9 @@ use crate::merge::{can_merge, carry_out};
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Carries out steps 2 to 5 of a merge under the locks of both nodes. Instead of step 1, it calls `unlink` afterwards,
-    /// without holding a lock. If the inner structure still has the right node's address after that, this address is only a
-    /// hint.
+    /// Carries out steps 2 to 5 of a merge under the locks of both nodes. Instead of step 1, calls `unlink` afterwards,
+    /// without holding a lock. If the inner structure still has the right node's address after that, the address is
+    /// only a hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
         v: &V,

@@ -7,27 +7,27 @@
 //! |---|---|---|---|
 //! | [`TwoLevel`] | unsorted | line versions (and entry versions if an entry is larger than a line) | the entry |
 //! | [`PackedLeaves`] | unsorted, keys stored as short distances | line versions | the entry, with the bytes before it in its line |
-//! | [`Bookends`] | unsorted | as published for Sherman (§4.4): versions at both ends of node and entry. **Unsound**,
-//! for study | the entry |
+//! | [`Bookends`] | unsorted | versions at both ends of node and entry, as published for Sherman (§4.4); **unsound** | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
 //! # Invariants
 //! * **I1** A node's bytes change only under its lock. A WRITE of an entry stays inside one line, or carries an entry
-//!   version in each line. An entry stays in its line. The line may change its shape (the width of its keys).
+//!   version in each line. An entry stays in its line, although the width of the keys in the line may change.
 //! * **I2** A reader accepts an image only if it is one state of the node, or a mixture of states that gives the same
 //!   result for the key as one of them (`dm-layout`'s acceptance rule).
 //! * **I3** A sibling is written and awaited before anything points to it. The split of the left node is one chain, in
 //!   the order announce, clear, finish. Entries that stay in the left node never change their slots. If locks are
 //!   shared ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock; every other
 //!   write holds it alone.
-//! * **I4** A client that finds a node in the middle of a split under its own lock finishes the split, because the
-//!   client that began it has abandoned it.
-//! * **I5** Neighbours are merged under the locks of both nodes and of their parent, in one chain. After any prefix
-//!   of the chain, readers find every key. The steps are: removed from the parent, frozen, copied, widened, dead and
-//!   forwarding, opened. Then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
+//! * **I4** A client that locks a node and finds it in the middle of a split finishes the split, because the client
+//!   that began the split has abandoned it.
+//! * **I5** Neighbours are merged under the locks of both nodes and of their parent, in one chain. After any prefix of
+//!   the chain, readers find every key. The chain removes the right node from the parent, freezes it, copies its
+//!   entries into the left node, which then covers its keys, marks it as dead with the left node's address, and makes
+//!   the left node live. Then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
 //!   `reclaim.md`).
-//! * **I6** A client that finds a frozen node under its own lock takes the locks of both nodes of the merge, and ends
-//!   it. A node is never left for a client that is gone.
+//! * **I6** A client that locks a node and finds it frozen takes the locks of both nodes of the merge, and finishes the
+//!   merge. No node waits for a client that is gone.
 #![forbid(unsafe_code)]
 
 mod join;

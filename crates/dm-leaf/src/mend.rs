@@ -1,18 +1,18 @@
-//! Mending a node that a client has left in the middle of a merge or of a hop: the client died, was cut off, or gave
-//! the change up.
+//! Mending: finishing a merge or a hop that another client has left unfinished because it died, was cut off, or dropped
+//! the operation.
 //!
-//! A client that finds such a node under its own lock knows that the other one posts no more requests to it: it had
-//! the same lock. The state of a merge of L and R, in which both have been locked and the steps are those of
-//! [`crate::merge`], follows from the two headers:
+//! A client that finds such a node under its own lock knows that the other client posts no more requests to the node,
+//! because it had the same lock. The progress of a merge of L and R, in which both have been locked and the steps are
+//! those of [`crate::merge`], follows from the two headers:
 //!
-//! | L | R | what has landed | what is done |
+//! | L | R | WRITEs that have taken effect | the mending client |
 //! |---|---|---|---|
-//! | anything else | Frozen, names L | R's head | R is opened; L knows nothing of the merge |
-//! | Frozen, names R, lines run ahead | Frozen, names L | some of L's lines | they are copied again; the rest of the merge |
-//! | Frozen, names R, covers R's keys | Frozen, names L, perhaps torn | L, and some of R's lines | R is buried, L is opened |
-//! | Frozen, names R, covers R's keys | Dead, perhaps torn | some or all of R | R is buried if it is torn, L is opened |
+//! | anything else | Frozen, names L | R's header | makes R live; L does not show the merge |
+//! | Frozen, names R, its lines are newer than the header | Frozen, names L | some of L's lines | copies L's lines again, and does the rest of the merge |
+//! | Frozen, names R, covers R's keys | Frozen, names L, perhaps torn | L, and some of R's lines | marks R as dead, makes L live |
+//! | Frozen, names R, covers R's keys | Dead, perhaps torn | some or all of R | marks R as dead if R is torn, makes L live |
 //!
-//! Every step is one of the merge's own steps, so a client that dies while it mends leaves one of the states above.
+//! Every step is a step of the merge too. So if the mending client dies, it also leaves one of the states above.
 
 use dm_index::{IndexError, Stale, Tended};
 use dm_layout::{Corrupt, FenceKeys, Header, KeyBytes, LINE_BYTES, LineLag, NodeFormat, NodeState, Reason};
@@ -25,15 +25,15 @@ use crate::write::failure;
 
 /// The result of an attempt to mend a node.
 pub(crate) enum Mend {
-    /// Read the node again: it was mended, or another client has mended it meanwhile.
+    /// The node was mended, by this client or another one. Read the node again.
     Again,
-    /// The node is dead; continue elsewhere.
+    /// The node is dead. Continue at the node that this holds.
     Gone(Stale),
-    /// Nothing shows that the other client is gone. Wait for it.
+    /// Nothing shows that the other client is gone. Wait for the other client.
     Wait,
 }
 
-/// The unfinished merge of two nodes that are both locked.
+/// The progress of an unfinished merge of two nodes that are both locked.
 enum Stage {
     /// Only the right node has been frozen.
     Frozen,
@@ -41,8 +41,8 @@ enum Stage {
     Begun { second_is_left: bool },
 }
 
-/// Returns the name of the node at `at` in the header of the other node of a merge. `None` if the address is too far
-/// into its memory node for a name.
+/// Returns the number by which the header of the other node of a merge names the node at `at`. Returns `None` if the
+/// address is too far into its memory node for such a number.
 pub(crate) fn name(at: RemotePtr) -> Option<u32> {
     let line = u32::try_from(at.offset() / LINE_BYTES as u64).ok();
     line.filter(|line| *line != 0)
@@ -74,9 +74,10 @@ fn has_begun<K: KeyBytes>(
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Returns where a reader continues if the bytes of a READ are torn because the node is being buried; null if it must
-    /// start again. The header's line is never torn. If it is frozen or dead, the node is the right one of a merge,
-    /// whose left node has all keys by now. An inner node that covers all keys may be a root that was replaced.
+    /// Returns where a reader continues if its READ is torn because another client marks the node as dead, or null if
+    /// the reader must start again. The header's line is never torn. If the header is frozen or dead, the node is the
+    /// right one of a merge, whose left node has all keys by now. An inner node that covers all keys may be a root that
+    /// was replaced.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
@@ -87,8 +88,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Mends the node at `at`, whose image was read under `guard` and is frozen, or torn although the lock is in doubt.
-    /// The guard is released.
+    /// Mends the node at `at`. Its image was read under `guard`, and is frozen, or is torn although the lock word is
+    /// suspect. Releases the guard.
     pub(crate) async fn mend<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -115,6 +116,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             v.meter().note(Event::Mended);
             return Ok(Mend::Again);
         }
+        // A merge needs the locks of both nodes, and a set of locks must be taken in one order, so this one is released
+        // first.
         guard.release().await?;
         match header.state {
             NodeState::Dead => Ok(Mend::Gone(follow(header.sibling))),
@@ -132,13 +135,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Ends the merge in which the node at `at` and its `partner` take part, unless another client has done so.
+    /// Finishes the merge of the node at `at` and its `partner`, unless another client has done so.
     async fn finish_merge<V: Verbs + Control>(
         &self,
         v: &V,
         at: RemotePtr,
         partner: RemotePtr,
     ) -> Result<(), IndexError> {
+        // With both locks, no other client can be in the middle of this merge.
         //= docs/protocol/sherman.md S24a
         let nodes = match self.options.flaws().one_lock_mends {
             false => [at, partner],
@@ -176,7 +180,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Returns how far a merge of these two locked nodes has come; `None` if the first one takes part in no such merge.
+    /// Returns the progress of a merge of these two locked nodes. Returns `None` if the first node is in no such merge.
     fn stage(
         &self,
         (at, one): (RemotePtr, &[u8]),
@@ -186,7 +190,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if mine.state != NodeState::Frozen || partner(at, &mine) != Some(other_at) {
             return Ok(None);
         }
-        // If the merge has not changed the left node, that node may have died since, and its memory may be any node's.
+        // If the merge has not changed the left node, that node may have died since, and another node may use its
+        // memory.
         if let Ok(theirs) = self.format.header(other) {
             let flawed = self.options.flaws().reopens_widened;
             if has_begun((&mine, at), (&theirs, other_at)) && !flawed {
@@ -239,12 +244,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         set.write_back([(left_at.node(), chain)]).await?;
         v.meter().note(Event::Mended);
         v.local(LocalStep::Section).await;
-        // The parent's entry was removed first, and only the client that opens the left node comes here.
+        // The parent's entry was removed first, and only the client that makes the left node live reaches this line.
         self.retire(right_at, &dead);
         Ok(())
     }
 
-    /// Looks at the node at `at`, which must be linked, and finishes what another client has left unfinished there.
+    /// Reads the node at `at`, which must be linked, and finishes a change that another client has left unfinished
+    /// there.
     pub(crate) async fn tend_node<V: Verbs + Control>(
         &self,
         v: &V,
@@ -261,6 +267,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let locking = self.locks.lock_and_read(v, at, at, self.node_len());
             let (guard, mut image) = self.alloc.while_announcing(v, locking).await?;
             let why = match self.format.accept(&image) {
+                // If the header is newer than the other lines, this is the left node of an unfinished split. Otherwise
+                // it is an unborn node.
                 Ok(header) if header.state == NodeState::Splitting => {
                     match header.lag {
                         LineLag::Behind => self.finish_split(v, guard, at, &mut image).await?,
@@ -269,10 +277,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     tended = Tended::Mended;
                     continue;
                 }
+                // Another client has finished the change since the READ.
                 Ok(header) if header.state != NodeState::Frozen => {
                     guard.release().await?;
                     continue;
                 }
+                // If the lock word is not suspect, the last holder's WRITE is still in progress.
                 Err(e) if !e.is_torn() || !self.is_doubtful(&guard) => {
                     guard.release().await?;
                     match e.is_torn() {
@@ -280,6 +290,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         false => return Err(failure(at, e)),
                     }
                 }
+                // The node is frozen, or is torn under a suspect lock word.
                 Ok(_) | Err(_) => match self.mend(v, guard, at, &mut image).await? {
                     Mend::Again => {
                         tended = Tended::Mended;
@@ -300,7 +311,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match self.format.accept(bytes) {
             Ok(header) => Ok(match header.state {
                 NodeState::Live | NodeState::Dead => true,
-                // The left neighbour shows the unfinished split.
+                // An unborn right node is sound: the left node shows the unfinished split, and its next writer finishes
+                // it (S16). A node that only its own writers can open is not sound (R9).
                 NodeState::Splitting => header.lag == LineLag::Equal && !self.opens_here(at, bytes)?,
                 NodeState::Frozen => false,
             }),
@@ -310,7 +322,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Makes the error of a node whose header contradicts that of the other node of its merge.
+/// Returns the error for a node whose header contradicts the header of the other node of its merge.
 fn contradiction(node: RemotePtr) -> IndexError {
     let what = Corrupt {
         offset: 0,

@@ -1,21 +1,22 @@
 //! Merging a node into its left neighbour, and removing a root that has only one child.
 //!
 //! The merging client holds the locks of both nodes and of their parent P, as a set. L is left of R:
-//! 1. WRITE P's entry of R, which removes it. Readers reach R through L from now on. This comes first, so that no
-//!    entry leads to a dead node, wherever the sequence is cut off.
-//! 2. WRITE R's head: Frozen, with L's name.
-//! 3. WRITE L: its head (Frozen, with R's name, lines may run ahead), its other lines (R's entries in free slots,
-//!    version + 1), its head again (version + 1, R's fence key and sibling, still Frozen). A reader that sees a mixture
-//!    of these finds one state of L (S2).
-//! 4. WRITE the whole of R: Dead, forwarding to L, version + 1 on every line.
-//! 5. WRITE L's head: Live. This must not come earlier. If the sequence is cut off at any step, no key may be written
-//!    in one node while readers still find it in the other.
+//! 1. WRITE P's entry of R, which removes it. Readers reach R through L from now on. This is the first step, so that no
+//!    entry leads to a dead node, even if the sequence is cut off.
+//! 2. WRITE R's header: Frozen, with L's name.
+//! 3. WRITE L in three parts: its header (Frozen, with R's name, which allows newer lines), its other lines (R's
+//!    entries in free slots, version + 1), and its header again (version + 1, R's fence key and sibling, still Frozen).
+//!    A reader that sees a mixture of these finds one state of L (S2).
+//! 4. WRITE the whole of R: Dead, with L's address, version + 1 on every line.
+//! 5. WRITE L's header: Live. This must not come earlier: even if the sequence is cut off at any step, no key may be
+//!    written in one node while readers still find it in the other.
 //! 6. Unlock all three. No pointer of the index leads to R any more, so R is retired.
 //!
-//! L and R are on one memory node. Steps 2 to 5 are one chain. Step 1 belongs to it too if P is on the same memory
-//! node; otherwise it is awaited first.
+//! L and R are on one memory node. Steps 2 to 5 are one chain. If P is on the same memory node, step 1 is in this chain
+//! too; otherwise it is awaited first.
 //!
-//! If the sequence is cut off after step 2, the next client that locks one of the two nodes ends it: [`crate::mend`].
+//! If the sequence is cut off after step 2, the next client that locks one of the two nodes finishes it:
+//! [`crate::mend`].
 
 use core::ops::Range;
 
@@ -30,16 +31,16 @@ use crate::Nodes;
 use crate::mend::name;
 use crate::write::failure;
 
-/// A node is sparse if at most one in this many of its parts is in use.
+/// A node is sparse if at most a quarter of it is in use: one part in this many.
 const SPARSE: usize = 4;
-/// A merged node leaves at least one in this many of its parts free, so that it does not split at once.
+/// A merged node leaves at least one part in this many free, so that it does not split at once.
 const SPARE: usize = 4;
 
 /// Bytes with their target address.
 type Piece = (RemotePtr, Vec<u8>);
 
-/// The parent's entry of the right node, which was removed. If the merge is dropped before its chain is posted, the
-/// entry is written again.
+/// The parent's entry of the right node, which this merge removes. If the merge is dropped before its chain is posted,
+/// the entry is written again.
 struct Relisting<'v, V: Verbs> {
     v: &'v V,
     piece: Option<Piece>,
@@ -47,8 +48,7 @@ struct Relisting<'v, V: Verbs> {
 
 impl<V: Verbs> Drop for Relisting<'_, V> {
     fn drop(&mut self) {
-        // This is posted before the guards post their unlocks. So on the parent's queue pair, the unlock follows this
-        // WRITE.
+        // The guards post their unlocks after this. So the parent's queue pair executes this WRITE before the unlock.
         if let Some((at, bytes)) = &self.piece {
             self.v.write(*at, bytes).detach();
         }
@@ -59,7 +59,7 @@ impl<V: Verbs> Drop for Relisting<'_, V> {
 pub(crate) struct Unlisting {
     /// The WRITE that removes the entry.
     removal: Piece,
-    /// The bytes before it.
+    /// The bytes that the removal overwrites.
     entry: Piece,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct Unlisting {
 pub(crate) struct Plan {
     /// The memory node of both nodes.
     node: NodeId,
-    /// The right node's head, frozen.
+    /// The right node's header, frozen.
     frozen: Piece,
     /// The WRITEs to the left node, in this order.
     steps: SmallVec<[Piece; 3]>,
-    /// The whole right node, dead.
+    /// The whole right node, marked as dead.
     buried: Piece,
-    /// The left node's head, live, which is written after the right node is dead.
+    /// The left node's header, live. It is written after the right node is dead.
     opened: Option<Piece>,
     /// The removal of the right node's entry from the parent; `None` if the parent is not a node.
     unlisting: Option<Unlisting>,
@@ -84,8 +84,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.format.fullness(image)?.is_at_most_one_in(SPARSE))
     }
 
-    /// Returns the header of an image if it shows a live node of `level`, or `None` if it shows anything else, or is
-    /// torn.
+    /// Returns the header of an image if it shows a live node of `level`. Returns `None` if it shows anything else, or
+    /// is torn.
     fn settled(&self, at: RemotePtr, bytes: &[u8], level: u8) -> Result<Option<Header<K>>, IndexError> {
         match self.format.accept(bytes) {
             Ok(header) if header.state == NodeState::Live && header.level == level => Ok(Some(header)),
@@ -96,7 +96,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if a merge
-    /// seems possible. Most merges that are not possible are detected here, where they do not delay other clients.
+    /// seems possible. Most impossible merges are detected here, without delaying other clients.
     pub(crate) async fn look<V: Verbs>(
         &self,
         v: &V,
@@ -133,14 +133,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let fits = match self.fit(left, right) {
             Ok(fits) => fits,
-            // Another client is writing an entry that spans several lines: `settled` checks only the lines' versions.
+            // Another client may be writing an entry that spans several lines, because `settled` checks only the
+            // versions of lines.
             Err(e) if e.is_torn() => return Ok(Some(Merge::Changed)),
             Err(e) => return Err(failure(pair.left, e)),
         };
         Ok((!fits).then_some(Merge::TooFull))
     }
 
-    /// Returns whether the entries of both nodes fit into one node, with the required part of it left free.
+    /// Returns whether the entries of both nodes fit into one node with the required free space.
     fn fit(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         let spare = self.format.fullness_merged(left, right)?.leaves_one_in(SPARE);
         Ok(spare && (F::ANYWHERE || self.format.merge_fits(left, right)?))
@@ -213,14 +214,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<Plan, IndexError> {
         let bad = |e| failure(pair.left, e);
         //= docs/protocol/sherman.md S23
-        // `can_merge` was checked before. A node without a partner's name is waited for.
+        // `can_merge` was checked before. A frozen node without a partner's name cannot be mended, so clients wait for
+        // it.
         let (of_left, of_right) = (name(pair.left).unwrap_or(0), name(pair.right).unwrap_or(0));
         let was = self.format.header(right).map_err(bad)?;
         let range = self.format.freeze(right, of_left).map_err(bad)?;
         let frozen = piece(pair.right, right, range);
         let mut steps = SmallVec::new();
         let announced = self.format.announce_merge(left, of_right).map_err(bad)?;
-        // A format that is written whole needs only one step, the one that widens the left node.
+        // A format that is written whole needs only one step, which adds the right node's keys to the left node.
         let by_steps = !self.format.range(Part::Rest).is_empty();
         if by_steps {
             steps.push(piece(pair.left, left, announced));
@@ -253,7 +255,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Removes the right node of `pair` from the image of their parent, if the parent lists both as `pair` does.
+    /// Removes the right node of `pair` from the image of their parent, if the parent lists both nodes as `pair` does.
     pub(crate) fn unlink_right(
         &self,
         image: &mut [u8],
@@ -325,8 +327,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             return Ok(false);
         }
         //= docs/protocol/sherman.md S27
-        // The dead root has no forwarding address, because its child is of another level, and perhaps of
-        // another format.
+        // The dead root has no forwarding address, because its child has another level, and perhaps another format.
         self.format.bury(&mut image, 0).map_err(bad)?;
         guard.write_back(v.chain(at.node()).write(at, &image)).await?;
         let dead = self.format.header(&image).map_err(bad)?;
@@ -335,8 +336,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(true)
     }
 
-    /// Retires the block of a node. The node must be marked dead, that WRITE must have completed, and no pointer of
-    /// the index may lead to the node.
+    /// Retires the block of a node. The WRITE that marks the node as dead must have completed, and no pointer of the
+    /// index may lead to the node.
     pub(crate) fn retire(&self, at: RemotePtr, dead: &Header<K>) {
         //= docs/protocol/reclaim.md R1
         let block = Block {
@@ -362,9 +363,9 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
-/// Returns whether the addresses of two nodes allow a merge. On two memory nodes, the WRITE that marks the right node
-/// dead and the left node's unlock would have no order if the merge is abandoned. Each node must be able to name the
-/// other one.
+/// Returns whether the addresses of two nodes allow a merge. If they are on two memory nodes and the merge is
+/// abandoned, the WRITE that marks the right node as dead and the unlock of the left node have no order. Also, the
+/// header of each node must be able to name the other node.
 pub(crate) fn can_merge<K>(pair: &Neighbours<K>) -> bool {
     pair.left.node() == pair.right.node() && name(pair.left).is_some() && name(pair.right).is_some()
 }

@@ -20,14 +20,14 @@ use crate::write::failure;
 
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
-/// Nodes like [`TwoLevel`], or with packed keys, depending on how the leaf format was made.
+/// Nodes like [`TwoLevel`], or with packed keys, as the leaf format determines.
 pub type PackedLeaves<K> = Nodes<K, dm_layout::Leaf<K>>;
-/// Nodes as published for Sherman; they are unsound.
+/// Nodes as published for Sherman, which are unsound.
 pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes with a checksum, which are written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;
 
-/// A kind of nodes: their format, locks and allocator. The threads of one compute node share it.
+/// Nodes of one kind, with their format, locks and allocator. The threads of one compute node share it.
 #[derive(Debug)]
 pub struct Nodes<K, F> {
     pub(crate) format: F,
@@ -39,14 +39,14 @@ pub struct Nodes<K, F> {
     _key: PhantomData<fn() -> K>,
 }
 
-/// A run of neighbours that a bulk load puts on one memory node. Two neighbours on different memory nodes cannot be
+/// A run of neighbours that a bulk load puts on one memory node, because neighbours on different memory nodes cannot be
 /// merged.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     last: RemotePtr,
-    /// Number of further nodes of this run.
+    /// Number of nodes that this run still lacks.
     left: u32,
-    /// Number of nodes so far.
+    /// Number of all nodes so far.
     all: u32,
 }
 
@@ -82,15 +82,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.format.node_bytes() as u32
     }
 
-    /// Allocates the next node of a bulk load: on the same memory node as the last one, or on the next memory node if a
-    /// run ends. Runs become longer with the number of nodes, up to the number of nodes below one parent, so that small
+    /// Allocates the next node of a bulk load: on the memory node of the last one, or on the next memory node if a run
+    /// ends. The more nodes the load has, the longer a run is, up to the number of nodes below one parent. So small
     /// trees use all memory nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);
         let at = self.allocate(v, near).await?.at;
         let all = run.all.saturating_add(1);
-        // A node elsewhere begins a new run too, because the memory node was full.
+        // A node on another memory node begins a new run, because the previous memory node was full.
         let left = match near.filter(|near| near.node() == at.node()) {
             Some(_) => run.left - 1,
             None => {
@@ -131,8 +131,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeAccess<V, K> for Nod
         self.format.value_len()
     }
 
-    // These methods return the inner futures directly, because another layer of `async` would cost as much as
-    // a search.
+    // These methods return the inner futures directly, because another `async` block would cost as much as a search.
 
     #[inline]
     fn get(
@@ -301,7 +300,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // The index has always been empty, so nothing points to this memory, and its content does not matter.
+        // The index has always been empty, so no address of this memory is known, and its content does not matter.
         self.next_of_load(v).await
     }
 

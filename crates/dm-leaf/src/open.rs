@@ -39,11 +39,11 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// Returns an error if one of the first `memory_nodes` memory nodes lacks a capability that has no fallback and that
-/// one of `locks`, or nodes with line versions, need.
+/// Checks that the first `memory_nodes` memory nodes have all capabilities without a fallback that one of `locks`, or
+/// nodes with line versions, need.
 ///
 /// # Errors
-/// Returns [`OpenError::Refused`], which names the missing capability.
+/// Returns [`OpenError::Refused`], which names the missing capability, if a memory node lacks one.
 pub fn check_world<'l, V: Verbs>(
     v: &V,
     memory_nodes: u16,

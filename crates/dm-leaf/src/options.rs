@@ -12,17 +12,17 @@ pub struct NodeOptions {
     /// Maximum number of attempts if a READ is torn or a node is being split; after that the operation
     /// returns an error.
     pub attempts: u32,
-    /// The version window: a READ that took this long or longer is repeated, because a version may have
-    /// wrapped meanwhile.
+    /// The version window: a READ that took this long or longer is repeated, because a version may have wrapped
+    /// meanwhile.
     ///
-    /// Between two structural changes of a node there are at least as many inserts as half its capacity. Each of them
-    /// locks and writes the node, which takes at least 2 round trips. A version of 8 bits wraps after 256 structural
-    /// changes. On any network the default is far below that time.
+    /// A version of 8 bits wraps after 256 structural changes. Between two structural changes of a node there are at
+    /// least as many inserts as half its capacity. Each of these locks and writes the node, which takes at least 2
+    /// round trips. On any network, the default is far below the resulting time.
     pub read_window: Nanos,
     /// The position at which a node is split.
     pub bias: SplitBias,
-    /// Whether the right half of a split may go to any memory node. If not, it goes to the memory node of the left
-    /// half, which merges require.
+    /// Whether the right half of a split may be on any memory node. If not, it is on the memory node of the left half,
+    /// which merges require.
     pub spread: bool,
     /// The kind of node. Nodes of the same size and kind reuse each other's memory, so different formats must have
     /// different kinds.

@@ -13,7 +13,7 @@ use crate::write::failure;
 /// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
 const PARALLEL: usize = 32;
 
-/// Number of failed attempts after which a loop checks whether its compute node's round is due.
+/// Number of failed attempts after which a loop checks whether its compute node must announce itself.
 const PATIENCE: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -64,8 +64,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Runs a round of reclamation if it is due. Loops that wait for other clients call this, so that the other members
-    /// do not fence the compute node.
+    /// Announces the compute node if an announcement is due. Loops that wait for other clients call this, so that other
+    /// members do not fence the compute node.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,
         v: &V,
@@ -184,7 +184,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes an accepted image into `copy`. Sorts the entries, and omits those that a split has moved away.
+    /// Decodes an accepted image into `copy`. Sorts the entries, and omits entries that a split has moved away.
     pub(crate) fn decode(
         &self,
         at: RemotePtr,
@@ -208,7 +208,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Returns where to find the keys of a dead node.
+/// Returns the node that has the keys of a dead node now.
 pub(crate) fn follow(forward: u64) -> Stale {
     if forward == 0 {
         Stale::Elsewhere

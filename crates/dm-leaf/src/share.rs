@@ -12,9 +12,9 @@ use crate::read::{follow, go_right};
 enum Found<K> {
     /// Write this range of the image, and return this result.
     Range(core::ops::Range<usize>, Applied),
-    /// Return this result; there is nothing to write.
+    /// There is nothing to write. Return this result.
     Answer(Answer<K, Applied>),
-    /// Nothing: the writer must hold the lock alone.
+    /// No decision: the writer must hold the lock alone.
     Nothing,
 }
 
@@ -31,8 +31,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
     }
 
-    /// Writes under a share of the lock. Returns `None`, with nothing written, if the writer must hold the lock
-    /// alone.
+    /// Writes under a share of the lock. Returns `None` and writes nothing if the writer must hold the lock alone.
     pub(crate) async fn write_shared<V: Verbs + Control>(
         &self,
         v: &V,
@@ -44,8 +43,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
-            // Other clients held the lock one after another. The lock's queue is fair, so this client takes
-            // the lock alone.
+            // Other clients held the lock one after another. Holders queue in order, so this client gets the lock if it
+            // tries to hold it alone.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
@@ -88,7 +87,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // This, like the insert below, happens only with flaw T-D7.
+                // Only flaw T-D7 allows this and the insert below.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },

@@ -1,14 +1,15 @@
 //! Splitting a node, in an order that keeps the node readable at every step, even if the writer dies.
 //!
 //! The client that splits holds the lock of the left node and no other lock:
-//! 1. WRITE the whole right node, in state Splitting, and await the WRITE. Nothing points to it yet.
-//! 2. Post one chain to the left node: its head (new fence key, sibling, Splitting), its other lines (moved entries
-//!    cleared), its head again (Live), and the unlock. Lines may land one by one, because entries that stay in the left
-//!    node do not change their slots.
-//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's head
-//!    is written in the same chain; otherwise an atomic does this, and is awaited between clearing and finishing. A
-//!    client that locks the right node earlier finds it Splitting, releases the lock, and pauses. In formats that are
-//!    written whole, the right node is Live from the start, and step 2 is one WRITE.
+//! 1. WRITE the whole right node, in state Splitting, and await the WRITE. Nothing points to the node yet.
+//! 2. Post one chain to the left node: its header (new fence key, sibling, Splitting), its other lines (moved entries
+//!    cleared), its header again (Live), and the unlock. The lines may take effect one by one, because entries that
+//!    stay in the left node do not change their slots.
+//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
+//!    header is written in the same chain. Otherwise an atomic does this; it is awaited after the moved entries are
+//!    cleared, and before the left node is Live. A client that locks the right node earlier finds it Splitting,
+//!    releases the lock, and pauses. In formats that are written whole, the right node is Live from the start, and step
+//!    2 is one WRITE.
 //! 4. The caller updates the parent after the chain has completed (T-S4).
 
 use dm_alloc::{Allocator, Block, Class};
@@ -23,14 +24,14 @@ use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
 use crate::Nodes;
 use crate::write::failure;
 
-/// A block with a node that nothing points to yet. If it is dropped while armed, the block goes back to the
+/// A block with a node to which nothing points yet. If it is dropped while `armed` is set, the block returns to the
 /// allocator.
 pub(crate) struct Unlinked<'v, V: Verbs> {
     v: &'v V,
     alloc: &'v Allocator,
     class: Class,
     block: Block,
-    /// Whether a WRITE to the node was posted, which may still be in flight.
+    /// Whether a WRITE to the node was posted. It may still be in flight.
     pub(crate) written: bool,
     pub(crate) armed: bool,
 }
@@ -62,15 +63,15 @@ impl<V: Verbs> Drop for Unlinked<'_, V> {
     }
 }
 
-/// The step that makes the right node live. If it is dropped after the node was linked and before this step, it posts
-/// the step without awaiting it.
+/// The CAS that makes the right node live. If this is dropped after the node was linked and before the CAS was posted,
+/// it posts the CAS without awaiting it.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
     /// The new entry and its address in the right node, if the right node was written without the entry.
     late: Option<(RemotePtr, Vec<u8>)>,
-    /// The change of the state word from the new node's to the live node's.
+    /// The change of the state word from Splitting to Live.
     flip: Flip,
     armed: bool,
 }
@@ -84,8 +85,8 @@ struct Flip {
 }
 
 impl Flip {
-    /// Returns the change of the state word from `born` to its value in `open`, which is the image of the node at `at`
-    /// in its live state.
+    /// Returns the change of the state word from `born` to its value in `open`, an image of the node at `at` in its
+    /// live state.
     fn between(at: RemotePtr, word: Option<usize>, born: [u8; 8], open: &[u8]) -> Option<Self> {
         let word = word?;
         Some(Self {
@@ -98,8 +99,8 @@ impl Flip {
 
 impl<'v, V: Verbs> Opening<'v, V> {
     /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS has no order with the
-    /// unlock of the left node. It may land after another client has finished the split, and after writes to the live
-    /// node, and must then do nothing.
+    /// unlock of the left node. It may be executed after another client has finished the split and has written to the
+    /// live node. It must then do nothing.
     async fn land(&self) -> Result<(), VerbError> {
         //= docs/protocol/sherman.md S17
         let Flip { at, from, to } = self.flip;
@@ -125,7 +126,7 @@ fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     #[expect(
         clippy::too_many_arguments,
-        reason = "one call site: the write that found no room hands all it has"
+        reason = "only one function calls this, and passes all of its state"
     )]
     pub(crate) async fn split<'a, V: Verbs + Control>(
         &'a self,
@@ -159,8 +160,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = vec![0; self.format.node_bytes()];
         let plan = match self.format.prepare_split(&left, &mut right, &request) {
             Ok(Some(plan)) => plan,
-            // A full node has at least two keys, because every format has a capacity of two or more. So this happens
-            // only if the keys are outside the node's fence keys.
+            // A full node has at least two keys, because every format has a capacity of two or more. So this case
+            // occurs only if the keys are outside the node's fence keys.
             Ok(None) => {
                 guard.release().await?;
                 let what = Corrupt {
@@ -179,9 +180,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // The right node is live from the start in two cases. First, in a format that is written whole: there, one
-        // WRITE of the left node links the right node and clears the moved entries, and no old address leads to memory
-        // that never was a node. Second, the published splits have no unborn state (T-S4, T-C3).
+        // The right node is live from the start in two cases. The first case is a format that is written whole, in
+        // memory that no node has used: one WRITE of the left node links the right node and clears the moved entries,
+        // and no old address leads to the right node. The second case are the published splits, which have no unborn
+        // state (T-S4, T-C3).
         let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
@@ -213,7 +215,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             flip,
             armed: false,
         });
-        // From here on the left node may point to the right node, whatever happens to this future.
+        // From here on the left node may point to the right node, even if this future is dropped.
         unlinked.armed = false;
         if let Err(e) = self.switch(v, guard, at, &mut left, &plan, opening).await {
             unlinked.armed = e.effect() == Effect::None;
@@ -238,7 +240,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(Answer::Split(Applied::Inserted, split))
     }
 
-    /// Makes a node live that was created as unborn and is now linked.
+    /// Makes a linked, unborn node live.
     pub(crate) async fn open_created<V: Verbs + Control>(
         &self,
         v: &V,
@@ -275,8 +277,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Makes a linked, unborn node live in a format that is written whole, unless another client has already done so.
-    /// This needs the node's lock, because two clients must not WRITE the whole node at the same time.
+    /// Makes a linked, unborn node live in a format that is written whole, unless another client has done so. This
+    /// takes the node's lock, because two clients must not WRITE the whole node at the same time.
     async fn open_whole<V: Verbs + Control>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
@@ -298,8 +300,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Makes a linked, unborn node live because its creator has not done so, and may have abandoned it. `guard` holds
-    /// the node's lock, which is released afterwards.
+    /// Makes a linked, unborn node live because its creator has not done so and may be gone. `guard` holds the node's
+    /// lock and is released afterwards.
     pub(crate) async fn finish_opening<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -339,7 +341,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let bad = |e| failure(at, e);
         let mut chain = v.chain(at.node());
         if self.format.range(Part::Rest).is_empty() {
-            // Formats that are written whole have no intermediate steps.
+            // A format that is written whole has no intermediate steps.
             let all = self.format.split_at_once(left, plan).map_err(bad)?;
             chain = chain.write(at, &left[all]);
         } else {
@@ -352,7 +354,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match &mut opening {
             None => {}
             Some(opening) if opening.at.node() == at.node() => {
-                // The step is in the same chain as the link, so that either both are posted or neither is.
+                // The right node's header is in the same chain as the link, so either both are posted or neither is.
                 if let Some((place, entry)) = &opening.late {
                     chain = chain.write(*place, entry);
                 }
@@ -367,7 +369,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let written = v.write(*place, entry).await;
                     written.map_err(VerbError::after_effect)?;
                 }
-                // The link has landed, and so has the new entry if it belongs to the right node.
+                // The link has completed, and so has the new entry if it belongs to the right node.
                 opening.land().await.map_err(VerbError::after_effect)?;
                 opening.armed = false;
                 chain = v.chain(at.node());
@@ -378,7 +380,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             chain = chain.write(at.add(head.start as u64), &left[head]);
         }
         if self.options.flaws().parent_before_left {
-            // Dropping the guard posts the unlock behind the chain, unsignalled like the chain.
+            // Dropping the guard posts the unlock after the chain. Both are unsignalled.
             chain.post().detach();
             drop(guard);
             return Ok(());
@@ -390,8 +392,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Finishes a split whose writer abandoned it after it linked the right node. This client holds the lock, so the
-    /// other writer posts no more requests.
+    /// Finishes a split that its client abandoned after it linked the right node. This client holds the lock, so the
+    /// other client posts no more requests.
     pub(crate) async fn finish_split<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -426,8 +428,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             //= docs/protocol/sherman.md S16
             if !F::ANYWHERE {
                 //= docs/protocol/chime.md H6
-                // The steps have the same order as in the original split. A result that a reader derives only
-                // from lines of the left node is right as long as no client writes to the right node.
+                // The steps have the same order as in the original split. A result that a reader derives only from
+                // lines of the left node is right as long as no client writes to the right node.
                 chain.await?;
                 chain = v.chain(at.node());
             }
@@ -435,7 +437,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
             match Flip::between(right_at, word, before, &right) {
-                // The client that abandoned the split may have posted the same CAS. The second of the two does
+                // The client that abandoned the split may have posted the same CAS. Whichever CAS comes second changes
                 // nothing.
                 Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
                 // A format without a state word shows no unfinished split.

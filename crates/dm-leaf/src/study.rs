@@ -9,14 +9,14 @@ pub struct LeafFlaws {
     pub torn_entry_absent: bool,
     /// T-S2b: a READ that took longer than the version window is not repeated.
     pub no_read_window: bool,
-    /// T-S4, T-D6: a split does not wait for the WRITE of the old node before it updates the parent, or the separator.
+    /// T-S4, T-D6: a split updates the parent, or the separator, before the WRITE of the old node has completed.
     pub parent_before_left: bool,
-    /// Broken twin: the right node of a split is not awaited before the left node points to it (S12).
+    /// Broken twin: the left node points to the right node before the WRITE of the right node has completed (S12).
     pub right_unawaited: bool,
     /// T-C3: the right node of a split is live from the start and holds the entry that caused the split, while the
     /// left node may still be half written (H6).
     pub right_born_live: bool,
-    /// Broken twin: a merge opens the left node, with the keys of both, before the right node is dead (S24).
+    /// Broken twin: a merge makes the left node, with the keys of both, live before the right node is dead (S24).
     pub open_before_burial: bool,
     /// T-D7: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
     /// A value can end up under another key.
@@ -26,12 +26,13 @@ pub struct LeafFlaws {
     pub lines_shared: bool,
     /// Broken twin: a merged node is not marked dead. The models of reclamation use it.
     pub unburied: bool,
-    /// Broken twin: a client that ends another client's merge holds the lock of only one of the two nodes (S24a).
+    /// Broken twin: a client that finishes another client's merge holds the lock of only one of the two nodes (S24a).
     pub one_lock_mends: bool,
-    /// Broken twin: a client that ends another client's merge opens both nodes, although the left one may have the
-    /// right one's keys already (S24a).
+    /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one may
+    /// already have the right one's keys (S24a).
     pub reopens_widened: bool,
-    /// Broken twin: a writer waits for the other client although the lock's doubt says that it is gone (S24b).
+    /// Broken twin: a writer waits for the other client although the lock word is suspect, which shows that the client
+    /// is gone (S24b).
     pub forgets_doubt: bool,
 }
 

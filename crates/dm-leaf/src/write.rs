@@ -9,7 +9,7 @@ use crate::Nodes;
 use crate::mend::Mend;
 use crate::read::{follow, go_right};
 
-/// The next action of a writer that may not change the node.
+/// The next action of a writer that must not change the node.
 enum Away {
     /// Continue at another node.
     Stale(Stale),
@@ -45,7 +45,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let mut retry = v.retry(self.options.attempts);
         loop {
-            // The guard stays in this frame, and the lock is taken and released in parts. Moving the guard, and the
+            // The guard stays in this frame, and the lock is taken and released in steps. Moving the guard, and the
             // futures around it, would cost more than the rest of the write.
             let mut guard = self.locks.approach(v, at)?;
             let mut image = match guard.attempt(at, self.node_len()).await? {
@@ -86,7 +86,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let torn = self.format.torn_entry(&image, key);
                     match torn {
                         //= docs/protocol/sherman.md S24b
-                        // The writer of this entry is gone. The next one writes the whole entry.
+                        // The client that wrote this entry is gone. This client writes the whole entry again.
                         Some(slot) if self.format.accept(&image).is_ok() => Place::Present(slot),
                         _ => {
                             match Box::pin(self.mend(v, guard, at, &mut image)).await? {
@@ -119,7 +119,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             match self.edit(&mut image, key, write, place) {
                 Ok(Edit::Range(applied, range)) => {
-                    // If only some lines of an entry land, the next writer must know that this client is gone.
+                    // If only some lines of the entry were written when this client failed, the next writer must find
+                    // the lock word suspect.
                     if range.start / LINE_BYTES != (range.end - 1) / LINE_BYTES {
                         guard.doubt_if_lost();
                     }
@@ -181,7 +182,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::Here(_) | Judged::Unfinished | Judged::Unborn | Judged::Frozen) => {
                 Away::Wait(Why::Changing)
             }
-            // An earlier holder's WRITE is still landing.
+            // A WRITE of an earlier lock holder is still being executed.
             Err(CheckFailure::Torn { .. }) => Away::Wait(Why::Torn),
             Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
         })
@@ -195,10 +196,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
     }
 
-    /// Returns whether a node from which an entry was removed has a neighbour and should be merged with it.
-    /// The write has checked only the lines of the header and of the entry. So corrupt bytes elsewhere are
-    /// found only here. They are reported as an error with an unknown effect, although the entry has been
-    /// removed.
+    /// Returns whether a node from which an entry was removed has a neighbour and should be merged with it. The write
+    /// has checked only the lines of the header and of the entry, so corrupt bytes elsewhere are found only here. They
+    /// are reported as an error with an unknown effect, although the entry was removed.
     fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let bad = |e| failure(at, e);
         // A node that covers all keys has no neighbour.
@@ -237,7 +237,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Converts a failure in an image that was accepted before; reading again would not help.
+/// Converts a failed check of an image that an earlier check accepted. Reading the node again would not help.
 pub(crate) fn failure(at: RemotePtr, e: CheckFailure) -> IndexError {
     match e {
         CheckFailure::Corrupt(what) => IndexError::Corrupt { node: at, what },

@@ -1,8 +1,9 @@
-//! What a compute node knows about the members of its pool: its own number, and which members are gone.
+//! The roster: a compute node's knowledge of the members of its pool. It has the compute node's own number, and the
+//! members that are gone.
 //!
-//! A lock word names the member that holds it. A client that waits for a lock of a dead member must know when nothing of
-//! that member can take effect any more. It asks the roster, without communication. The compute node's next look at the
-//! pool's slots answers, by the protocol of the allocator.
+//! A lock word contains the number of the member that holds the lock. A client that waits for a lock of a dead member must
+//! know when no request of that member can take effect any more. It asks the roster, which needs no communication. The
+//! compute node answers the question when it next reads the pool's slots, as the protocol of the allocator requires.
 //!
 //! ```
 //! use dm_sync::roster::Roster;
@@ -11,7 +12,7 @@
 //! // A client finds a lock of member 7. Nothing is known about this member yet.
 //! assert!(!roster.is_gone(7));
 //! roster.ask(7);
-//! // A look finds no slot of member 7, and that 9 is the next number. The answer must wait until a client asks again.
+//! // The compute node reads the slots. Member 7 has none, and the next number is 9. A client must ask a second time.
 //! let asked = roster.questions();
 //! assert_eq!(roster.answer(&asked, 9, [(3, true), (5, true)].into_iter()), []);
 //! roster.ask(7);
@@ -32,8 +33,8 @@ pub const MEMBERS_MAX: u16 = 1 << 11;
 /// Number of different client ids.
 pub const CLIENTS_MAX: u16 = 1 << 12;
 
-/// A number that will be drawn within so many joins is not one of a member that is gone. Between two looks of a compute
-/// node there are always fewer joins.
+/// A number that will be drawn within this many joins does not count as gone, because it will soon belong to a new member.
+/// There are always fewer joins between two times at which a compute node reads the slots.
 const SOON: u16 = MEMBERS_MAX / 2;
 
 const WORDS: usize = MEMBERS_MAX as usize / 64;
@@ -55,8 +56,8 @@ impl Members {
 
     fn has(&self, member: u16) -> bool {
         let (word, bit) = self.bit(member);
-        // Acquire: pairs with Release in `add`. What the other thread awaited before it added the member has happened
-        // before everything that this thread posts next.
+        // Acquire: pairs with Release in `add`. Everything that the other thread awaited before it added the member
+        // happens before everything that this thread posts next.
         word.load(Ordering::Acquire) & bit != 0
     }
 
@@ -82,7 +83,7 @@ impl Members {
     }
 
     fn list(&self) -> Vec<u16> {
-        // Acquire: as in `has`. The question has happened before the look that the caller posts next.
+        // Acquire: as in `has`. The question happens before the READ of the slots that the caller posts next.
         let words = self.0.iter().map(|word| word.load(Ordering::Acquire));
         let mut members = Vec::new();
         for (i, mut word) in words.enumerate() {
@@ -95,7 +96,8 @@ impl Members {
     }
 }
 
-/// The members that clients have asked about, at one moment.
+/// The questions that clients have asked before a READ of the slots. `first` has the members of first questions, and
+/// `again` has the members of second questions.
 #[derive(Debug)]
 pub struct Questions {
     first: Vec<u16>,
@@ -103,6 +105,10 @@ pub struct Questions {
 }
 
 /// The knowledge of one compute node about the members of its pool. Its clients and all their locks share it.
+///
+/// A dead member passes through these states: a client asks about it (`asked`); a READ of the slots does not find it
+/// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node fences
+/// it; then it is `gone`. If a READ of the slots finds the member active, the member leaves all of these sets.
 pub struct Roster {
     own: AtomicU16,
     /// The number of the membership in which each client enlisted last, by client id.
@@ -111,7 +117,7 @@ pub struct Roster {
     enlisted_hash: AtomicU64,
     /// Members about which a client has asked.
     asked: Members,
-    /// Members without a slot, according to a look that was posted after a client had asked.
+    /// Members that had no slot when the slots were read after a client had asked.
     absent: Members,
     /// Absent members about which a client has asked again.
     asked_again: Members,
@@ -175,8 +181,8 @@ impl Roster {
         self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Records that this compute node is member `number` from now on. It forgets what it knew as another member, because
-    /// numbers are used again: only a member that looks at the slots all the time learns of that.
+    /// Records that this compute node is member `number` from now on. Drops everything that the compute node knew as another
+    /// member. Numbers are reused, and only a member that reads the slots regularly notices this.
     pub fn join(&self, number: u16) {
         count_section();
         for members in self.sets() {
@@ -195,7 +201,7 @@ impl Roster {
         }
     }
 
-    /// Asks whether `member` is gone. The compute node's next look at the slots answers.
+    /// Asks whether `member` is gone. The compute node answers when it next reads the slots.
     pub fn ask(&self, member: u16) {
         if member == 0 || member == self.own() {
             return;
@@ -209,7 +215,7 @@ impl Roster {
         }
     }
 
-    /// Returns the questions so far. Call this before the look that answers them is posted.
+    /// Returns the questions so far. Call this before you post the READ of the slots that answers them.
     pub fn questions(&self) -> Questions {
         count_section();
         Questions {
@@ -218,12 +224,13 @@ impl Roster {
         }
     }
 
-    /// Answers the questions with what a look found: the next number that will be drawn, and the number in each slot that
-    /// is not free with whether this member is active. Otherwise it is marked as expelled, and nothing is known about it
-    /// yet. Returns the members that the caller must fence, and then pass to [`Roster::bury`].
+    /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn. `slots` has,
+    /// for each slot that is not free, the member's number and whether the member is active. A member that is not active is
+    /// marked as expelled, and is not gone yet. Returns the members that the caller must fence, and then pass to
+    /// [`Roster::bury`].
     ///
-    /// A member that left in peace has no slot either, and some of its requests may not have landed yet. So a member
-    /// is fenced only if a client has asked again after a look that did not find it.
+    /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a member
+    /// is fenced only if a client has asked again after a READ of the slots that did not find it.
     pub fn answer(
         &self,
         asked: &Questions,

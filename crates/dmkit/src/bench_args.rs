@@ -1,4 +1,4 @@
-//! The parameters of `dmkit bench`, and the points that they name.
+//! The arguments of `dmkit bench`, and the points that they describe.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -13,12 +13,12 @@ use dm_bench::{
 };
 use dm_workload::Trace;
 
-/// Whether an index is loaded first, or exists already.
+/// Whether a run loads a new index or uses an existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pool {
-    /// Loaded first; refused if an index exists.
+    /// The run loads a new index. It fails if an index exists.
     New,
-    /// An index exists, loaded with the same keys.
+    /// An index exists, and was loaded with the same keys.
     Open,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Bench {
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
     #[arg(long, default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
-    /// The number of this client machine and their total (ib only): 0/2 is the first of two. Each machine
-    /// runs a part of the clients.
+    /// The number of this client machine and the number of all of them: 0/2 is the first of two (ib only). Each
+    /// machine runs a part of the clients.
     #[arg(long, default_value_t = Machine::ALONE)]
     pub(crate) machine: Machine,
     /// Whether the first machine loads a new index (ib only); the later points of one bench use the index of
@@ -151,19 +151,19 @@ pub(crate) struct Bench {
     pub(crate) histogram: Option<PathBuf>,
 }
 
-/// Operations if nobody asks for another number.
+/// Default number of operations.
 const OPS: u64 = 1_000_000;
-/// Operations per second that no testbed reaches: the limit of a point with a duration.
+/// Operations per second that no testbed reaches. They limit a point with a duration.
 const OPS_PER_SECOND_MAX: u64 = 200_000_000;
 
-/// Parses a mix. Shares are separated by `/` here, because `,` separates mixes.
+/// Parses a mix. Shares are separated by `/` here, because `,` separates two mixes.
 fn mix(s: &str) -> Result<Mix, String> {
     s.replace('/', ",")
         .parse()
         .map_err(|e: dm_workload::WorkloadError| e.to_string())
 }
 
-/// Parses a time with its unit, to nanoseconds.
+/// Parses a time with its unit. Returns nanoseconds.
 fn time(s: &str) -> Result<u64, String> {
     let wrong = || format!("{s:?} is no time (such as 500us, 5ms, 2s)");
     let digits = s.trim_end_matches(|c: char| c.is_alphabetic());
@@ -178,7 +178,7 @@ fn time(s: &str) -> Result<u64, String> {
     number.and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
 }
 
-/// Parses megabytes, to bytes.
+/// Parses a number of megabytes. Returns bytes.
 fn megabytes(s: &str) -> Result<u64, String> {
     let size = s.parse().ok().filter(|size: &f64| (0.0..1e12).contains(size));
     let size = size.ok_or_else(|| format!("{s:?} is no size in MB (such as 0.5 or 500)"))?;
@@ -199,10 +199,10 @@ fn knob(s: &str) -> Result<(String, u64), String> {
 }
 
 impl Bench {
-    /// Returns every combination of the lists.
+    /// Returns a point for every combination of the lists.
     ///
     /// # Errors
-    /// Returns a message that names the index, variant or file and the problem.
+    /// Returns a message if an index, a variant or a file cannot be used.
     pub(crate) fn points(&self, registry: &Registry) -> Result<Vec<Point>, String> {
         if self.seeds > 1 && matches!(self.fabric, Fabric::Ib(_)) {
             return Err(
@@ -243,7 +243,7 @@ impl Bench {
         Ok(points)
     }
 
-    /// Returns each number of clients with each size of caches and each seed.
+    /// Returns every combination of a number of clients, a size of caches and a seed.
     fn places(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         let seeds = self.seed..=self.seed.saturating_add(self.seeds - 1);
         let caches = move |&clients| self.cache_mb.iter().map(move |&cache| (clients, cache));
@@ -251,7 +251,7 @@ impl Bench {
         points.flat_map(move |(clients, cache)| seeds.clone().map(move |seed| (clients, cache, seed)))
     }
 
-    /// Returns the operations of a point, or their limit.
+    /// Returns the number of operations of a point; with a duration, returns their limit.
     fn operations(&self) -> u64 {
         let enough = |duration| {
             let nanos = u128::from(self.warmup.saturating_add(duration));
@@ -261,7 +261,7 @@ impl Bench {
         self.ops.unwrap_or_else(|| self.duration.map_or(OPS, enough))
     }
 
-    /// Says that a trace has fewer operations than are made.
+    /// Returns a note if the trace has fewer operations than the points make.
     pub(crate) fn note(&self, points: &[Point]) -> Option<String> {
         let recorded = points.first()?.setting.trace.as_ref()?.operations();
         let (path, asked) = (self.trace.as_deref()?.display(), self.operations());
@@ -338,7 +338,7 @@ impl Bench {
         }
     }
 
-    /// Returns the world, and its numbers of compute and memory nodes. `later` marks a point after the first.
+    /// Returns the world, and its numbers of compute and memory nodes. `later` is set for every point except the first.
     fn place(&self, later: bool) -> (Fabric, u16, u16) {
         let Fabric::Ib(cluster) = &self.fabric else {
             return (self.fabric.clone(), self.cns, self.mns);

@@ -27,8 +27,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Carries out the command line of this process over the indexes of `registry`: the whole `main` of a bench of one's
-    /// own.
+    /// Runs the command line of this process with the indexes of `registry`. This is the whole `main` of a program that
+    /// measures an index of your own.
     pub fn run(registry: &Registry) -> ExitCode {
         let matches = Self::command_over(registry).get_matches();
         match Self::from_arg_matches(&matches) {
@@ -82,7 +82,7 @@ impl Cli {
 /// Runs the points of a bench.
 fn measure(bench: &Bench, points: &[Point], output: dm_bench::Output) -> io::Result<bool> {
     if let Some(note) = bench.note(points) {
-        // Standard error may be closed; the rows say it too.
+        // Standard error may be closed. The rows contain the same information.
         let _unheard = writeln!(io::stderr(), "dmkit: {note}");
     }
     let output = dm_bench::Output {
@@ -113,7 +113,7 @@ fn end(result: io::Result<ExitCode>) -> ExitCode {
         // The reader of the output has closed the pipe, which is not an error.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
-            // Standard error may be closed too; then the message is lost.
+            // Standard error may be closed too. Then the message is lost.
             let _unheard = writeln!(io::stderr(), "dmkit: {e}");
             match e.kind() {
                 io::ErrorKind::Interrupted => ExitCode::from(INTERRUPTED),
@@ -223,7 +223,7 @@ impl Output {
             no_plot: self.no_plot,
             resume: self.resume,
             histogram: None,
-            // Set by the build script, or by whoever builds dmkit outside of a checkout.
+            // The build script sets this, or the environment of a build outside of a checkout.
             commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
         }
     }

@@ -1,4 +1,4 @@
-//! The `dmkit` command: loads, drives, checks, compares and plots range indexes on disaggregated memory.
+//! The `dmkit` command: measures, checks, compares and plots range indexes on disaggregated memory.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

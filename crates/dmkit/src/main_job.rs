@@ -1,7 +1,7 @@
-//! The main job: every index of the registry in a setting in which the papers' claims show.
+//! The main job: runs every index of the registry in a setting that shows the effects that the papers claim.
 //!
-//! As in the papers of SMART and CHIME, there is one memory node, and a cache holds a small part of the inner nodes: half a
-//! byte a loaded key. Client threads have two coroutines, so that they can load the memory node's card to its limit.
+//! As in the papers of SMART and CHIME, there is one memory node, and a cache holds a small part of the inner nodes:
+//! half a byte per loaded key. Client threads have two coroutines, so that they can fully load the memory node's RNIC.
 
 use std::io;
 
@@ -12,24 +12,24 @@ use dm_bench::{
 
 /// The numbers of client threads, over 10 compute nodes.
 const CLIENTS: [u32; 4] = [10, 40, 160, 320];
-/// The number of client threads with which caches are compared.
+/// The number of client threads in the panel that compares caches.
 const CACHE_CLIENTS: u32 = 160;
-/// Bytes of a compute node's cache in the panels over clients.
+/// Bytes of a compute node's cache in the panels that vary the clients.
 const CACHE: u64 = 500_000;
-/// Bytes of a compute node's cache in the panel over caches.
+/// Bytes of a compute node's cache in the panel that compares caches.
 const CACHES: [u64; 5] = [125_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
-/// The panel over caches.
+/// The name of the panel that compares caches.
 const CACHE_PANEL: &str = "c by cache";
-/// Operations of each point, and scans of each point of E. A scan returns 50 keys on average.
+/// Operations of each point, and scans of each point of workload E. A scan returns 50 keys on average.
 const OPS: u64 = 100_000;
 const SCANS: u64 = 20_000;
-/// The time in which all clients have joined the pool, which they do one after another, each in its first operation. It is
-/// that of the largest number of clients in all points, because the points of a curve differ in nothing else.
+/// The time after which all clients have joined the pool. They join one after another, each in its first operation. All
+/// points use the time of the largest number of clients, because the points of a curve must not differ in the warm-up.
 const WARM_UP_NS: u64 = 1_700_000;
-/// Keys that are loaded, and the number over which Zipf ranks are drawn: the papers' 60 million.
+/// Number of loaded keys, and the papers' 60 million keys over which Zipf ranks are drawn.
 const KEYS: u64 = 1_000_000;
 const RANKS: u64 = 60_000_000;
-/// The baseline of Sherman's paper, which is drawn beside the indexes.
+/// The baseline of Sherman's paper, which is drawn together with the indexes.
 const BASELINE: (&str, &str) = ("sherman", "fg+");
 
 /// Runs the job.

@@ -1,4 +1,4 @@
-//! `dmkit new`: a crate for an index of one's own, made of the files in `template/`.
+//! `dmkit new`: writes a crate for an index of your own, from the files in `template/`.
 
 use std::fmt::Display;
 use std::fs;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use dm_bench::Registry;
 
-/// The crate to write.
+/// The crate that the command writes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct New {
-    /// Its name, and the name of its index in `bench`.
+    /// The crate's name, which is also the name of its index in `bench`.
     name: String,
-    /// How a client gets from a key to its leaf.
+    /// The inner structure, which leads from a key to its leaf.
     #[arg(long, value_enum, default_value_t = Inner::Blink)]
     inner: Inner,
-    /// What a leaf looks like.
+    /// The format of leaves.
     #[arg(long, value_enum, default_value_t = Leaf::TwoLevel)]
     leaf: Leaf,
     /// The directory to write; default: NAME in this directory.
@@ -32,9 +32,9 @@ pub(crate) struct New {
 enum Inner {
     /// B-link levels, whose nodes a client caches.
     Blink,
-    /// A radix tree that says where each leaf begins.
+    /// A radix tree that contains the low fence key of each leaf.
     Separators,
-    /// A structure of your own, to begin with an array of fences that clients learn.
+    /// A structure of your own. The template has an array of fence keys, which clients fill while they work.
     Own,
 }
 
@@ -46,7 +46,7 @@ enum Leaf {
     Hopscotch,
 }
 
-/// The place of dmkit's crates, as a manifest names it.
+/// The place of dmkit's crates, as a manifest gives it.
 enum Source {
     Checkout(PathBuf),
     Git(String),
@@ -65,15 +65,15 @@ macro_rules! text {
 /// The name of the index in the template's files, as a package and as a crate.
 const NAME: [&str; 2] = ["my-index", "my_index"];
 
-/// How the template's manifest names a directory of a crate of dmkit.
+/// The text with which a manifest of the template names the directory of a dmkit crate.
 const SIBLING: &str = "path = \"../../";
 
-/// Words that are no crate's name: keywords, and crates that every program has.
+/// Names that the new crate cannot have: keywords, and crates that every program has.
 const RESERVED: &str = "abstract alloc as async await become box break const continue core crate do dyn else enum \
     extern false final fn for gen if impl in let loop macro match mod move mut override priv proc_macro pub ref return \
     self static std struct super test trait true try type typeof unsafe unsized use virtual where while yield";
 
-/// Writes the crate, and says what to do with it.
+/// Writes the crate, and prints the next steps.
 pub(crate) fn perform(asked: &New, registry: &Registry) -> io::Result<bool> {
     let files = files(asked, registry).map_err(io::Error::other)?;
     let at = asked.at.clone().unwrap_or_else(|| PathBuf::from(&asked.name));
@@ -148,7 +148,7 @@ fn template(inner: Inner, leaf: Leaf) -> Vec<Text> {
     files
 }
 
-/// Returns the manifest with the dependencies that the code names, each at its place.
+/// Returns the manifest with only the dependencies that the code uses, each with its place.
 fn manifest(text: &str, code: &[Text], source: &Source) -> String {
     let used = |package: &str| {
         let krate = format!("{}::", package.replace('-', "_"));
@@ -180,7 +180,7 @@ fn quoted(text: impl Display) -> String {
     format!("\"{text}\"")
 }
 
-/// Refuses a name that is no crate's, or another index's or crate's already.
+/// Returns an error if the name is not a crate's name, or if an index or crate already has it.
 fn check_name(name: &str, registry: &Registry) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{name:?} is no name for the crate: {why}"));
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
@@ -207,7 +207,7 @@ fn check_name(name: &str, registry: &Registry) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns where the new crate finds dmkit.
+/// Returns the place at which the new crate finds dmkit.
 fn source(asked: Option<&str>) -> Result<Source, String> {
     let is_checkout = |root: &Path| root.join("crates/dm-verbs/Cargo.toml").is_file();
     let built_in = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

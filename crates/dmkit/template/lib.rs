@@ -1,4 +1,4 @@
-//! An index of my own, assembled from dmkit's parts.
+//! An index that is assembled from dmkit's parts.
 
 mod inner;
 mod leaf;
@@ -12,27 +12,27 @@ use dm_lock::{LockOptions, LockPlace};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};
 
-/// The index, as the threads of one compute node share it.
+/// The index, with the state that the threads of one compute node share.
 pub type Index<K> = Handle<IndexParts<K>>;
 
 /// The options of one compute node.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Entries of a node.
+    /// Number of entries of a node.
     pub span: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Bytes of the index cache, if the inner structure has one of a fixed size.
+    /// Bytes of the index cache, if the inner structure has a cache of a fixed size.
     pub cache_bytes: u64,
-    /// Lock words on each memory node.
+    /// Number of lock words on each memory node.
     pub locks_per_node: u32,
-    /// Maximum number of compute nodes that use the pool at once; 0 if no memory is used again.
+    /// Maximum number of compute nodes that use the pool at once; 0 if memory is never reused.
     pub members: u16,
-    /// Bytes that an allocator asks for at once.
+    /// Size in bytes of the chunks that an allocator requests.
     pub chunk_bytes: u64,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
-    /// CPU time of an operation, in simulators.
+    /// CPU time of an operation that a simulator charges.
     pub cpu: CpuCost,
     /// Operations that clients of a compute node share.
     pub rdwc: Rdwc,
@@ -80,7 +80,7 @@ impl<K: KeyBytes> Parts for IndexParts<K> {
                 per_node: options.locks_per_node,
             },
             members: options.members,
-            // Choose four other letters when the bytes of a node change: old clients must not open new pools.
+            // Choose four other letters when the bytes of a node change, so that old clients cannot open new pools.
             ..Descriptor::of(b"mine", sizes)
         }
     }
@@ -98,7 +98,7 @@ impl<K: KeyBytes> Parts for IndexParts<K> {
         pool: &mut Pool<'_, V>,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        // Nodes have a version in each line, so a card that tears lines is refused here.
+        // Nodes have a version in each line. This refuses an RNIC on which a READ may tear a line.
         pool.whole_lines()?;
         let locks = pool.locks(lock_options(options, LockPlace::Chip))?;
         Ok(Self {
@@ -121,7 +121,8 @@ impl<K: KeyBytes> Parts for IndexParts<K> {
     }
 }
 
-/// The clients of a compute node share the inner structure; the handle adds locks, allocator and shared operations.
+/// Covers the inner structure, which the clients of a compute node share. The handle adds the locks, the allocator and
+/// the shared operations.
 impl<K: KeyBytes> Fingerprint for IndexParts<K> {
     fn fingerprint(&self) -> u64 {
         self.inner.fingerprint()

@@ -1,4 +1,4 @@
-//! The command of dmkit with one more index: `bench`, `plot`, the main job and the rest.
+//! The command of dmkit with this index in addition: `bench`, `plot`, the main job and so on.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use my_index::{Index, Options};
 
 fn main() -> ExitCode {
     let mine = IndexEntry::new("my-index", "an index of my own")
-        // One more call for each further type of keys.
+        // Add one call for each further key type.
         .runs(Driver::<Index<Key8>>::new(options));
     dmkit::Cli::run(&dmkit::shipped().with(mine))
 }
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 fn options(at: &dm_bench::Setting) -> Result<Options, String> {
     Ok(Options {
         cache_bytes: at.cache_bytes,
-        // The CPU time of an operation is the model's, the same for every index.
+        // The model determines the CPU time of an operation, and it is the same for every index.
         cpu: at.cpu(),
         rdwc: at.sharing_or(Rdwc::OFF),
         ..Options::new(at.value_bytes)

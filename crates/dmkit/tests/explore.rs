@@ -1,4 +1,4 @@
-//! `dmkit explore`: its output, and its exit statuses.
+//! Tests of `dmkit explore`: its output and its exit statuses.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -190,7 +190,7 @@ fn a_counterexample_written_as_json_has_every_event_and_replays_from_its_file() 
     for kind in ["posts", "effect", "completes", "begins", "returns"] {
         assert!(events.iter().any(|e| e["event"] == kind), "no event {kind}");
     }
-    // Every chain that completes was posted before, by the same client.
+    // Every chain that completes was posted before by the same client.
     let mut posted = Vec::new();
     for e in events {
         let chain = (e["client"].clone(), e["chain"].clone());
@@ -205,7 +205,7 @@ fn a_counterexample_written_as_json_has_every_event_and_replays_from_its_file() 
     assert_eq!(again["counterexample"]["trace"], *trace);
 }
 
-/// `dmkit explore … | head -1`: the exit status is the same as with a reader that stays.
+/// If the reader closes the pipe, as in `dmkit explore … | head -1`, the exit status stays the same.
 #[test]
 fn a_reader_that_goes_away_changes_no_exit_status() {
     for (args, expected) in [

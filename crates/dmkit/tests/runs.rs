@@ -1,10 +1,11 @@
-//! `dmkit bench`, `plot` and `merge`: what is kept, what is refused, and the exit statuses.
+//! Tests of `dmkit bench`, `plot` and `merge`: the files that they keep, the input that they refuse, and the exit
+//! statuses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A small measurement; its points take a part of a second each.
+/// A small measurement, in which each point takes a fraction of a second.
 const SMALL: &str = "bench --index sherman --cns 1 --mns 1 --keys 2K --workload c,a";
 
 /// Returns an empty directory for the runs of a test.
@@ -88,7 +89,8 @@ fn ctrl_c_keeps_the_rows_and_resume_runs_the_others() {
 fn a_full_disk_keeps_the_rows_that_fit() {
     let out = place("full");
     let run = format!("{SMALL} --ops 2K --clients 1,2,3,4 --no-plot");
-    // A file of at most 8 blocks, of 512 bytes each; without the signal, a write beyond fails as on a full disk.
+    // The file may have at most 8 blocks of 512 bytes. Because the signal is ignored, a longer write fails as on a full
+    // disk.
     let words = format!(
         "trap '' XFSZ; ulimit -f 8; exec {} {run} --out {}",
         env!("CARGO_BIN_EXE_dmkit"),
@@ -108,7 +110,7 @@ fn a_full_disk_keeps_the_rows_that_fit() {
         "{} rows",
         kept.len()
     );
-    // The row that did not fit was shown.
+    // The row that did not fit into the file was printed.
     let shown = text(&full.stdout)
         .lines()
         .filter(|line| line.contains("sherman (default)  "))
@@ -132,7 +134,7 @@ fn a_full_or_closed_standard_output_loses_no_file() {
         assert!(told.contains("standard output: "), "{told}");
         assert_eq!(rows(&out).len(), 2);
         assert!(out.join("latest/index.html").is_file());
-        // A reader that has gone, as in `dmkit … | head -1`.
+        // The reader has closed the pipe, as in `dmkit … | head -1`.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let closed = command(&format!("{run}{more}"), &out).stdout(writer).output();
@@ -151,7 +153,7 @@ fn rows_name_the_commit_of_the_checkout() {
     let git = git
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["rev-parse", "HEAD"]);
-    // Without git, or outside of a checkout, nobody knows it.
+    // Without git, or outside of a checkout, the commit is unknown.
     let head = git.output().ok().filter(|head| head.status.success());
     let head = head.map_or_else(
         || "unknown".to_owned(),
@@ -216,7 +218,7 @@ fn rows_of_two_settings_are_not_drawn_as_one_curve() {
     let refused = plot(&[&one, &other]);
     let told = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{told}");
-    // Rows are in the order in which their points ended, which differs from run to run.
+    // Rows are in the order in which their points ended, which differs between runs.
     assert!(
         told.contains(" 1 clients, cache 500 MB, seed ")
             && told.contains(" 2 clients, cache 500 MB, seed 1) are not points of one curve: ")

@@ -1,4 +1,4 @@
-//! Dolphin.
+//! Dolphin for the harness.
 
 use crate::{DEFAULT_LEAF_BYTES, Dolphin, Options};
 use dm_bench::{
@@ -6,7 +6,7 @@ use dm_bench::{
 };
 use dm_index::{Key8, KeyN};
 
-/// Entries of fewer bytes than this share their leaf's lock for updates.
+/// Updates share their leaf's lock only if an entry has fewer bytes than this.
 const SHARED_ENTRY_BYTES: usize = 63;
 
 /// Returns the index with all its variants, for a registry of `dm-bench`.
@@ -45,8 +45,8 @@ fn driver<K: BenchKey>(on: bool) -> Driver<Dolphin<K>> {
     })
 }
 
-/// Returns the demand of one operation of the mix without contention. Updates of small entries share their leaf's
-/// lock: they take and release it by atomics, and take it in one chain with the READ.
+/// Returns the demand of one operation of the mix without contention. An update of a small entry takes a share of its
+/// leaf's lock by an atomic, in one chain with the READ, and releases the share by another atomic.
 fn demand(options: &Options, capacity: usize, at: &Setting, mix: &LeafOps) -> MixDemand {
     let entry = at.key_bytes + at.value_bytes;
     let shares = entry < SHARED_ENTRY_BYTES;
@@ -62,7 +62,7 @@ fn demand(options: &Options, capacity: usize, at: &Setting, mix: &LeafOps) -> Mi
         lock(Demand::new(release, 8.0, writes)),
     ];
     let trips = if options.lock_and_read { 2.0 } else { 3.0 };
-    // A share is taken in one chain with the READ whatever the options say.
+    // A share is always taken in one chain with the READ, regardless of the options.
     let updates = at.share(OpKind::Update) + at.share(OpKind::ReadModifyWrite);
     let others = at.share(OpKind::Upsert) + at.share(OpKind::Remove);
     let updates = (mix.changes - others).clamp(0.0, updates);

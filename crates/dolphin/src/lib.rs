@@ -1,10 +1,10 @@
 //! Dolphin: adaptive radix inner levels over leaves of many keys on disaggregated memory (MSST 2024).
 //!
-//! This crate is a façade. [`Dolphin`] combines a radix tree of separators (`dm-art`; its entries have the
-//! low fence key and the address of each leaf) and a cache of separators (`dm-cache`) with unsorted leaves
-//! with line versions (`dm-leaf`), which store only the part of their keys that differs. It uses hierarchical
-//! locks (`dm-lock`) and two-stage allocation (`dm-alloc`). The operations are those of `dm-index`. The crate
-//! has no byte offsets and no retry policy of its own.
+//! This crate is a façade. [`Dolphin`] combines a radix tree of separators (`dm-art`), a cache of separators
+//! (`dm-cache`), hierarchical locks (`dm-lock`) and two-stage allocation (`dm-alloc`). A separator's entry has the low
+//! fence key and the address of a leaf. Leaves (`dm-leaf`) are unsorted, have line versions, and store only the bytes
+//! in which their keys differ. The operations are those of `dm-index`. The crate has no byte offsets and no retry
+//! policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|

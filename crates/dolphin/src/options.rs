@@ -15,24 +15,24 @@ use dm_verbs::Caps;
 /// Options of a [`crate::Dolphin`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Bytes of a leaf, a multiple of 64. It is a layout option.
+    /// Bytes of a leaf, a multiple of 64. This is a layout option.
     pub leaf_bytes: usize,
-    /// Whether leaves store each key as its distance above their low fence key, so that a leaf has room for
-    /// two to three times as many entries of 8 + 8 bytes. This is turned off if values are so large that a
-    /// leaf would not have room for more entries. It is a layout option.
+    /// Whether leaves store each key as its distance above the leaf's low fence key. A leaf then has room for two to
+    /// three times as many entries of 8 + 8 bytes. This is turned off if values are so large that a leaf would not have
+    /// room for more entries. This is a layout option.
     pub packed_keys: bool,
-    /// The sizes of radix nodes. It is a layout option.
+    /// The sizes of radix nodes. This is a layout option.
     pub types: NodeTypes,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory. It
+    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory. This
     /// is a layout option.
     pub on_chip: bool,
-    /// Budget of a compute node's cache of separators, bytes.
+    /// Budget in bytes of a compute node's cache of separators.
     pub cache_bytes: u64,
     /// Options for reading and caching separators.
     pub separators: SeparatorOptions,
@@ -40,24 +40,24 @@ pub struct Options {
     pub hierarchical: bool,
     /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Whether updates share their leaf's lock, so that no update waits for another; only changes of slots
-    /// hold the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than
-    /// a line, and for items. It is a layout option.
+    /// Whether updates share their leaf's lock, so that no update waits for another one. Changes of slots still hold
+    /// the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than a line, and for
+    /// items. This is a layout option.
     pub shared_updates: bool,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of
     /// a share and the READ are always in one chain.)
     pub lock_and_read: bool,
-    /// The place at which splits cut.
+    /// The position at which a node is split.
     pub bias: SplitBias,
-    /// Read delegation and write combining between the clients of this compute node. The code of the paper
-    /// has it, but the text does not mention it. It is off by default.
+    /// Read delegation and write combining between the clients of this compute node. The paper's code has them,
+    /// although its text does not mention them. They are off by default.
     pub rdwc: Rdwc,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
     /// Size in bytes of the chunks that an allocator requests. Dolphin's code uses 16 MB.
     pub chunk_bytes: u64,
-    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. This layout option is fixed when the tree is created.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -76,7 +76,7 @@ pub const DEFAULT_CACHE_BYTES: u64 = 2_000_000_000;
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
-/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of this many members, together with the epoch's line, fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -119,8 +119,8 @@ impl Options {
 }
 
 impl Options {
-    /// Returns the nearest options that a world with these capabilities supports. A tree in such a world uses
-    /// them automatically.
+    /// Returns the options that a world with these capabilities supports and that are most similar to these. A tree in
+    /// such a world uses them automatically.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;
@@ -128,10 +128,10 @@ impl Options {
     }
 }
 
-/// The kind of leaves' memory. The kind of radix nodes is 1, and that of their entries is 0.
+/// The kind of the leaves' memory. The kind of radix nodes is 1, and the kind of the separators' entries is 0.
 const LEAVES: u8 = 2;
 
-// The options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the place and the number of the locks of a pool with these options.
     pub(crate) const fn lock_plan(&self) -> LockPlan {
@@ -160,7 +160,7 @@ impl Options {
         }
     }
 
-    /// Returns whether updates share a leaf although their values take several lines (T-D14).
+    /// Returns whether updates share a lock even if their values take several lines (T-D14).
     pub(crate) const fn lines_shared(&self) -> bool {
         #[cfg(feature = "study")]
         let shared = self.flaws.leaf.lines_shared;
@@ -202,7 +202,7 @@ impl Options {
     pub(crate) fn radix(&self) -> ArtOptions {
         ArtOptions {
             types: self.types,
-            // Separators are cached, so the nodes that lead to them need no cache.
+            // Separators are cached, so the radix nodes that lead to them need no cache.
             cache_bytes: 0,
             attempts: self.attempts,
             depth_slack: 0,

@@ -2,19 +2,19 @@
 
 use dm_leaf::LeafFlaws;
 
-/// Published flaws, off by default.
+/// Published flaws and broken twins. All are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
+    /// T-D3: an update with a share of its leaf's lock returns as soon as its WRITE is posted.
     pub unawaited: bool,
     /// Flaws of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
-    /// ([`LeafFlaws::lines_shared`]), and those of splits and merges, as in Sherman's leaves. T-D12 is
+    /// ([`LeafFlaws::lines_shared`]), and the flaws of splits and merges in Sherman's leaves. T-D12 is
     /// [`SeparatorOptions::exact`](dm_art::SeparatorOptions::exact).
     pub leaf: LeafFlaws,
 }
 
 impl Flaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         unawaited: false,
         leaf: LeafFlaws::NONE,

@@ -1,4 +1,4 @@
-//! The tree that a compute node's threads share.
+//! The tree that the threads of a compute node share.
 
 use dm_alloc::{Allocator, Descriptor};
 use dm_art::{Art, Separators, Singles};
@@ -15,7 +15,7 @@ use crate::Options;
 /// A Dolphin tree with the state that the threads of one compute node share: cached separators, local locks, allocator,
 /// running operations.
 ///
-/// [`Handle`] has the methods that every index has, and [`DolphinParts`] has the others.
+/// [`Handle`] has the methods that every index has, and [`DolphinParts`] has the methods of this index.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -36,8 +36,8 @@ use crate::Options;
 /// ```
 pub type Dolphin<K> = Handle<DolphinParts<K>>;
 
-/// The parts of a Dolphin tree: separators in a radix tree, with a lock in each entry, over packed leaves with locks in
-/// the pool's tables.
+/// The parts of a Dolphin tree: a radix tree of separators, with a lock in each entry, over leaves with packed keys,
+/// whose locks are in the pool's tables.
 #[derive(Debug)]
 pub struct DolphinParts<K: KeyBytes> {
     inner: Separators<K, Singles<K>>,
@@ -49,7 +49,7 @@ pub struct DolphinParts<K: KeyBytes> {
 const KIND: &[u8; 4] = b"dlph";
 /// Maximum number of memory nodes: a slot of a radix node can distinguish this many.
 const MEMORY_NODES_MAX: u16 = 256;
-/// Bytes of an entry's value: a leaf's address.
+/// Bytes of the value of a separator's entry: a leaf's address.
 const ADDRESS: usize = 8;
 
 impl<K: KeyBytes> Parts for DolphinParts<K> {
@@ -136,7 +136,7 @@ impl<K: KeyBytes> DolphinParts<K> {
         self.inner.art().root()
     }
 
-    /// Returns the maximum number of entries in a leaf, which packed keys that are close together reach.
+    /// Returns the maximum number of entries in a leaf. A leaf reaches it only if keys are packed and close together.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }

@@ -1,4 +1,5 @@
-//! Sherman, with the steps of its paper, the baselines FG and FG+, and the forms that other papers ran.
+//! Sherman for the harness: the steps of its paper, the baselines FG and FG+, and the variants that other papers
+//! measured.
 
 use crate::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
 use dm_bench::{Demand, Driver, IndexEntry, LeafOps, MixDemand, Setting, VariantEntry, VerbKind};
@@ -20,7 +21,8 @@ pub fn entry() -> IndexEntry {
 fn listed(variant: Variant) -> VariantEntry {
     let entry = VariantEntry::new(variant.name(), variant.about()).series(variant.name());
     let entry = match variant {
-        // Leaves under a checksum need no line to be atomic.
+        // Leaves with a checksum do not need atomic lines, so this variant may run on devices on which the default does
+        // not.
         Variant::FgPlus => entry.probed(),
         _ => entry,
     };
@@ -58,7 +60,7 @@ fn driver<K: dm_bench::BenchKey, F: LeafFormat<K> + Send + Sync + 'static>(
     Driver::new(move |at| Ok(options(variant, at))).demand(move |tree: &Sherman<K, F>, at, counters, ops| {
         let options = options(variant, at);
         let node = tree.leaf_bytes() as f64;
-        // An update writes the value, an insert the entry; in some formats both write a whole node.
+        // An update writes the value, and an insert writes the entry. In some formats, both write the whole node.
         let written = match variant.leaf() {
             LeafKind::Checksummed => node,
             LeafKind::TwoLevel | LeafKind::Bookend => (at.key_bytes + at.value_bytes + 1) as f64,
@@ -74,7 +76,8 @@ fn driver<K: dm_bench::BenchKey, F: LeafFormat<K> + Send + Sync + 'static>(
     })
 }
 
-/// Returns the demand of one operation of the mix without contention, by the budgets of round trips.
+/// Returns the demand of one operation of the mix without contention, computed from the round trips in the budget
+/// tests.
 fn demand(
     options: &Options,
     node: f64,

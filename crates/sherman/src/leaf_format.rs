@@ -19,10 +19,10 @@ use crate::NodeSize;
 pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
     /// A number that distinguishes pools of different layouts.
     const TAG: u8;
-    /// Makes the layout for nodes of this size and values of `value_bytes`.
+    /// Makes the layout for nodes of this size and values of `value_bytes` bytes.
     ///
     /// # Errors
-    /// Returns an error if there is no node of these sizes.
+    /// Returns [`GeometryError`] if no node has these sizes.
     fn of(node: NodeSize, value_bytes: usize) -> Result<Self, GeometryError>;
 }
 

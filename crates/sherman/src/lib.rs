@@ -8,8 +8,8 @@
 //! |---|---|---|
 //! | get | 1 | READ leaf |
 //! | update, insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
-//! | the same with [`Variant::PaperRtt`] | 3 | CAS lock, READ leaf, \[WRITE entry, WRITE unlock\] |
-//! | the same, lock handed over | 2 | READ leaf, WRITE entry |
+//! | update, insert, remove with [`Variant::PaperRtt`] | 3 | CAS lock, READ leaf, \[WRITE entry, WRITE unlock\] |
+//! | update, insert, remove, lock handed over | 2 | READ leaf, WRITE entry |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
 //! With [`Options::rdwc`], concurrent gets, updates and upserts of one key by clients of one compute node

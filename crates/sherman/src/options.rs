@@ -38,23 +38,23 @@ pub enum NodeSize {
 /// Options of a [`crate::Sherman`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Size of nodes. It is a layout option.
+    /// Size of nodes. This is a layout option.
     pub node: NodeSize,
-    /// Whether inner nodes store the address of a child in 6 bytes instead of 4. This is for pools of more
-    /// than [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64
-    /// GiB](dm_index::NEAR_CHILD_REACH) on one memory node; without it, memory beyond that is not used. Nodes
-    /// whose size is not a multiple of 1 KiB, and trees of items, always use 6 bytes. It is a layout option.
+    /// Whether inner nodes store the address of a child in 6 bytes instead of 4. Pools of more than
+    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
+    /// memory node, need this; without it, memory beyond these limits is not used. Nodes whose size is not a multiple
+    /// of 1 KiB, and trees of items, always use 6 bytes. This is a layout option.
     pub far_children: bool,
-    /// Lock words per memory node. It is a layout option.
+    /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any (`+on-chip`); otherwise they are in host memory.
-    /// It is a layout option.
+    /// This is a layout option.
     pub on_chip: bool,
-    /// Budget of the level-1 index cache of a compute node, bytes.
+    /// Budget in bytes of a compute node's level-1 index cache.
     pub cache_bytes: u64,
     /// Whether the unlock is in the chain of the write-back (`+combine`).
     pub combine: bool,
@@ -67,17 +67,17 @@ pub struct Options {
     pub lock_and_read: bool,
     /// Whether locks are released by FAA instead of WRITE (FG).
     pub release_by_faa: bool,
-    /// The place at which splits cut.
+    /// The position at which a node is split.
     pub bias: SplitBias,
     /// Read delegation and write combining between the clients of this compute node (SMART §4.2). This is not in
     /// Sherman's paper, and is off by default.
     pub rdwc: Rdwc,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
     /// Size in bytes of the chunks that an allocator requests. The paper uses 8 MiB.
     pub chunk_bytes: u64,
-    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
-    /// of dead nodes. This layout option is fixed when the tree is created.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
+    /// nodes. This is a layout option, which is fixed when the tree is created.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,
@@ -97,7 +97,7 @@ pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
-/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of this many members, together with the epoch's line, fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
@@ -143,12 +143,12 @@ const _: () = assert!(
     "every node of a pool has room in its parent"
 );
 
-// The options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     /// Returns the size of nodes in bytes, if addresses of [`dm_index::NEAR_CHILD_BYTES`] can point to all nodes.
     pub(crate) fn near(&self) -> Option<usize> {
         match self.node {
-            // Blocks of items have various sizes, so nodes between them may have any address.
+            // Blocks of items have various sizes, so nodes between the blocks may be at any address.
             NodeSize::Bytes(bytes) if !self.far_children && !self.items => {
                 (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
             }

@@ -8,36 +8,36 @@
 pub struct Flaws {
     /// T-S1: a torn entry counts as absent.
     pub torn_entry_absent: bool,
-    /// T-S2b: no guard against version wrap.
+    /// T-S2b: READs are not checked for a version that may have wrapped.
     pub no_read_window: bool,
     /// T-S3: a lock is handed over before the write-back has completed.
     pub handover_before_write_back: bool,
     /// T-S4: the parent is updated after a split before the old node's WRITE has completed.
     pub parent_before_left: bool,
-    /// T-S5: losing the race for a root is fatal.
+    /// T-S5: a client that loses the race for a root returns an error.
     pub root_race_fatal: bool,
     /// T-S6: the two fields of a local ticket lock have this many bits in one word, and an overflow of one
     /// changes the other.
     pub packed_tickets: Option<u32>,
-    /// T-S7: the cache reads a recycled slot.
+    /// T-S7: the cache reads a slot that was reused for another node.
     pub recycled_slot: bool,
-    /// A scan takes the leaves of a cached inner node for all leaves, and misses leaves that were split off
-    /// since.
+    /// A scan assumes that a cached inner node lists all leaves of its range, and misses leaves that were split off since.
     pub scan_trusts_cache: bool,
-    /// Our own broken twin, not a published flaw: a split does not wait until its right node is written.
+    /// Broken twin: a split does not wait until its right node is written.
     pub right_unawaited: bool,
-    /// Another broken twin of our own: a merge makes the left node live before the right one is dead.
+    /// Broken twin: a merge makes the left node live before the right one is dead.
     pub open_before_burial: bool,
-    /// Another one: a client that ends another client's merge holds the lock of only one of the two nodes.
+    /// Broken twin: a client that finishes another client's merge holds the lock of only one of the two nodes.
     pub one_lock_mends: bool,
-    /// Another one: a client that ends another client's merge opens both nodes, although the left one has all keys.
+    /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one has all
+    /// keys.
     pub reopens_widened: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
 }
 
 impl Flaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         torn_entry_absent: false,
         no_read_window: false,

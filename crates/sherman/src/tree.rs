@@ -1,4 +1,4 @@
-//! The tree that a compute node's threads share.
+//! The tree that the threads of a compute node share.
 
 use dm_alloc::{Allocator, Descriptor, MEMORY_NODES_MAX};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
@@ -19,8 +19,8 @@ type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 /// A Sherman tree with the state that the threads of one compute node share: index cache, local locks,
 /// allocator.
 ///
-/// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions). [`Handle`] has the methods
-/// that every index has, and [`ShermanParts`] has the others.
+/// `K` is the key, and `F` is the leaf layout (by default unsorted entries under line versions). [`Handle`] has the
+/// methods that every index has, and [`ShermanParts`] has the methods of this index.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -66,7 +66,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             NodeSize::Bytes(bytes) => (0, bytes),
             NodeSize::Span(span) => (1, span),
         };
-        // Lanes are a flaw that is part of the layout: all clients that use such locks must know it.
+        // Lanes are a flaw that is part of the layout, because all clients that use such locks must know it.
         let (lanes, items) = (u8::from(options.lanes16()), u8::from(options.items));
         let child = options.near().map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
         let layout = u64::from_le_bytes([F::TAG, unit, lanes, child, items, 0, 0, 0]);
@@ -93,7 +93,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             Some(bytes) => Slotted::marked_with_node_bytes(bytes, NEAR_CHILD_BYTES)?,
             None => Slotted::of(options.node, CHILD_BYTES)?,
         };
-        // Inner nodes have a version in each line in every variant.
+        // In every variant, inner nodes have a version in each line.
         pool.whole_lines()?;
         let locks = pool.locks(options.locks())?;
         let nodes = options.nodes();
@@ -127,7 +127,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> ShermanParts<K, F> {
         self.inner.cache()
     }
 
-    /// Returns how many entries fit in a leaf.
+    /// Returns the maximum number of entries in a leaf.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }

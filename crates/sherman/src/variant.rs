@@ -28,7 +28,7 @@ pub enum LeafKind {
 pub enum Variant {
     /// All techniques, with lock-and-read, and without known flaws.
     Default,
-    /// The same as the default, but the lock's CAS is awaited before the READ, so that round trips are as in
+    /// The default, except that the lock's CAS is awaited before the READ is posted. So the round trips are those of
     /// the paper.
     PaperRtt,
     /// The published version, with all of its flaws.
@@ -40,21 +40,21 @@ pub enum Variant {
     FgPlus,
     /// FG+ with write-back and unlock in one chain.
     Combine,
-    /// In addition, locks in on-chip memory.
+    /// The previous step, with locks in on-chip memory.
     OnChip,
-    /// In addition, local lock tables with wait queues and handover.
+    /// The previous step, with local lock tables, wait queues and handover.
     Hierarchical,
-    /// In addition, two-level versions in unsorted leaves: Sherman as in its paper.
+    /// The previous step, with two-level versions in unsorted leaves: Sherman as in its paper.
     TwoLevel,
-    /// Sherman as measured in the SMART paper: every technique, and nodes of 32 entries, which are packed across lines
-    /// with versions at both ends as in the published code.
+    /// Sherman as measured in the SMART paper: every technique, and nodes of 32 entries. As in the published code,
+    /// entries are packed across lines, and versions are at both ends of a node.
     AsInSmart,
-    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB (61 entries instead of 64 as in its code,
-    /// because the nodes here have a version at each end), locks in host memory without a local queue, and
-    /// RDWC, which that paper uses for all indexes.
+    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory without a local queue, and RDWC,
+    /// which that paper uses for all indexes. A node has 61 entries instead of 64, because it has a version at each
+    /// end.
     AsInChime,
-    /// Sherman as measured in the Dolphin paper: every technique, and nodes of 1 KB, which are packed across lines with
-    /// versions at both ends as in the published code.
+    /// Sherman as measured in the Dolphin paper: every technique, and nodes of 1 KB. As in the published code, entries
+    /// are packed across lines, and versions are at both ends of a node.
     AsInDolphin,
 }
 
@@ -76,7 +76,7 @@ impl Variant {
         Self::AsInDolphin,
     ];
 
-    /// Returns its name on the command line.
+    /// Returns the preset's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -95,7 +95,7 @@ impl Variant {
         }
     }
 
-    /// Returns a line that says what it is, and in which figures of a paper it is.
+    /// Returns a line that describes the preset and names the figures that show it.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Default => "every technique, and locks taken in one chain with the READ",
@@ -183,7 +183,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The error that there is no such preset.
+/// The error for a name that is not a preset's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 
@@ -237,7 +237,7 @@ mod tests {
     fn as_in_chime_has_that_papers_nodes_and_locks() {
         let options = Variant::AsInChime.apply(Options::new(8));
         let leaf = <Bookend<Key8> as LeafFormat<Key8>>::of(options.node, 8).expect("a leaf");
-        // The paper's 64 entries take 1131 bytes, or 1148 with the versions of its lines.
+        // The paper's 64 entries take 1131 bytes, or 1148 bytes with a version in each line.
         assert_eq!((leaf.node_bytes(), leaf.capacity()), (1152, 61));
         assert!(!options.on_chip && !options.hierarchical && !options.lock_and_read);
         assert!(options.rdwc.is_on() && options.combine);

@@ -16,16 +16,16 @@ use dm_testkit::{CountingAllocator, Counts};
 use dm_workload::KeySpace;
 use smart::{Applied, Key8, Options, RangeIndex, Smart};
 
-/// The prefix cache, bytes per key: for consecutive keys, and for 10 million keys drawn from 64 bits.
+/// Limits of the bytes per key of the prefix cache, for consecutive keys and for 10 million keys drawn from 64 bits.
 const CACHE_DENSE: f64 = 8.4;
 const CACHE_RANDOM: f64 = 13.5;
-/// Leaves and nodes in use for 2 million keys drawn from 64 bits, bytes per key.
+/// Limit of the bytes per key of leaves and nodes in use, for 2 million keys drawn from 64 bits.
 const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
-/// A leaf of 8 + 8 bytes.
+/// Bytes of a leaf with a key and a value of 8 bytes each.
 const LEAF: usize = 64;
-/// The allowed difference between the cache's count and the allocator's count, in bytes. Handles are on the stack here,
-/// and shared parts of the tree have reference counts.
+/// The allowed difference in bytes between the cache's own count and the allocator's count. Handles are on the stack
+/// here, and shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
@@ -36,11 +36,11 @@ struct Measured {
     cache: u64,
     nodes: u64,
     others: u64,
-    /// The cache's count minus the bytes that were freed when it was dropped.
+    /// The cache's own count minus the bytes that were freed when the cache was dropped.
     difference: i64,
 }
 
-/// Inserts the first `keys` keys of `order` into an empty tree, and counts.
+/// Inserts the first `keys` keys of `order` into an empty tree, and measures its memory.
 fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     let world = Loopback::builder()
         .nodes(1)
@@ -75,7 +75,7 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     })
 }
 
-/// Prints a figure beside its budget.
+/// Prints a figure and its limit. Returns whether the figure is within the limit.
 fn kept(what: &str, found: f64, budget: f64) -> bool {
     let kept = found <= budget;
     let verdict = if kept { "kept" } else { "EXCEEDED" };

@@ -1,4 +1,4 @@
-//! SMART.
+//! SMART for the harness.
 
 use crate::{Options, Smart};
 use dm_bench::{
@@ -36,17 +36,16 @@ fn options(on: bool, shared: Rdwc, at: &Setting) -> Options {
 
 fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
     Driver::new(move |at| Ok(options(on, shared, at)))
-        // A leaf in whole lines, and nodes of all sizes that were outgrown.
+        // A leaf has whole lines. The estimate includes nodes of all sizes that were replaced by larger ones.
         .entry_bytes(|at| ((at.key_bytes + at.value_bytes + 8) as u64).next_multiple_of(64) * 4)
         .demand(move |_: &Smart<K>, at, counters, ops| demand(&options(on, shared, at), at, counters, ops))
 }
 
-/// Returns the demand of one operation of the mix on a radix tree whose inner nodes are cached, without
-/// contention: a leaf to read, a lock and two WRITEs to update, a leaf and a slot to insert. Operations
-/// that clients share cost nothing. Work that the tree's shape requires (leaves or headers to split,
-/// nodes to renew, nodes that do not fit in the cache) costs what it costs once: `counters` has both,
-/// over `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left
-/// out.
+/// Returns the demand of one operation of the mix, without contention, on a radix tree whose inner nodes are cached. A
+/// get reads a leaf, an update takes a lock and writes twice, and an insert writes a leaf and changes a slot. An
+/// operation that another client's operation answers costs nothing. Work that depends on the tree's state (splits of
+/// leaves or headers, renewals, nodes that are not cached) is taken from `counters`, which are over `ops` operations.
+/// The cost of races (slots that others filled first, renewals done twice) is left out.
 fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
     let mix = LeafOps::of(at, counters, ops);
@@ -70,14 +69,13 @@ fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> Mix
         Demand::new(VerbKind::Write, at.value_bytes as f64 + 8.0, mix.changes),
         Demand::new(VerbKind::Write, 8.0, mix.changes),
         Demand::new(VerbKind::Write, block.ceil() * 64.0, mix.inserts),
-        // A split: the leaf in the way, a new node, and the link depth unless it is large enough.
+        // A split reads the leaf in the way, and writes a new node, and the link depth unless it is large enough.
         Demand::new(VerbKind::Read, leaf, splits),
         Demand::new(VerbKind::Write, 64.0, splits),
         Demand::new(VerbKind::Faa, 8.0, counted(counters.faa)),
-        // A miss: a node of the average size of those that were read.
+        // A cache miss reads a node of the average size of the nodes that were read.
         Demand::new(VerbKind::Read, node.max(64.0), misses),
-        // A renewal: the node is read, each of its words frozen, a copy written, and the slot above
-        // swapped.
+        // A renewal reads the node, freezes each of its words, writes a copy, and changes the slot above.
         Demand::new(
             VerbKind::Read,
             each(16.0 * renewals + 8.0 * frozen, renewals),

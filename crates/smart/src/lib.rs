@@ -1,16 +1,16 @@
 //! SMART: an adaptive radix tree on disaggregated memory (Luo et al., OSDI 2023; TOS 2024).
 //!
-//! A façade: [`Smart`] composes lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`) with leaves that are
-//! updated in place under a lock at their rear (`dm-art`, `dm-lock`), read delegation and write combining between the
-//! clients of a compute node (`dm-combine`) and two-stage allocation (`dm-alloc`). It holds no byte offset and no retry
-//! policy of its own.
+//! This crate is a façade. [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`), leaves
+//! that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation and write combining
+//! between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It has no byte offsets
+//! and no retry policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get | 1 | READ leaf (40 bytes for 8 + 8) |
-//! | get of an absent key | 1 | READ leaf that is alone there, or READ node |
+//! | get of an absent key | 1 | READ of the only leaf below the slot, or READ node |
 //! | update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE value or state, WRITE unlock\] |
-//! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 where leaf and node lie on two memory nodes |
+//! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 if leaf and node are on two memory nodes |
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, FAA depth, CAS slot\]; 3 on two memory nodes |
 //! | scan | levels and one | READs |
 //! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | none, with [`Options::rdwc`] |

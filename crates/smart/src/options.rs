@@ -15,13 +15,13 @@ use dm_verbs::Nanos;
 /// Options of a [`crate::Smart`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Bytes of every value. It is a layout option.
+    /// Bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Whether values are references to items of variable length ([`Options::items`]). It is a layout option.
+    /// Whether values are references to items of variable length ([`Options::items`]). This is a layout option.
     pub items: bool,
-    /// Sizes of inner nodes. It is a layout option.
+    /// Sizes of inner nodes. This is a layout option.
     pub types: NodeTypes,
-    /// Budget of the cache of inner nodes of a compute node, bytes.
+    /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
     pub hierarchical: bool,
@@ -32,21 +32,21 @@ pub struct Options {
     /// Read delegation and write combining between the clients of this compute node (§4.2). They are on by default, as
     /// in the paper.
     pub rdwc: Rdwc,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
     /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
     pub chunk_bytes: u64,
-    /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so
-    /// that memory can be reused; 0 means that memory is never reused. This layout option is fixed when the
-    /// pool is created.
+    /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so that memory
+    /// can be reused; 0 means that memory is never reused. This is a layout option, which is fixed when the pool is
+    /// created.
     pub members: u16,
     /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,
-    /// If memory is reused: the minimum time for which cached nodes are valid.
+    /// The minimum time for which a cached node is used, if memory is reused.
     pub turn: Nanos,
-    /// Key bytes by which a leaf's link depth exceeds the necessary value. If a leaf moves at most that many
-    /// bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes
-    /// a second READ if its slot leads to another key's leaf.
+    /// The number of key bytes by which a leaf's link depth is larger than necessary. If a leaf moves at most that many
+    /// bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes a second
+    /// READ if its slot leads to another key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
@@ -59,7 +59,7 @@ pub struct Options {
 pub const DEFAULT_CACHE_BYTES: u64 = 600_000_000;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Default of [`Options::members`]. The slots of so many members and the epoch's line fill a page.
+/// Default of [`Options::members`]. The slots of this many members, together with the epoch's line, fill a page.
 pub const DEFAULT_MEMBERS: u16 = 63;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = dm_art::DEFAULT_ATTEMPTS;
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-// The options of the parts.
+// The methods below make the options of the parts.
 impl Options {
     pub(crate) const fn common(&self) -> Common {
         Common {
@@ -106,7 +106,7 @@ impl Options {
             chunk_bytes: self.chunk_bytes,
             reach: u64::MAX,
             reclaim: ReclaimOptions {
-                // The cached addresses are used without a check.
+                // Operations use cached addresses without checking them.
                 remembers: true,
                 ..self.reclaim
             },

@@ -13,7 +13,7 @@ pub struct Flaws {
 }
 
 impl Flaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         inner: ArtFlaws::NONE,
         leaf: SingleFlaws {

@@ -1,4 +1,4 @@
-//! The tree that a compute node's threads share.
+//! The tree that the threads of a compute node share.
 
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
 use dm_art::{Art, Singles};
@@ -13,7 +13,7 @@ use crate::Options;
 /// A SMART tree with the state that the threads of one compute node share: prefix cache, local locks, allocator,
 /// running operations.
 ///
-/// [`Handle`] has the methods that every index has, and [`SmartParts`] has the others.
+/// [`Handle`] has the methods that every index has, and [`SmartParts`] has the methods of this index.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -102,8 +102,9 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
         self.art.collect(v).await
     }
 
-    /// Reads the inner nodes on each key's path that are not cached, one key after another. If not all fit,
-    /// the last ones read are cached in the end. The meter counts it as housekeeping; no leaf is read.
+    /// Reads the inner nodes on each key's path that are not cached yet, one key after another. If the cache has no
+    /// room for all of these nodes, it keeps those that were read last. No leaf is read. The verbs are metered as
+    /// housekeeping.
     async fn warm_for<V: Verbs + Control>(
         &self,
         v: &V,

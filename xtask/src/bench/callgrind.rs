@@ -1,33 +1,33 @@
 //! Reads callgrind's output: instructions by function and source file, and the calls between functions.
 //!
 //! The format is described in Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
-//! file (the latter two while inlined code runs), `fn=` the function, a line of numbers is a position and a cost,
-//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. A name is written once
-//! and then replaced by a number in brackets; a position may be relative to the line before.
+//! file (the latter two while inlined code runs), `fn=` names the function, and a line of numbers has a position and a
+//! cost. `calls=` announces that the next line has the cost of a call to `cfn=`, including its callees. A name is
+//! written once, and is then replaced by a number in brackets. A position may be relative to the previous line.
 
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Code of one function that came from one source file; inlined code keeps the file in which it was written. Before
+/// Code of one function that came from one source file. Inlined code keeps the file in which it was written. Before
 /// [`Profile::place`], a site is one instruction of such code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Site {
-    /// The function as the linker knows it, demangled.
+    /// The demangled name of the function in the symbol table.
     pub(super) function: String,
     /// The source file, or "???".
     pub(super) file: String,
-    /// The instruction's address in the measured program, as its symbol table counts; 0 elsewhere.
+    /// The address of the instruction in the measured program, as in its symbol table; 0 for other programs.
     pub(super) address: u64,
 }
 
 /// The counts of one run, or the difference of two runs, which may be negative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Profile {
-    /// Instructions of each site itself, callees not included.
+    /// Instructions of each site itself, without callees.
     pub(super) own: BTreeMap<Site, i64>,
-    /// Instructions below each call, from a site to a function, callees included.
+    /// Instructions of each call from a site to a function, including its callees.
     pub(super) calls: BTreeMap<(Site, String), i64>,
-    /// The file that each function itself was written in, whatever was inlined into it.
+    /// The file in which each function itself was written.
     pub(super) homes: BTreeMap<String, String>,
 }
 
@@ -122,7 +122,7 @@ struct Reader {
     address: u64,
     /// Index of the instruction count among the numbers after the positions.
     event: usize,
-    /// The sum according to callgrind.
+    /// The sum that callgrind printed.
     summary: Option<i64>,
 }
 
@@ -142,7 +142,7 @@ impl Reader {
                         .insert(self.function.clone(), self.file.clone());
                 }
                 "cfn" => self.callee = named(&mut self.functions, value)?,
-                // The callee's file is not needed, but its name may be written here for the first time.
+                // The callee's file is not needed, but this may be the line that defines the number of its name.
                 "cfl" | "cfi" => drop(named(&mut self.files, value)?),
                 "ob" => self.object = named(&mut self.objects, value)?,
                 "cob" => drop(named(&mut self.objects, value)?),
@@ -195,7 +195,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Compares the sum with callgrind's own. They differ if the file was cut short or this reader misunderstands it.
+    /// Compares the sum with callgrind's sum. They differ if the file is incomplete, or if this reader misinterprets
+    /// it.
     fn check(&self) -> Result<()> {
         let total = self.profile.total();
         match self.summary {
@@ -209,7 +210,7 @@ impl Reader {
     }
 }
 
-/// Reads a position: a number, or `+n`, `-n` or `*` relative to the one before.
+/// Reads a position: a number, or `+n`, `-n` or `*` relative to the previous position.
 fn step(from: u64, position: &str) -> Result<u64> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -223,7 +224,7 @@ fn step(from: u64, position: &str) -> Result<u64> {
     })
 }
 
-/// Reads a name: `(7) name` defines number 7, `(7)` uses it, and a bare name stands for itself.
+/// Reads a name: `(7) name` defines number 7, `(7)` refers to it, and a bare name stands for itself.
 fn named(names: &mut HashMap<String, String>, value: &str) -> Result<String> {
     let value = value.trim();
     let Some((number, name)) = value.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {

@@ -1,9 +1,10 @@
 //! `bench client`: instructions per operation of one client, from two callgrind runs that differ in their op count.
 //!
-//! Both runs load the same keys and warm the same caches. One runs `--low` operations, the other `--high`. The difference of
-//! the counts, divided by the difference of the operations, is the cost of one operation; start, load and warm-up cancel out
-//! exactly. The measured program is an example that takes `--op <name> --ops <n>` (and the arguments after `--`). It prints a
-//! line `ops <n>` with the number of completed operations and, if an executor runs it, `polls <n>`.
+//! Both runs load the same keys and fill the same caches. One runs `--low` operations, the other `--high`. The cost of
+//! one operation is the difference of the counts, divided by the difference of the operations. The costs of start, load
+//! and warm-up are the same in both runs, so they are not in the difference. The measured program is an example that
+//! takes `--op <name> --ops <n>` (and the arguments after `--`). It prints a line `ops <n>` with the number of
+//! completed operations and, if an executor runs it, a line `polls <n>`.
 
 mod record;
 
@@ -121,7 +122,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs one operation twice and returns the difference, counted by address until [`Measured::place`].
+/// Runs one operation twice. Returns the difference of the counts, by address until [`Measured::place`].
 fn measure(
     shell: &Shell,
     program: &Path,
@@ -175,7 +176,7 @@ fn profile(
     let file = dir.join(format!("{op}-{count}.callgrind"));
     let count = count.to_string();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    // Inlined code can be told apart only by its addresses (--dump-instr).
+    // Only the addresses (--dump-instr) show which instructions were inlined.
     let output = cmd!(
         shell,
         "valgrind --quiet --tool=callgrind --dump-instr=yes --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
@@ -233,7 +234,7 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         measured.operations,
         measured.polls_per_op()
     )];
-    // Two runs also differ in small costs, such as printing a longer number; these get no line.
+    // Two runs also differ in small costs, such as printing a longer number. These costs get no line.
     let counts = |count: f64| each(count).abs() >= 0.05;
     for (group, sum) in groups(parts).into_iter().filter(|(_, sum)| counts(*sum)) {
         lines.push(format!("  {:<34}{:>10.1}", group, each(sum)));
@@ -358,7 +359,8 @@ mod tests {
             .into_iter()
             .map(|(group, sum)| (group, sum / 1_000.0))
             .collect();
-        // 100 numbers at 2 to 8 instructions each, and 4 KiB at 16 to 64 bytes per instruction, counted for the caller.
+        // The sum takes 2 to 8 instructions per number. The copy takes one instruction per 16 to 64 bytes, counted for
+        // the caller.
         assert!((264.0..=1_100.0).contains(&each["harness"]), "{each:?}");
         assert!(each.get("rest").is_none_or(|rest| rest.abs() < 1.0), "{each:?}");
     }

@@ -1,8 +1,8 @@
 //! Finds the file of this workspace to which an instruction belongs, even if it was inlined into other code.
 //!
-//! An instruction belongs to the innermost frame of our own code. For example, a load in `core::sync::atomic` that is
-//! inlined into a region's read, which is inlined into a client's get, is the region's work. The compiler writes these
-//! frames beside the line tables, and addr2line of binutils reads them.
+//! An instruction belongs to the innermost frame of our own code. For example, a load in `core::sync::atomic` may be
+//! inlined into a region's read, which is inlined into a client's get. The load then belongs to the region. The
+//! compiler stores these frames in the debug information, and addr2line of binutils reads them.
 
 use super::split::own_path;
 use crate::Result;
@@ -31,7 +31,7 @@ pub(super) fn own_files(
     parse(&output, crates)
 }
 
-/// Parses lines with an address each, followed by its frames as `file:line`, the innermost first.
+/// Parses lines that have an address, followed by its frames as `file:line`, the innermost one first.
 fn parse(output: &str, crates: &[String]) -> Result<BTreeMap<u64, String>> {
     let mut files = BTreeMap::new();
     let mut address = None;

@@ -1,28 +1,28 @@
-//! Assigns each instruction to the client, to the world that carries its bytes, or to the bench itself.
+//! Assigns each instruction to the client, to the world that carries its bytes, or to the benchmark itself.
 //!
-//! 1. Code written in a crate of ours counts for that crate, wherever the compiler inlined it.
-//! 2. Code of the standard library or of a foreign crate counts for the code of ours into which it was inlined, by the
-//!    program's inlining tables. Without those it counts for the file of its function, else for the crate that the function's
-//!    name mentions first.
-//! 3. A foreign function that was called and not inlined (`memcpy`, a hash) counts for its callers, in proportion to the cost
-//!    of their calls, if necessary through several foreign functions.
+//! 1. Code of a crate of this workspace counts for that crate, even if the compiler inlined it elsewhere.
+//! 2. Code of the standard library or of a foreign crate counts for the crate of ours into which it was inlined,
+//!    according to the debug information. Without that information it counts for the file of its function, or otherwise
+//!    for the first of our crates that the function's name contains.
+//! 3. A foreign function that was called and not inlined (`memcpy`, a hash) counts for its callers, in proportion to
+//!    the cost of their calls. The callers may be several foreign functions away.
 //! 4. Allocation is counted separately, because an operation should not allocate in its steady state.
 
 use super::callgrind::{Profile, Site};
 use std::collections::BTreeMap;
 
-/// The part of the system that did the work.
+/// The part of the system to which an instruction belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
-    /// Index code and the crates that it uses, by crate: the work of a client's CPU on any testbed.
+    /// Index code and the crates that it uses, by crate. A client's CPU does this work on any testbed.
     Client(String),
-    /// The world that carries bytes, by crate: the work of a network card and a memory node on a real testbed.
+    /// The world that carries bytes, by crate. On a real testbed, the RNIC and the memory node do this work.
     World(String),
-    /// Drawing keys, checking values, the bench program itself.
+    /// Drawing keys, checking values, and the benchmark program itself.
     Harness(String),
     /// `malloc` and related functions, for all callers.
     Allocator,
-    /// Foreign code without a known caller in our crates.
+    /// Foreign code that no crate of ours is known to have called.
     Rest,
 }
 
@@ -50,7 +50,7 @@ impl Part {
 /// Crates that carry bytes between clients and memory nodes.
 const WORLDS: &[&str] = &["dm-loopback", "dm-sim", "dm-ib"];
 
-/// The part of dm-sync that is the memory of memory nodes. It counts for the world, unlike the rest of that crate.
+/// The part of dm-sync that is the memory of memory nodes. It belongs to the world, unlike the rest of that crate.
 const REMOTE_MEMORY: &str = "crates/dm-sync/src/region";
 
 /// Crates that run workloads and check results.
@@ -70,7 +70,8 @@ const ALLOCATOR: &[&str] = &[
 /// Maximum number of foreign functions between an instruction and the crate for which it counts.
 const HOPS_MAX: usize = 32;
 
-/// Returns the instructions by part. The names of our crates tell our code from foreign code.
+/// Returns the instructions by part. `crates` has the names of our crates, which distinguish our code from foreign
+/// code.
 pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64> {
     let part_of = |site: &Site| {
         part_of(
@@ -112,7 +113,7 @@ pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64>
             }
         }
     }
-    // Instructions may remain in foreign functions, for example in cycles of calls.
+    // Some instructions may remain in foreign functions, for example if functions call each other in a circle.
     if !foreign.is_empty() {
         *parts.entry(Part::Rest).or_default() += foreign.values().sum::<f64>();
     }
@@ -200,7 +201,8 @@ pub(super) fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> 
         .or_else(|| file.find("xtask/").map(|at| &file[at..]))
 }
 
-/// Returns the first of our crates that a demangled name mentions, as in `<sherman::Tree as core::future::Future>::poll`.
+/// Returns the first of our crates that a demangled name contains, as in `<sherman::Tree as
+/// core::future::Future>::poll`.
 fn crate_in<'a>(function: &str, crates: &'a [String]) -> Option<&'a str> {
     let mentions = |name: &&'a String| {
         let prefix = format!("{}::", name.replace('-', "_"));

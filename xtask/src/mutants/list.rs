@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, ops::Range, path::Path, process::Command};
 /// One change of the code in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {
-    /// A number, unique among all crates, that picks the mutant in a build that holds many.
+    /// A number, unique among all crates, that picks the mutant in a build with many mutants.
     pub(crate) id: usize,
     /// The mutant's name without line numbers: the file within the crate, the change, and the function. The second mutant of the
     /// same name ends in ` #2`.
@@ -20,18 +20,18 @@ pub(crate) struct Mutant {
     pub(crate) span: Range<usize>,
     /// The text that replaces them.
     pub(crate) replacement: String,
-    /// The outermost function around it.
+    /// The outermost function that contains the mutant.
     pub(crate) function: Option<Function>,
 }
 
 /// A function whose body can be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// The `const` of a `const fn`, which can't read which mutant is active.
+    /// The `const` of a `const fn`. Such a function cannot read which mutant is active.
     pub(crate) constant: Option<Range<usize>>,
-    /// Its name.
+    /// The function's name.
     pub(crate) name: String,
-    /// Its body, both braces included.
+    /// The function's body, including both braces.
     pub(crate) body: Range<usize>,
 }
 
@@ -132,7 +132,7 @@ fn mutants(package: &str, first: usize, listed: &[Listed], texts: &BTreeMap<Stri
 }
 
 fn function(text: &str, code: &TokenStream, around: &Around) -> Option<Function> {
-    // Copies of such a body would have different types.
+    // The copies of such a body would have different types.
     if around.return_type.contains("impl ") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The outcome of each mutant. Outcomes are stored under `target/mutants` as they occur, and counted at the end.
+//! The outcomes of mutants. They are stored under `target/mutants` as they occur, and counted at the end.
 
 use super::{list::Mutant, reasons::Reasons, stages::Subject};
 use crate::Result;
@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns whether the tests noticed the mutant.
+    /// Returns whether a test noticed the mutant.
     pub(crate) fn is_kill(&self) -> bool {
         matches!(self, Self::Killed(_) | Self::Hung(_))
     }
@@ -72,7 +72,7 @@ pub(crate) struct Tally {
 }
 
 impl Outcomes {
-    /// Starts without outcomes, or continues from the files of those crates.
+    /// Starts without outcomes, or continues from the files of these crates.
     pub(crate) fn open<'a>(
         root: &Path,
         packages: impl Iterator<Item = &'a str>,
@@ -169,7 +169,7 @@ impl Outcomes {
             .any(|r| r.outcome != Outcome::Survived)
     }
 
-    /// Returns whether the mutant survived that stage, in the build of that time if one is given.
+    /// Returns whether the mutant survived this stage. If `stamp` is given, counts only the build of that time.
     pub(crate) fn survived(&self, package: &str, stage: &str, key: &str, stamp: Option<u128>) -> bool {
         self.of(package, key).iter().any(|r| {
             r.stage == stage && r.outcome == Outcome::Survived && stamp.is_none_or(|at| at == r.stamp)

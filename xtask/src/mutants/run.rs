@@ -11,16 +11,16 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-/// A program of tests.
+/// A test program.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// The file to run.
+    /// The executable file.
     pub(crate) executable: PathBuf,
-    /// Where to run it: the directory of its crate.
+    /// The working directory: the directory of the program's crate.
     pub(crate) dir: PathBuf,
-    /// Parts of the tests' names; empty for all tests.
+    /// Run only tests whose names contain one of these; empty for all tests.
     pub(crate) filter: &'static [&'static str],
-    /// Whole names of tests that are left out.
+    /// The full names of tests that are left out.
     pub(crate) skip: &'static [&'static str],
 }
 
@@ -36,9 +36,9 @@ pub(crate) fn stamp(programs: &[Program]) -> u128 {
         .map_or(0, |since| since.as_millis())
 }
 
-/// Runs every program without a mutant, and returns the time limit of each with a mutant: three times as long plus 10
-/// seconds. The limit is measured in wall time and applied to CPU time, so a slow run on a busy machine does not count as a
-/// hang.
+/// Runs every program without a mutant. Returns the time limit of each program with a mutant: three times its time plus
+/// 10 seconds. The measured time is wall time, and the limit applies to CPU time, so a slow run on a busy machine does
+/// not count as a hang.
 pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>> {
     let mut limits = BTreeMap::new();
     let mut tests = 0;
@@ -70,8 +70,8 @@ pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>
     Ok(limits)
 }
 
-/// Tests that noticed the last mutants, the newest first, each with its program's place. They are tried first, because the
-/// same test mostly notices neighbouring mutants.
+/// The tests that noticed the last mutants, the latest first, each with the number of its program. They are tried
+/// first, because the same test often notices neighbouring mutants.
 #[derive(Debug, Default)]
 pub(crate) struct Likely(Vec<(usize, String)>);
 
@@ -89,7 +89,7 @@ impl Likely {
     }
 }
 
-/// Runs the programs until one notices the mutant.
+/// Runs the programs until one of them notices the mutant.
 pub(crate) fn first_kill(
     programs: &[Program],
     id: usize,
@@ -137,7 +137,7 @@ struct Ran {
 }
 
 impl Program {
-    /// Runs the program until its end, its first failed test, or the limit.
+    /// Runs the program until it ends, a test fails, or the limit is reached.
     fn run(&self, args: &[&str], id: usize, limit: Duration) -> Result<Ran> {
         let mut child = self.start(args, id, limit)?;
         let stdout = child.stdout.take().ok_or("the child has no output")?;
@@ -150,7 +150,7 @@ impl Program {
                 }
             }
         });
-        // On a busy machine more wall time passes than the child gets CPU time.
+        // On a busy machine, the wall time is longer than the child's CPU time.
         let until = Instant::now() + limit * 3;
         let mut ran = Ran {
             outcome: Outcome::Survived,
@@ -237,7 +237,7 @@ fn failed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// Returns the number of tests that this line announces.
+/// Returns the number of tests that this line announces, if it announces one.
 fn running(line: &str) -> Option<usize> {
     let rest = line.strip_prefix("running ")?;
     rest.split(' ').next()?.parse().ok()
@@ -247,7 +247,7 @@ fn running(line: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Makes a program from a shell script that prints as a test program does.
+    /// Makes a program from a shell script that prints what a test program prints.
     fn script(name: &str, text: &str) -> Program {
         use std::os::unix::fs::PermissionsExt;
         let dir = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));

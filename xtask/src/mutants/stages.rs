@@ -1,26 +1,26 @@
-//! The crates, and the tests that may kill their mutants.
+//! The crates with mutants, and the tests that may kill the mutants.
 
 /// A crate whose mutants are tested.
 #[derive(Debug)]
 pub(crate) struct Subject {
     /// The crate's name.
     pub(crate) name: &'static str,
-    /// The stages of tests that its mutants go through, in this order.
+    /// The stages of tests, in the order in which they run.
     pub(crate) stages: &'static [Stage],
 }
 
 /// Tests that are built and run together.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stage {
-    /// A word for the table and for the file of outcomes.
+    /// The name of the stage in the table and in the file of outcomes.
     pub(crate) name: &'static str,
-    /// The crate that holds the tests.
+    /// The crate that contains the tests.
     pub(crate) package: &'static str,
-    /// The test target; `None` for the unit tests and every integration test.
+    /// The test target, or `None` for the unit tests and all integration tests.
     pub(crate) target: Option<&'static str>,
-    /// Parts of the tests' names; none for all of them.
+    /// Run only tests whose names contain one of these; empty for all tests.
     pub(crate) filter: &'static [&'static str],
-    /// Whole names of tests that are left out: each takes longer than all others together.
+    /// The full names of tests that are left out, because each takes longer than all others together.
     pub(crate) skip: &'static [&'static str],
     /// Whether the tests are built for loom.
     pub(crate) loom: bool,
@@ -84,14 +84,15 @@ const fn facade(package: &'static str, filter: &'static [&'static str]) -> Stage
     }
 }
 
-// Searching only the first states of all models of a kind takes seconds; whole models take up to a minute for
-// each mutant.
+// These stages search only the first states of each kind's models, which takes seconds. Whole models would take up to a
+// minute for each mutant.
 const LOCKS: Stage = models("models: locks", &["locks_begin", "crashes_begin"]);
 const SHARING: Stage = models("models: sharing", &["sharing_begins"]);
 const NODES: Stage = models("models: nodes", &["nodes_begin"]);
 const TREES: Stage = models("models: trees", &["trees_begin", "crashes_begin"]);
 
-// The tests of a façade that count verbs and blocks, give bad input, or run every operation; they take a few seconds.
+// These are the façade's tests that count verbs and blocks, use bad input, or run every operation. They take a few
+// seconds.
 const SHERMAN: Stage = facade(
     "sherman",
     &[

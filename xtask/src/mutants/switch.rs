@@ -1,5 +1,5 @@
-//! Puts many mutants into one source text. Each mutated function has a copy of its body for each mutant, and picks one at run
-//! time.
+//! Puts many mutants into one source text. Each mutated function has a copy of its body for each of its mutants, and
+//! picks one of them at run time.
 
 use super::list::Mutant;
 use std::{collections::BTreeMap, ops::Range};
@@ -17,12 +17,12 @@ pub(crate) mod mutant_switch {
 }
 "#;
 
-/// A text that holds mutants, with the lines of each mutant.
+/// A text with mutants, and the lines of each mutant.
 #[derive(Debug, Default)]
 pub(crate) struct Switched {
     /// The text.
     pub(crate) text: String,
-    /// Ranges of lines, counted from 1, and the id of the mutant that each belongs to.
+    /// Ranges of lines, counted from 1, each with the id of its mutant.
     pub(crate) lines: Vec<(Range<usize>, usize)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn switched(text: &str, mutants: &[&Mutant]) -> Switched {
     out
 }
 
-/// Returns this part of the text with the mutant in it.
+/// Returns this part of the text with the mutant.
 pub(crate) fn mutated(text: &str, part: &Range<usize>, mutant: &Mutant) -> String {
     let Mutant {
         span, replacement, ..
@@ -84,7 +84,7 @@ impl Switched {
         1 + self.text.matches('\n').count()
     }
 
-    /// Returns the mutant that a line belongs to.
+    /// Returns the mutant to which a line belongs.
     pub(crate) fn mutant_at(&self, line: usize) -> Option<usize> {
         let at = self.lines.iter().find(|(lines, _)| lines.contains(&line))?;
         Some(at.1)

@@ -24,12 +24,12 @@ pub(crate) struct Tree {
     changed: BTreeMap<String, String>,
 }
 
-/// The places of a crate's mutants.
+/// The line ranges of a crate's mutants, by file.
 #[derive(Debug, Default)]
 pub(crate) struct Places(BTreeMap<String, Switched>);
 
 impl Places {
-    /// Returns the mutant that a line of a file belongs to.
+    /// Returns the mutant to which a line of a file belongs.
     pub(crate) fn mutant_at(&self, file: &str, line: usize) -> Option<usize> {
         self.0.get(file)?.mutant_at(line)
     }
@@ -42,7 +42,7 @@ pub(crate) struct CompileError {
     pub(crate) file: String,
     /// The line, from 1.
     pub(crate) line: usize,
-    /// The function that a constant needs as a `const fn`, if that is the error.
+    /// The function that a constant calls and that must therefore stay a `const fn`, if this is the error.
     pub(crate) needs_constant: Option<String>,
     /// The compiler's message.
     pub(crate) text: String,
@@ -109,7 +109,7 @@ impl Tree {
         self.changed.clear();
     }
 
-    /// Puts mutants of a crate into the tree; an environment variable picks one of them at run time.
+    /// Puts mutants of a crate into the tree. An environment variable picks one of them at run time.
     pub(crate) fn switch(&mut self, package: &str, mutants: &[&Mutant]) -> Result<Places> {
         let mut places = Places::default();
         let mut files: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
@@ -132,7 +132,7 @@ impl Tree {
         Ok(places)
     }
 
-    /// Puts one mutant into the tree, which is always on.
+    /// Puts one mutant into the tree. It is always active.
     pub(crate) fn apply(&mut self, mutant: &Mutant) -> Result<()> {
         let text = self.text(&mutant.file)?;
         let mutated = switch::mutated(text, &(0..text.len()), mutant);
@@ -202,7 +202,8 @@ impl Tree {
             .arg(target)
             .current_dir(self.base.join("tree"))
             .env("RUSTFLAGS", flags.trim())
-            // Optimising the many copies of the bodies would take longer than it saves at run time.
+            // The copied bodies are not optimised, because compiling them with optimisation takes longer than the
+            // tests.
             .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
@@ -251,7 +252,7 @@ impl Tree {
     }
 }
 
-/// Returns the last part of the path between the first two backticks.
+/// Returns the last segment of the path between the first two backticks.
 fn last_name(message: &str) -> Option<String> {
     let path = message.split('`').nth(1)?;
     Some(path.rsplit("::").next()?.to_owned())

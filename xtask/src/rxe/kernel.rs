@@ -1,7 +1,7 @@
 //! Debian's 6.1 kernel, which is downloaded once and unpacked, but never installed.
 //!
-//! This kernel has soft-RoCE (unlike the `-cloud` flavour), and runs it in the context of the program that posts. Later
-//! kernels use a work queue, which does not run while a program polls.
+//! This kernel has soft-RoCE (the `-cloud` flavour does not), and runs soft-RoCE in the context of the program that
+//! posts. Later kernels use a work queue, which does not run while a program polls.
 
 use super::output;
 use crate::Result;
@@ -11,8 +11,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Modules to load, in addition to those that they depend on. `crc32_generic` is soft-RoCE's checksum, which it requests by
-/// name.
+/// The modules to load, besides those on which they depend. `crc32_generic` computes soft-RoCE's checksum, which the
+/// driver requests by name.
 const MODULES: &[&str] = &[
     "crc32_generic",
     "dummy",
@@ -22,7 +22,7 @@ const MODULES: &[&str] = &[
     "rdma_rxe",
 ];
 
-/// A kernel and its modules, in the order of loading.
+/// A kernel and its modules, in the order in which they are loaded.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) image: PathBuf,
@@ -115,7 +115,7 @@ fn download(cache: &Path, dir: &Path) -> Result<()> {
     Ok(std::fs::rename(&fresh, dir)?)
 }
 
-/// Returns the package of the highest revision in the output of `apt-cache search`.
+/// Returns the package with the highest revision in the output of `apt-cache search`.
 fn newest(found: &str) -> Option<String> {
     let packages = found.lines().filter_map(|line| line.split_whitespace().next());
     packages
@@ -157,7 +157,7 @@ fn needs(module: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the files of `wanted` and of their dependencies, each after its own dependencies.
+/// Returns the files of `wanted` and of their dependencies. Each module comes after its own dependencies.
 fn in_loading_order(
     wanted: &[&str],
     mut look: impl FnMut(&str) -> Result<(PathBuf, Vec<String>)>,

@@ -1,4 +1,4 @@
-//! Programs for the virtual machine: those that cargo built, those of this machine, and the libraries of both.
+//! Programs for the virtual machine: programs that cargo built, programs of this machine, and their libraries.
 
 use super::output;
 use crate::Result;
@@ -44,8 +44,8 @@ pub(super) const TESTS: &[&str] = &[
     "--bins",
     "--tests",
 ];
-/// Arguments of the cargo command that builds the programs of the two hosts in the tests' profile: `dmkit`, and clients that
-/// survive faults.
+/// Arguments of the cargo command that builds the programs for the two hosts, in the tests' profile: `dmkit`, and
+/// clients that survive faults.
 pub(super) const TWO: &[&str] = &[
     "build",
     "--package",
@@ -62,7 +62,7 @@ pub(super) const TWO: &[&str] = &[
     "two_hosts",
 ];
 
-/// Builds programs, and returns where they are.
+/// Builds programs, and returns their paths.
 pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -77,7 +77,7 @@ pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
     programs(&String::from_utf8(built.stdout)?)
 }
 
-/// Returns the executables that cargo's messages name.
+/// Returns the executables in cargo's messages.
 fn programs(messages: &str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in messages.lines() {

@@ -1,7 +1,6 @@
-//! `cargo xtask rxe --two`: runs two machines as two hosts, with memory nodes on one and clients on the
-//! other.
+//! `cargo xtask rxe --two`: runs two machines as two hosts, one with memory nodes and one with clients.
 //!
-//! Each machine has a shell on its serial port. This program types the commands of both, so it can kill a node exactly
+//! Each machine has a shell on its serial port. This program types the commands for both, so it can kill a node exactly
 //! when a client reports that it is ready.
 
 use super::{ACTIVE, image, kernel::Kernel, loading, programs::Program, vm};
@@ -22,7 +21,7 @@ const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
 const SECRET: &str = "secret";
 /// Host memory of each memory node, in bytes.
 const NODE_BYTES: u64 = 96 << 20;
-/// The lease, long enough for two emulated machines on a busy processor.
+/// The lease in milliseconds, which is long enough for two emulated machines on a busy processor.
 const LEASE_MS: u64 = 2000;
 
 /// Returns the script of a machine, which sets up the network and soft-RoCE and then waits for commands.
@@ -72,7 +71,7 @@ pub(super) fn run(cache: &Path, kernel: &Kernel, built: &[Program]) -> Result<()
     went
 }
 
-/// Boots both machines. The second one connects to the first one's end of the wire.
+/// Boots both machines. The second one connects to the first one's end of the virtual network.
 fn hosts(kernel: &Kernel, initramfs: &Path, wire: &Path) -> Result<(Host, Host)> {
     let deadline = Instant::now() + PATIENCE;
     let start = |name: &'static str, number: u8, server: &str| -> Result<Host> {
@@ -211,7 +210,7 @@ impl Play {
         lap("the link was cut and came back");
         self.a_node_dies()?;
         lap("a memory node was killed and started again");
-        // If all nodes are started again, the cluster is empty.
+        // If all nodes are killed and started again, the cluster is empty.
         self.kill_node(0)?;
         self.kill_node(1)?;
         self.start_nodes()?;
@@ -266,7 +265,7 @@ impl Play {
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;
-        // A round trip between emulated machines takes some hundred times as long as between cards.
+        // A round trip between emulated machines takes some hundred times as long as one between RNICs.
         self.clients.run(&format!(
             "echo 'nodes = [\"{first}\", \"{second}\"]' > cluster.toml; \
              echo 'secret_file = \"{SECRET}\"' >> cluster.toml; \

@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The machine's memory, in megabytes.
+/// Size of the machine's memory, in megabytes.
 const MEGABYTES: u32 = 3072;
 
 /// A running virtual machine. Dropping it stops the machine.
 pub(super) struct Machine {
     child: Child,
-    /// The input of its serial port.
+    /// The input of the machine's serial port.
     keys: Option<ChildStdin>,
     lines: Receiver<String>,
 }
@@ -30,7 +30,8 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    /// Boots with `megabytes` of memory. `more` are further arguments for QEMU, `append` is for the kernel's command line.
+    /// Boots a machine with `megabytes` of memory. `more` has further arguments for QEMU, and `append` is added to the
+    /// kernel's command line.
     pub(super) fn start(
         kernel: &Path,
         initramfs: &Path,
@@ -65,7 +66,7 @@ impl Machine {
         let keys = child.stdin.take();
         let serial = child.stdout.take().ok_or("the machine has no serial port")?;
         let (send, lines) = channel();
-        // The thread ends when the pipe is closed, that is with the machine.
+        // The thread ends when the pipe is closed, which happens when the machine ends.
         thread::spawn(move || {
             for line in serial_lines(serial) {
                 if send.send(line).is_err() {
@@ -94,7 +95,7 @@ impl Machine {
     }
 }
 
-/// Boots, prints the output of the serial port, and returns the number behind `mark` in it.
+/// Boots a machine, prints the output of its serial port, and returns the number after `mark` in the output.
 pub(super) fn boot(kernel: &Path, initramfs: &Path, mark: &str, patience: Duration) -> Result<i32> {
     let deadline = Instant::now() + patience;
     let machine = Machine::start(kernel, initramfs, MEGABYTES, "", &[])?;

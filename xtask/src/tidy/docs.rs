@@ -3,7 +3,7 @@
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeSet;
 
-/// Finds blocks of Rust that nothing compiles, and libraries whose README has no such block.
+/// Finds blocks of Rust that no test compiles, and libraries whose README has no such block.
 pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
     let mut compiled = BTreeSet::new();
     for (path, _, line) in tree.lines(".rs") {
@@ -33,7 +33,7 @@ pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Finds links in Markdown, and names of Markdown files, that lead to no file.
+/// Finds links in Markdown, and names of Markdown files, that do not lead to a file.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let pages = tree.files(".md").filter_map(|(path, _)| path.rsplit('/').next());
     let pages: BTreeSet<_> = pages.collect();

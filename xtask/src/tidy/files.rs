@@ -6,7 +6,7 @@ use super::{Finding, finding, tree::Tree};
 /// wider because of a long name or address.
 const COLUMNS: usize = 130;
 
-/// The list of forbidden words: one word per line, without regard to case; `#` starts a note.
+/// The list of forbidden words: one word per line, in any case; `#` starts a note.
 const WORDS: &str = "xtask/forbidden-words.txt";
 
 /// Finds source files that are not compiled.
@@ -27,14 +27,14 @@ pub(super) fn dead(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Finds source files that do not state their purpose. The compiler requires this only of public modules.
+/// Finds source files that do not begin with a description. The compiler requires one only for public modules.
 pub(super) fn silent(tree: &Tree) -> Vec<Finding> {
     let silent = sources(tree).filter(|(_, text)| !text.starts_with("//! "));
     let finding = |(path, _)| finding(path, 1, "begin with a `//!` sentence: what is this file for?");
     silent.map(finding).collect()
 }
 
-/// Finds comments that are too wide. Rows of tables are allowed, because they can't be broken.
+/// Finds comments that are too wide. Rows of tables are allowed, because they cannot be broken.
 pub(super) fn wide(tree: &Tree) -> Vec<Finding> {
     let is_wide = |line: &str| {
         let comment = line.trim_start().strip_prefix("//");

@@ -5,7 +5,7 @@ use super::{
     tree::{Tree, is_library, package},
 };
 
-/// The line that must stand before such an item.
+/// The line that must precede such an item.
 const GATE: &str = r#"#[cfg(feature = "study")]"#;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

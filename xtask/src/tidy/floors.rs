@@ -1,5 +1,6 @@
-//! Rule `floors`. The picture in docs/ARCHITECTURE.md is the only list of floors. A line begins with a floor's number,
-//! or continues the crates of the last floor.
+//! Rule `floors`: a crate may only depend on crates of lower floors. The picture in docs/ARCHITECTURE.md is the only
+//! list of floors. A line of the picture begins with a floor's number, or continues the list of crates of the previous
+//! floor.
 
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             ));
             continue;
         };
-        // Crates from outside the workspace have no floor.
+        // Crates of other workspaces have no floor.
         let used = uses(&manifest).filter_map(|used| Some((used, floors.get(used)?)));
         for (used, floor) in used.filter(|(_, floor)| *floor >= own) {
             let message = format!("a crate on floor {own} may not use `{used}` on floor {floor}");
@@ -34,7 +35,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Returns the floor of every word in the picture.
+/// Returns the floor of every word in the picture. Words that are not crates do no harm.
 fn floors(page: &str) -> BTreeMap<&str, u8> {
     let (mut floor, mut found) = (0, BTreeMap::new());
     for line in page.split("```").nth(1).unwrap_or_default().lines() {
@@ -45,7 +46,7 @@ fn floors(page: &str) -> BTreeMap<&str, u8> {
     found
 }
 
-/// Returns the dependencies of a package, without those of its tests.
+/// Returns the dependencies of a package, without the dependencies of its tests.
 fn uses(manifest: &Table) -> impl Iterator<Item = &str> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values);

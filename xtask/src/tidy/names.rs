@@ -1,4 +1,4 @@
-//! Rule `names`: no two crates use one name for different public types.
+//! Rule `names`: two crates must not use one name for different public types.
 
 use super::{
     Finding, finding,

@@ -1,5 +1,5 @@
-//! Rule `banned-paths`. A clippy lint can't do this, because dm-sync's atomics are the same types, so it would flag legal uses
-//! too.
+//! Rule `banned-paths`: some paths of std must not be used. A clippy lint cannot check this, because dm-sync's atomics
+//! are the same types, so it would flag legal uses too.
 
 use super::{
     Finding, finding,
@@ -7,19 +7,20 @@ use super::{
 };
 use proc_macro2::{Delimiter, Punct, Spacing, TokenStream, TokenTree};
 
-/// Paths of atomics that only dm-sync may use. In tests too, they would escape the builds for loom and shuttle.
+/// Paths of atomics that only dm-sync may use. Tests must not use them either, because loom and shuttle would not see
+/// them.
 const ATOMICS: [&str; 2] = ["std::sync::atomic", "core::sync::atomic"];
-/// Paths that library code must replace by dm-sync's.
+/// Paths for which library code must use dm-sync's replacements.
 const THREADS: [&str; 4] = ["std::sync", "alloc::sync", "core::sync", "std::thread"];
-/// Paths that library code must replace by the `Env` of its world.
+/// Paths for which library code must use the `Env` of its world.
 const CLOCKS: [&str; 2] = ["Instant::now", "SystemTime::now"];
-/// Crates that may use the clock: worlds with real threads, the control plane of a node, and code that waits for a stopped
-/// process.
+/// Crates that may use the clock: worlds with real threads, the control plane of a memory node, and code that waits for
+/// a stopped process.
 const HAVE_CLOCKS: [&str; 5] = ["dm-sync", "dm-explore", "dm-loopback", "dm-control", "dm-ib"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    // A loom model counts its runs with an atomic that loom does not see.
+    // A loom model counts its runs with an atomic that loom must not see.
     let counts_runs = |path: &str| path.ends_with("/tests/loom.rs");
     for (path, text) in tree.files(".rs").filter(|(path, _)| !counts_runs(path)) {
         let package = package(path);
@@ -44,7 +45,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Returns whether a comment on the line, or on the line before, says that an interface of std needs std's own type.
+/// Returns whether a comment on this line, or on the previous one, says that an interface of std needs std's own type.
 fn says_why_std(text: &str, line: usize) -> bool {
     let mut near = text.lines().skip(line.saturating_sub(2)).take(2);
     near.any(|line| {
@@ -60,14 +61,15 @@ struct Named {
     in_test: bool,
 }
 
-/// Returns every path in a file, also those in macro calls. Text that is not Rust has none; the compiler rejects it anyway.
+/// Returns every path in a file, including paths in macro calls. If the file is not Rust, returns none; the compiler
+/// rejects such a file.
 fn named(text: &str) -> Vec<Named> {
     let mut found = Vec::new();
     walk(text.parse().unwrap_or_default(), "", false, &mut found);
     found
 }
 
-/// Walks the tokens between two brackets. In a group of a `use`, every path starts with `prefix`.
+/// Visits the tokens between two brackets. In a group of a `use`, every path starts with `prefix`.
 fn walk(tokens: TokenStream, prefix: &str, all_in_test: bool, found: &mut Vec<Named>) {
     let (mut name, mut line, mut in_test) = (String::new(), 0, all_in_test);
     let end = TokenTree::Punct(Punct::new(';', Spacing::Alone));

@@ -1,4 +1,4 @@
-//! Every file of the workspace that is not ignored.
+//! The files of the workspace that are not ignored.
 
 use crate::Result;
 use std::{collections::BTreeMap, fs, path::Path};
@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 pub(super) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// Reads the files below `root`. Each line of its `.gitignore` is a rooted path, so that this needs no git.
+    /// Loads the files below `root`. Each line of `.gitignore` is a path relative to the root, so this does not need
+    /// git.
     pub(super) fn load(root: &Path) -> Result<Self> {
         let ignore = fs::read_to_string(root.join(".gitignore"))?;
         let mut tree = Self::default();
@@ -43,13 +44,13 @@ impl Tree {
         )
     }
 
-    /// Returns every file whose path ends in `end`, with its text.
+    /// Returns every file whose path ends with `end`, with its text.
     pub(super) fn files(&self, end: &str) -> impl Iterator<Item = (&str, &str)> {
         let files = self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         files.filter(move |(path, _)| path.ends_with(end))
     }
 
-    /// Returns every line of those files, with its file and its number from 1.
+    /// Returns every line of the files whose path ends with `end`, with the file and the line's number from 1.
     pub(super) fn lines(&self, end: &str) -> impl Iterator<Item = (&str, usize, &str)> {
         let numbered = |(path, text)| {
             (1..)
@@ -59,7 +60,7 @@ impl Tree {
         self.files(end).flat_map(numbered)
     }
 
-    /// Returns the text of one file.
+    /// Returns the text of one file, or an empty text if there is no such file.
     pub(super) fn text(&self, path: &str) -> &str {
         self.0.get(path).map_or("", String::as_str)
     }

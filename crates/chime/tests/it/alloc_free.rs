@@ -1,4 +1,4 @@
-//! In the steady state, an operation on a present key allocates nothing on the compute node, except for hops
+//! Tests that in the steady state an operation on a present key allocates nothing on the compute node, except for hops
 //! and scans.
 
 use chime::{Applied, Key8, Options, RangeIndex, Rdwc};
@@ -31,7 +31,8 @@ fn operations_on_present_keys_allocate_nothing() {
                 assert_eq!(client.insert(&Key8::nth(n), &value).await, Ok(Applied::Inserted));
             }
             let mut read = Vec::new();
-            // Two passes: buffers, pools and the cache have their final size after the first one.
+            // There are two passes, because buffers, pools and the cache have their final size only after the first
+            // one.
             for steady in [false, true] {
                 let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {

@@ -1,4 +1,5 @@
-//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
+//! lost.
 
 use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Scan};
 use dm_alloc::{AllocError, Superblock};
@@ -136,7 +137,7 @@ fn a_leaf_of_garbage_is_named() {
     });
 }
 
-/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
+/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -159,7 +160,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;
         for _ in 0..2_000 {
-            // Among the first leaves and the nodes between them, at the beginning of a line.
+            // The test changes the beginning of a line of one of the first leaves, or of a node between them.
             let at = leaf.add(64 * rng.below(bytes / 64 * 6));
             let before = v.read(at, 64).await.expect("no faults").to_vec();
             let mut damaged = before.clone();
@@ -169,7 +170,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             v.load(at, &damaged).expect("in range");
             let key = Key8(rng.below(200));
             let mut scan = Scan::new();
-            // One handle that knows hotspots, and one with nothing cached.
+            // One handle has hotspots, and the other one has empty caches.
             let cold = open(&v, options).await;
             let cold = cold.client(&v);
             let ends = [

@@ -1,5 +1,5 @@
-//! These tests check the exact cost of each operation, with all inner nodes cached and no other client. The
-//! costs are the same on loopback and in the simulator. Also the memory of a tree.
+//! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
+//! on loopback and in the simulator. The tests also measure the memory of a tree.
 
 use chime::{Key8, Options};
 use dm_index::{Applied, RangeIndex, Scan};
@@ -48,7 +48,7 @@ impl Cost {
     }
 }
 
-/// The even numbers below twice this are loaded.
+/// Number of loaded keys. The keys are the even numbers below twice this number.
 const LOADED: u64 = 5_000;
 /// Number of keys that are measured.
 const KEYS: u64 = 500;
@@ -64,7 +64,7 @@ struct Costs {
     scans: Vec<(u64, Cost)>,
 }
 
-/// Returns options under which clients remember nothing, so every get reads a neighbourhood.
+/// Returns options without a hotspot buffer, so that every get reads a neighbourhood.
 const fn plain() -> Options {
     Options {
         hotspot_bytes: 0,
@@ -92,7 +92,7 @@ impl Job for Measure {
             Cost::of(now - core::mem::replace(&mut before, now))
         };
         let (mut out, mut costs) = (Vec::with_capacity(8), Costs::default());
-        // From all parts of the tree, so that no leaf is filled up.
+        // The keys are from all parts of the tree, so that no leaf becomes full.
         for key in (0..KEYS).map(|n| n * (2 * LOADED / KEYS)) {
             let (even, odd) = (Key8(key), Key8(key + 1));
             assert_eq!(client.get(&even, &mut out).await, Ok(true));
@@ -127,7 +127,8 @@ fn simulated() -> World {
     sim.build().expect("memory").into()
 }
 
-/// Returns whether the cost is that of one neighbourhood: one READ, or two READs behind one doorbell if it wraps around.
+/// Returns whether the cost is that of one neighbourhood: one READ, or two READs in one chain if the neighbourhood
+/// wraps around.
 fn is_one_neighbourhood(cost: &Cost) -> bool {
     cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
 }
@@ -153,7 +154,7 @@ fn budgets_are_met_to_the_byte() {
         "7 homes of 64: {wrapped}"
     );
     for cost in &found.update {
-        // Value and lock word.
+        // An update writes the value and the lock word.
         assert_eq!(
             (cost.round_trips, cost.reads, cost.writes, cost.locks),
             (2, 1, 2, 1),
@@ -180,14 +181,15 @@ fn budgets_are_met_to_the_byte() {
     }
     let (hopped, split): (Vec<&Cost>, Vec<&Cost>) = others.into_iter().partition(|c| c.locks == 1);
     for cost in &hopped {
-        // The leaf once per hop, the entry, the lock word.
+        // An insert writes the leaf once per hop, the entry, and the lock word.
         assert!(cost.round_trips <= 3 && cost.reads <= 2, "{cost:?}");
         assert!((cost.bytes_written - 17 - 8).is_multiple_of(LEAF), "{cost:?}");
     }
     let met = (straight.len(), hopped.len(), split.len());
     assert!(met.1 > 0 && met.1 < met.0 / 4 && met.2 < met.0 / 50, "{met:?}");
     for cost in &found.remove {
-        // Presence and lock word. A remove that leaves its neighbourhood empty also reads the leaf.
+        // A remove writes the presence byte and the lock word. If its neighbourhood becomes empty, it also reads the
+        // leaf.
         assert_eq!((cost.writes, cost.bytes_written), (2, 1 + 8), "{cost:?}");
         assert!(
             cost.round_trips == 2 || cost.round_trips == 3 && cost.bytes_read > LEAF,
@@ -227,7 +229,7 @@ impl Job for Fill {
     }
 }
 
-/// Bytes per key after inserts in random order, with every allocation counted.
+/// Measures the bytes per key after inserts in random order, with every allocation.
 #[test]
 fn a_tree_is_small() {
     let (remote, cache) = loopback().run_one(Fill(200_000));
@@ -235,7 +237,7 @@ fn a_tree_is_small() {
     assert!(cache <= 0.5, "{cache} bytes per key in the cache");
 }
 
-/// A get of a key that was found before; the counters show how the guess turned out.
+/// Runs gets of a key that was found before. The counters show whether the guess was right.
 struct Speculate;
 
 impl Job for Speculate {
@@ -274,7 +276,7 @@ impl Job for Speculate {
             assert_eq!((out.as_slice(), lap().bytes_read), (&[8; 8][..], 17));
             assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
             lap();
-            // Wrong, once.
+            // The guess is wrong, but only once.
             assert_eq!(client.get(&key, &mut out).await, Ok(false));
             let wrong = lap();
             assert_eq!((wrong.speculations, wrong.wrong_speculations), (1, 1));
@@ -289,6 +291,6 @@ impl Job for Speculate {
 
 #[test]
 fn a_hotspot_is_read_alone() {
-    // Virtual time: a thread that is delayed beyond the version window would read once more.
+    // This runs in virtual time, because a thread that is delayed beyond the version window would read once more.
     simulated().run_one(Speculate);
 }

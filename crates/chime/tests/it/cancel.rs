@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, and a dropped write has happened completely or not at
-//! all. A dropped hop has moved its entry completely or not at all.
+//! Tests of operations that are dropped at any poll: no lock stays held, and a dropped write has taken effect as a
+//! whole or not at all. A dropped hop has moved its entry completely or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -42,7 +42,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls -= 1;
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // It is dropped before it is woken.
+            // The future is dropped before it is woken again.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -58,7 +58,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// The possible contents of each of a client's keys: one, or several after a dropped write.
+/// One client's keys, with the possible contents of each. There are several after a dropped write.
 struct Own {
     keys: Vec<Key8>,
     legal: Vec<Vec<Option<u64>>>,
@@ -67,7 +67,7 @@ struct Own {
 }
 
 impl Own {
-    /// Narrows the possible values to those that a read allows.
+    /// Keeps only the possible contents that are equal to the content that a read found.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let legal = &mut self.legal[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
@@ -77,7 +77,8 @@ impl Own {
         }
     }
 
-    /// Runs one operation on one of its keys, and drops it after `polls` polls; `seed` is the value's.
+    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls. A write writes the
+    /// value of `seed`.
     async fn step(&mut self, index: &impl RangeIndex<Key = Key8>, rng: &mut Rng, polls: u64, seed: u64) {
         let i = rng.below(KEYS) as usize;
         let (key, value) = (self.keys[i], value_of(seed, 16));
@@ -163,7 +164,7 @@ impl Job for Drops {
             } else {
                 1 + rng.below(14)
             };
-            // Different from any other client's.
+            // The value differs from those of all other clients.
             let seed = (number as u64 + 1) << 32 | nth;
             own.step(&client, &mut rng, polls, seed).await;
         }
@@ -171,7 +172,7 @@ impl Job for Drops {
     }
 }
 
-/// A client that joins at the end, with nothing cached.
+/// A client that begins at the end, with an empty cache.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

@@ -1,11 +1,11 @@
-//! Every variant passes the same script in every world.
+//! Runs the same script with every variant, in every world.
 
 use chime::{Options, Rdwc};
 use dm_testkit::{Family, TestKey, WorldKind, conform};
 
 use crate::common::Tree;
 
-/// Trees with this span and neighbourhood; with read delegation and write combining over this number of local
+/// Trees with this span and neighbourhood. They use read delegation and write combining, with this number of local
 /// locks.
 struct Trees(usize, usize, u32);
 

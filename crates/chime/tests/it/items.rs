@@ -1,4 +1,4 @@
-//! Items of variable length: the same script as every index, over hopscotch leaves.
+//! Runs the script of every index on items of variable length, over hopscotch leaves.
 
 use chime::{Chime, Items, Options, Prefix, Variant};
 use dm_index::{Exchange, IndexError, Key8};

@@ -1,12 +1,13 @@
-//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
-//! short runs; `cargo xtask stress --kills` does the full size.
+//! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
+//! runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
 use chime::{Key8, Options};
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
 
 use crate::common::Tree;
 
-/// Leaves of 12, so that they split and merge often, and values of two words, which can tear.
+/// Returns a tree with leaves of 12 entries, so that they split and merge often, and with values of two words, which
+/// can be torn.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         span: 12,

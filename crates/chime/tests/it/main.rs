@@ -1,4 +1,4 @@
-//! All tests of whole trees, in one program.
+//! The tests of whole trees, in one program.
 
 mod alloc_free;
 mod bad_input;

@@ -1,4 +1,5 @@
-//! The share of gets that read a single entry, and how many of these were right, for different kinds of keys.
+//! Tests the share of gets that read a single entry, and the share of these that were right, for different kinds of
+//! keys.
 
 use chime::{Key8, KeyN, Options};
 use dm_index::{KeyBytes, RangeIndex};
@@ -12,7 +13,7 @@ use crate::common::Tree;
 const KEYS: u64 = 50_000;
 const GETS: u64 = 100_000;
 
-/// Zipf 0.99 over this many keys, with half a byte of hotspot buffer per key.
+/// Gets with Zipf 0.99 over `KEYS` keys, and with half a byte of hotspot buffer per key.
 struct Gets<K>(fn(u64) -> K);
 
 impl<K: TestKey> Job for Gets<K> {
@@ -39,7 +40,7 @@ impl<K: TestKey> Job for Gets<K> {
         let (mut before, mut out) = (v.meter().counters(), Vec::new());
         for (n, op) in plan.client(0).enumerate() {
             if n as u64 == GETS / 2 {
-                // From here on the buffer knows the hot keys.
+                // From here on, the buffer has the hot keys.
                 before = v.meter().counters();
             }
             assert_eq!(client.get(&(self.0)(op.key), &mut out).await, Ok(true));
@@ -65,7 +66,7 @@ fn ratios<K: TestKey>(what: &str, key: fn(u64) -> K) {
     assert!(tried > 0.5 && right > 0.99, "{what}: {tried}, {right}");
 }
 
-/// The paper's fingerprint, the last bytes of a key, distinguishes integers, but not padded strings.
+/// The paper uses the last bytes of a key as its fingerprint. These distinguish integers, but not padded strings.
 #[test]
 fn it_is_right_whatever_keys_look_like() {
     ratios::<Key8>("dense", |n| Key8(KeySpace::dense().number(n)));

@@ -1,5 +1,5 @@
-//! Many clients on small leaves, with every answer checked: leaves hop, split and merge, and entries are read
-//! alone. Every test run does a short run of each kind; `cargo xtask stress` does the full size.
+//! Runs many clients on small leaves, and checks every answer. Entries hop, leaves split and merge, and gets read
+//! single entries. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -9,8 +9,8 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 
 use crate::common::Tree;
 
-/// Leaves of 12, so that they split and merge often; values of two words, so that they can tear. The buffer
-/// has room for a part of the keys, so that hotspots are added and replaced.
+/// Returns options with leaves of 12 entries, so that they split and merge often, and with values of two words, which
+/// can be torn. The hotspot buffer has room for some of the keys, so that hotspots are added and replaced.
 fn options(value_bytes: usize) -> Options {
     Options {
         span: 12,
@@ -43,7 +43,7 @@ fn correct(report: Report) {
     );
 }
 
-/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
     let world = World::from(world.build().expect("memory"));
@@ -57,8 +57,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), 100);
 }
 
-/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
-/// keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
+/// and the keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -68,7 +68,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // Few keys, and mostly the hot ones.
+        // There are few keys, and most operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -95,7 +95,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

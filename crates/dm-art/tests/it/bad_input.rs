@@ -1,4 +1,5 @@
-//! Bytes that no client writes: every operation that meets them names them, and none panics or runs for ever.
+//! Bytes that no client writes. Each operation that reads such bytes returns an error that names their address. None
+//! panics or runs for ever.
 
 use dm_alloc::Superblock;
 use dm_art::SingleStore;
@@ -37,7 +38,7 @@ fn node(v: &Endpoint, setup: &Setup, line: u64, header: RadixHeader, children: &
     at
 }
 
-/// Returns the answer of every operation that meets the bytes, from clients with empty caches.
+/// Runs every operation on the bytes, each from a client with an empty cache, and returns the results.
 fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
     let ask = |which: u8| {
         let cold = setup.open::<Key8>(v);
@@ -101,8 +102,8 @@ fn what_does_not_belong_where_it_hangs_is_named() {
     });
 }
 
-/// A leaf of another key is linked where all keys should begin like this key. A reader takes the key for absent; a
-/// writer that would put a node there gets an error.
+/// A leaf is linked at a slot whose bytes its key does not have. A reader concludes that the searched key is absent. A
+/// writer that would have to split the leaf gets an error.
 #[test]
 fn a_leaf_on_another_keys_way_is_not_split() {
     let mut setup = Setup::small();
@@ -115,7 +116,7 @@ fn a_leaf_on_another_keys_way_is_not_split() {
         link(&v, &tree, SlotWord::leaf(1, at.raw(), 1).unwrap());
         for (i, answer) in answers(&v, &setup).into_iter().enumerate() {
             match (i, answer) {
-                // An insert or upsert fails. The leaf does not concern the other operations.
+                // An insert or an upsert fails. The other operations do not depend on the misplaced leaf.
                 (2 | 3, Err(IndexError::Corrupt { node, .. })) if node == at => {}
                 (0 | 1 | 4 | 5, Ok(())) => {}
                 (i, other) => panic!("operation {i}: {other:?}"),
@@ -127,7 +128,7 @@ fn a_leaf_on_another_keys_way_is_not_split() {
     }
 }
 
-/// A leaf that hangs in two places is one entry.
+/// If two slots link the same leaf, a scan returns its entry once.
 #[test]
 fn a_leaf_that_hangs_twice_is_shown_once() {
     let world = pool(1);
@@ -144,7 +145,7 @@ fn a_leaf_that_hangs_twice_is_shown_once() {
     assert_eq!(scan.keys(), [Key8(KEY)]);
 }
 
-/// A root word that does not name a root.
+/// A root word that does not hold the address of a root is an error.
 #[test]
 fn a_root_word_that_is_no_address_is_refused() {
     let world = pool(1);

@@ -1,4 +1,4 @@
-//! Opens trees, and draws them from the bytes on the memory nodes.
+//! Helpers that open trees, and that draw a tree from the bytes on the memory nodes.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -79,7 +79,8 @@ impl Setup {
     }
 }
 
-/// Makes a pool of this many memory nodes. If there is only one client, it counts the same verbs in every run.
+/// Makes a pool of this many memory nodes, whose clock advances by a fixed amount at each reading. With only one
+/// client, every run therefore posts the same verbs.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(4 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()
@@ -119,7 +120,7 @@ pub(crate) fn spread(n: u64) -> u64 {
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// Returns a key of 32 bytes that differs from others at bytes which are too far apart for one header.
+/// Returns a key of 32 bytes. The bytes at which such keys differ are too far apart for one header.
 pub(crate) fn spread_far(n: u64) -> KeyN<32> {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
@@ -146,7 +147,7 @@ pub(crate) fn draw<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes)
     out
 }
 
-/// Draws one node. `way` has the known bytes of the keys below it.
+/// Draws one node. `way` holds the bytes that all keys below the node share.
 fn node<K: KeyBytes>(
     v: &Endpoint,
     tree: &Tree<K>,
@@ -248,7 +249,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the memory node of each child of the root, by its key byte.
+/// Returns, for each child of the root, its key byte and its memory node.
 pub(crate) fn homes<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes) -> Vec<(u8, u16)> {
     let bytes = block_on(v.read(tree.root(), types.bytes(types.largest()) as u32))
         .unwrap()

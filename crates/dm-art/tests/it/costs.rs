@@ -1,5 +1,5 @@
-//! The cost of each operation, to the verb and the byte, and its use of the cache. There are no other clients, and
-//! everything is on one memory node unless a test says otherwise.
+//! Tests of the cost of each operation, exact to the verb and the byte, and of its use of the cache. Unless a test says
+//! otherwise, there is one client and one memory node.
 
 use dm_art::{ArtFlaws, ArtOptions};
 use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
@@ -17,7 +17,7 @@ enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// Exchanges the value that all keys have for another one.
+    /// Replaces the value that all keys have by another one, with an exchange.
     Exchange(u64),
     Scan(u64, usize),
 }
@@ -82,7 +82,7 @@ fn with_slack(depth_slack: u8) -> Setup {
     }
 }
 
-/// A leaf below the root, another beside it, a third: splits, growth and merges on the path, all of them cached.
+/// Inserts and removes keys so that leaves split, nodes grow and nodes merge. The cache holds all nodes on the path.
 #[test]
 fn on_one_memory_node() {
     script(
@@ -340,7 +340,7 @@ fn on_three_memory_nodes() {
     );
 }
 
-/// A compute node with an outdated cache finds another one's changes, and remembers them.
+/// A compute node with an outdated cache finds the changes of another compute node, and caches them.
 #[test]
 fn over_a_cache_that_is_out_of_date() {
     let world = pool(1);
@@ -364,7 +364,7 @@ fn over_a_cache_that_is_out_of_date() {
             Insert(1),
             "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
         ),
-        // A slot that has been filled meanwhile.
+        // Another client has filled the slot meanwhile.
         (
             true,
             Get(1 << 56),
@@ -381,8 +381,8 @@ fn over_a_cache_that_is_out_of_date() {
             Get(1 << 56),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // A leaf that has moved to a deeper node meanwhile: it is found over the cached link, but the leaf beside it
-        // is not.
+        // Another client has linked the leaf from a deeper node meanwhile. The cached link still leads to that leaf,
+        // but not to the leaf beside it.
         (false, Insert(2), ""),
         (
             true,
@@ -399,7 +399,7 @@ fn over_a_cache_that_is_out_of_date() {
             Get(2),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // A node that was replaced by a larger one.
+        // Another client has replaced the node by a larger one.
         (false, Insert(3), ""),
         (
             true,
@@ -423,7 +423,7 @@ fn over_a_cache_that_is_out_of_date() {
             Get(5),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // Leaves that were removed, and a node with them.
+        // Another client has removed leaves, and thereby a node.
         (false, Remove(6), ""),
         (
             true,
@@ -466,7 +466,7 @@ fn over_a_cache_that_is_out_of_date() {
             "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
         ),
         (false, Get(6), ""),
-        // A header split above a cached node.
+        // Another client has split a header above a cached node.
         (
             true,
             Insert(1),
@@ -499,7 +499,7 @@ fn over_a_cache_that_is_out_of_date() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// An exchange that expects no value is an insert. One that expects no value and leaves none is a get.
+/// An exchange that expects no value is an insert. If its new value is also `None`, it is a get.
 #[test]
 fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
     let world = pool(1);
@@ -544,7 +544,7 @@ fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
     assert_eq!(client.verbs().client(), v.client());
 }
 
-/// A node that moves up learns what the node above it said, by one CAS of its header.
+/// When a node moves up to the place of its parent, one CAS adds the parent's key bytes to the node's header.
 #[test]
 fn a_node_moves_up_with_one_cas_of_its_header() {
     script(
@@ -563,7 +563,7 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
                 Insert(2),
                 "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
             ),
-            // The leaf's slot, two slots that are frozen, the header, and the slot above.
+            // The five CASes: on the leaf's slot, on two slots that are frozen, on the header, and on the slot above.
             (
                 Remove(1 << 8),
                 "Removed: 3 reads, 2 writes, 5 cas, 80 bytes_read, 16 bytes_written, 8 round_trips, 1 masked_cas, 1 cache_hits, 1 merges, 1 renewals, 2 renewed_words",
@@ -572,7 +572,7 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
     );
 }
 
-/// A scan reads the nodes of its range at once, and none behind it.
+/// A scan reads the nodes of its range in parallel, and no node behind the range.
 #[test]
 fn a_scan_reads_no_more_than_it_needs() {
     let world = pool(1);
@@ -580,7 +580,7 @@ fn a_scan_reads_no_more_than_it_needs() {
     let tree = with_slack(0).open::<Key8>(&v);
     let client = tree.client(&v);
     let insert = |n: u64| assert_eq!(block_on(client.insert(&Key8(n), &VALUE)), Ok(Applied::Inserted));
-    // Leaves and nodes of three keys in turns.
+    // Below the root, leaves alternate with nodes of three keys.
     for byte in 0..8_u64 {
         let keys = if byte % 2 == 0 { 1 } else { 3 };
         (0..keys).for_each(|n| insert(byte << 56 | n));
@@ -634,7 +634,7 @@ fn who_removes_looks_again_what_others_have_left() {
     }
 }
 
-/// A new node above a node that the compute node did not know lies on the memory node of that node's parent.
+/// If a new node is put above a node that was not in the cache, it is on the memory node of that node's parent.
 #[test]
 fn a_node_above_one_that_was_read_lies_beside_its_parent() {
     let world = pool(3);
@@ -650,14 +650,15 @@ fn a_node_above_one_that_was_read_lies_beside_its_parent() {
         block_on(there.insert(&Key8(a | 1), &VALUE)),
         Ok(Applied::Inserted)
     );
-    // It reads the leaf and the slot, which another client has changed, then the node. One chain writes everything.
+    // The client reads the leaf and the slot, which another client has changed, and then the node. One chain writes
+    // everything.
     assert_eq!(
         told(&v, &here, Insert(a | 1 << 8)),
         "Inserted: 2 reads, 3 writes, 2 cas, 72 bytes_read, 128 bytes_written, 4 round_trips, 1 cache_hits, 1 cache_misses, 1 splits"
     );
 }
 
-/// T-M1: a reader that came by another path than the leaf says changes the leaf.
+/// T-M1: a reader whose path has another depth than the leaf says changes the leaf's link depth.
 #[test]
 fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
     let slack = with_slack(1);
@@ -691,7 +692,7 @@ fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
     );
 }
 
-/// T-M6: a merge freezes the slots that have children or had some, not the empty ones.
+/// T-M6: a merge freezes the slots that have a child or had one, but not the empty slots.
 #[test]
 fn a_flawed_merge_freezes_no_empty_slots() {
     let small = Setup::small();
@@ -717,6 +718,7 @@ fn a_flawed_merge_freezes_no_empty_slots() {
         assert_eq!(block_on(client.remove(&Key8(1))), Ok(Applied::Removed));
         v.meter().counters().cas - before
     });
-    // The slot of the leaf, each slot of the node, and the node's.
+    // The CASes of each merge: on the leaf's slot, on each frozen slot of the node, and on the slot that links the
+    // node.
     assert_eq!(costs, [1 + 8 + 1, 1 + 2 + 1]);
 }

@@ -1,4 +1,5 @@
-//! Dropped operations and cached images on loopback pools: the conditions on which a later operation may rely.
+//! Tests of dropped operations and of cached nodes, on loopback pools: the guarantees on which a later operation
+//! relies.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -16,7 +17,7 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
 type Tree = Art<Key8, Singles<Key8>>;
 
-/// Makes a pool of this many memory nodes whose answers come late. Two compute nodes can use it at once.
+/// Makes a pool of this many memory nodes with delayed completions. Two compute nodes can use it at once.
 fn pool(memory_nodes: u16) -> Loopback {
     Loopback::builder().nodes(memory_nodes).delays(4).build().unwrap()
 }
@@ -84,15 +85,15 @@ fn settling(memory_nodes: u16) -> u64 {
 
 #[test]
 fn what_an_operation_left_under_way_is_waited_for_on_every_memory_node() {
-    // One READ on each memory node, behind the requests that were posted there, and the verbs that begin any
-    // operation.
+    // Awaiting the requests of the dropped insert costs one READ on each memory node to which they were posted. The
+    // other verbs are those with which any operation begins.
     let one = settling(1);
     assert!(one >= 1);
     assert_eq!(settling(3), one + 2);
 }
 
-/// Returns whether a compute node finds `key` by a cached image of its node that is older than three events: the key
-/// was removed, the leaf's memory was reused for another key, and the key was inserted again.
+/// Returns whether a compute node finds `key` through an outdated cached node. Since the node was cached, the key was
+/// removed, the leaf's memory was reused for another key, and the key was inserted again.
 fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     let pool = pool(1);
     let options = ArtOptions {
@@ -106,7 +107,7 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     let (r, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
     let (key, beside) = (Key8(1), [Key8(2), Key8(4)]);
     let mut value = Vec::new();
-    // A compute node without clients would leave the pool and drop its cache.
+    // A compute node without clients would leave the pool and drop its cache, so both clients stay.
     let (reading, writing) = (reader.client(&r), writer.client(&w));
     for key in [key, beside[0], beside[1]] {
         let done = block_on(writing.insert(&key, b"for both"));
@@ -114,7 +115,7 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     }
     assert_eq!(block_on(reading.get(&key, &mut value)), Ok(true));
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Removed));
-    // The next remove learns the result of this one.
+    // Each remove completes the previous one: it awaits the CAS that clears the removed leaf's slot.
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Absent));
     assert_eq!(block_on(writing.remove(&beside[1])), Ok(Applied::Removed));
     for _ in 0..6 {
@@ -166,7 +167,8 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
             let located = block_on(separators.find(v, &Key8(key))).unwrap().unwrap();
             located.leaf.at
         };
-        // No separator is owed for an operation that has not begun.
+        // A polled operation that was dropped leaves its separator in the list `owed`. An operation that was never
+        // polled does not.
         assert_eq!(
             found(&w, 60),
             if polls == 0 { first } else { right },
@@ -181,14 +183,14 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
     assert!(given_up > 2, "it ended after {given_up} polls");
 }
 
-/// The operation that meets a renewal which was given up.
+/// The operation that runs after a renewal was dropped midway.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     Insert(u64),
     Remove(u64),
 }
 
-/// The keys below a node that is full with two children: a leaf, and a node with two leaves.
+/// The keys below a full node with two children: a leaf, and a node with two leaves.
 const UNDER: [u64; 3] = [1 << 56, 1 << 56 | 1, 1 << 56 | 1 << 16];
 
 /// Drops an insert that renews the node after this many polls. Then another compute node runs `next`. Returns whether
@@ -244,7 +246,7 @@ fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
             ..tiny()
         };
         let nexts = [
-            // A key beside a leaf, a key beside both children, and a key above the lower node.
+            // In this order: a key beside a leaf, a key beside both children, a key above the lower node, and a remove.
             Next::Insert(1 << 56 | 1 << 16 | 1),
             Next::Insert(1 << 56 | 3 << 16),
             Next::Insert(1 << 56 | 1 << 8),
@@ -299,8 +301,8 @@ fn who_waits_for_a_renewal_gives_up() {
     assert!(waited > 0, "nothing was frozen");
 }
 
-/// An approximate hint that leads to the left of a separator which is not entered yet is dropped, so that the next
-/// client reads the tree and enters it. Other hints stay.
+/// The cache gives up an approximate hint that leads to the left of a separator which a dropped operation did not
+/// install. The next client then reads the tree and installs the separator. Other hints stay.
 #[test]
 fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
     const LEAVES: u64 = 400;
@@ -333,7 +335,7 @@ fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
     let hint = |key: u64| separators.known(&v, &Key8(key));
     let left = hint(owed).unwrap();
     assert!(matches!(left.proof, SeparatorProof::Rough(..)));
-    // Keys to the left of it, and keys with another hint: these hints stay.
+    // These keys lie to the left of the separator, or have another hint, so their hints stay.
     let last = hint(100 * LEAVES).unwrap();
     assert_ne!(last.leaf.at, left.leaf.at);
     let before = hint(owed - 1).unwrap();

@@ -1,4 +1,5 @@
-//! Trees over leaves of one entry, without a façade: answers, bytes and verbs, also of concurrent clients.
+//! Tests of trees over leaves of one entry, without a façade: results, bytes and verbs, with one client and with
+//! several.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,5 +1,5 @@
-//! Random scripts against a plain map: two compute nodes take turns, and each finds the other's changes with an
-//! outdated cache.
+//! Random scripts, compared with a `BTreeMap`. Two compute nodes alternate, so that each has an outdated cache when the
+//! other one has changed the tree.
 
 use dm_art::ArtOptions;
 use dm_index::{Key8, RangeIndex, Scan};
@@ -10,7 +10,7 @@ use dm_verbs::{Counters, Env, Nanos};
 
 use crate::common::{Setup, draw, pool, spread, spread_far};
 
-/// Runs a script of operations on keys `0..keys`, and returns what it cost.
+/// Runs a script of operations on keys `0..keys`, and returns the counters of its verbs.
 fn run<K: TestKey>(setup: Setup, key: impl Fn(u64) -> K, keys: u64, seed: u64, operations: u64) -> Counters {
     let world = pool(2);
     let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
@@ -20,7 +20,7 @@ fn run<K: TestKey>(setup: Setup, key: impl Fn(u64) -> K, keys: u64, seed: u64, o
     let mut rng = Rng::new(seed, 0);
     for i in 0..operations {
         let turn = (i / 7 % 2) as usize;
-        // Phases of growth and of decline alternate.
+        // Phases in which the tree grows alternate with phases in which it shrinks.
         let op = match (Op::<Key8>::draw(&mut rng, keys), i / (operations / 4) % 2) {
             (Op::Insert(k, _), 1) if i % 3 > 0 => Op::Remove(k),
             (op, _) => op,
@@ -49,7 +49,7 @@ fn with_key<A, B>(op: &Op<A>, key: impl Fn(&A) -> B) -> Op<B> {
     }
 }
 
-/// Returns setups that differ in everything that affects the path of an operation.
+/// Returns setups that differ in every option that changes which verbs an operation posts.
 fn setups() -> Vec<Setup> {
     let shipped = [
         NodeTypes::SHIPPED,
@@ -100,7 +100,7 @@ fn keys_of_32_bytes_answer_as_a_map() {
     );
 }
 
-/// Scans of every length from every key, over nodes of every size.
+/// Scans with every limit and from every key, over nodes of every size.
 #[test]
 fn a_scan_begins_and_ends_where_it_is_told() {
     let world = pool(2);

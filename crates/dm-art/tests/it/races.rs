@@ -1,4 +1,5 @@
-//! One operation in the middle of another: every pair, at every point where the first one waits.
+//! Runs one operation in the middle of another one, for every pair of operations and every point at which the first
+//! waits.
 //!
 //! The models of `dm-models` explore every interleaving of every line. These tests explore fewer interleavings in
 //! less time, and compare answers and bytes.
@@ -27,7 +28,7 @@ enum Do {
 
 use Do::{Get, Insert, Remove, Update};
 
-/// The answer of an operation: a word, or the content.
+/// The answer of an operation as text: a result, a value, or the entries of a scan.
 type Answer = String;
 
 async fn carry_out(client: &Client<'_, Key8>, what: Do, value: u8) -> Answer {
@@ -80,7 +81,8 @@ enum Order {
     After(usize),
 }
 
-/// Returns both answers and the final content, and whether the first operation had ended before the second began.
+/// Runs both operations in this order. Returns both answers and the final content, and whether the first operation
+/// ended before the second one began.
 fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3], bool) {
     let pool = Loopback::builder()
         .nodes(memory_nodes)
@@ -132,7 +134,8 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
     };
     draw(&v, &trees[0], &setup.art.types);
     if setup.members > 0 {
-        // A removal learns what became of the one before.
+        // The next removal of each client awaits the CAS of the client's previous removal, so the pool is in its final
+        // state.
         for (client, byte) in [(&here, 0xf0), (&there, 0xf1)] {
             let key = Key8(byte << 56);
             assert_eq!(block_on(client.insert(&key, &[1; 8])), Ok(Applied::Inserted));
@@ -161,8 +164,8 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
     ([first, second, left], over)
 }
 
-/// Returns whether the answers are those of one order or the other. A scan does not read at one moment: it may have
-/// seen a part of the other operation.
+/// Returns whether one of the two orders explains the answers. A scan does not read all entries at one moment, so it
+/// may have seen a part of the other operation.
 fn is_explained(case: Case, found: &[Answer; 3], orders: &[[Answer; 3]; 2]) -> bool {
     orders.iter().any(|order| {
         (0..3).all(|i| {
@@ -210,7 +213,7 @@ fn setup(reclaiming: bool, cache_bytes: u64) -> Setup {
     Setup { art, ..base }
 }
 
-/// Keys below `1 << 56` that differ only in their last bytes.
+/// The common part of keys that differ only in their last bytes.
 const NEAR: u64 = 1 << 56;
 
 #[test]
@@ -294,8 +297,8 @@ fn delayed() -> Loopback {
     pool.counted_clock(Nanos(50)).build().unwrap()
 }
 
-/// A leaf enters a node while the node is being frozen, and is split before the copy replaces the node. The slot that
-/// has changed must be frozen as well.
+/// While a node is being frozen, a leaf is inserted into it. The leaf is then split before the copy replaces the node.
+/// The slot that changed in this way must be frozen as well.
 #[test]
 fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
     let base = setup(false, 1 << 20);
@@ -319,7 +322,7 @@ fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
                 assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
                 assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
             }
-            // One of two children is removed: the node is frozen, and the other child moves up.
+            // One of two children is removed. The node is frozen, and the other child takes its place.
             let mut removal = pin!(here.remove(&goes));
             let mut ended = (0..first_polls).find_map(|_| poll(removal.as_mut()));
             over = ended.is_some();
@@ -360,7 +363,7 @@ fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
     assert!(between > 50, "{between} runs");
 }
 
-/// The end of a tree of two leaves, one of which was removed while another compute node inserted keys beside it.
+/// The result of a run in which one of two leaves was removed while another compute node inserted keys beside it.
 struct Removed {
     /// Whether the remove had ended before the inserts began.
     over: bool,
@@ -369,7 +372,7 @@ struct Removed {
     counters: [Counters; 2],
 }
 
-/// Removes `NEAR` beside another leaf. After this many polls of the remove, another compute node inserts `comes`.
+/// Removes `NEAR` from a tree of two leaves. After this many polls of the remove, another compute node inserts `comes`.
 fn removed_meanwhile(polls: usize, comes: &[u64]) -> Removed {
     let setup = setup(true, 1 << 20);
     let pool = delayed();
@@ -397,8 +400,8 @@ fn removed_meanwhile(polls: usize, comes: &[u64]) -> Removed {
     }
 }
 
-/// If the slot of a leaf becomes that of a node while the leaf is being removed, the leaf is removed from the node,
-/// and the node goes too.
+/// While a leaf is being removed, another client splits it, so that the leaf's slot links a node. The remove then
+/// clears the leaf's slot in the new node, and the new node is renewed because only one child is left.
 #[test]
 fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
     let mut split = 0;
@@ -425,7 +428,7 @@ fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
     assert!(split > 3, "{split} times the slot was split first");
 }
 
-/// The same race, but the new node keeps two leaves, so no node is renewed.
+/// Runs the same race with two inserts. The new node keeps two leaves, so no node is renewed.
 #[test]
 fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
     let mut split = 0;
@@ -440,8 +443,8 @@ fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
             (3, false),
             "{picture} after {polls} polls"
         );
-        // The first insert has split the leaf, and the second one found no room in the new node: the removal came
-        // last.
+        // The first insert split the leaf, and the second one found no room in the new node. So the removal of the leaf
+        // was the last operation.
         if there.renewals == 1 {
             split += 1;
             assert_eq!(here.renewals, 0, "{picture} after {polls} polls");

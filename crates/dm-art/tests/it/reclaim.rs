@@ -1,4 +1,4 @@
-//! The memory of removed leaves and of replaced nodes is reused, but not too early.
+//! Tests that the memory of removed leaves and of replaced nodes is reused, but not too early.
 
 use dm_alloc::{AllocStats, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, Separators};
@@ -26,7 +26,7 @@ fn limbo(trees: &[Tree<Key8>]) -> i64 {
     sum(trees, |stats| stats.limbo_bytes as i64)
 }
 
-/// Does rounds on every compute node until nothing waits any more.
+/// Collects on every compute node until no block is in limbo.
 fn settle(trees: &[Tree<Key8>], connections: &[Endpoint]) {
     for _ in 0..5 {
         for (tree, v) in trees.iter().zip(connections) {
@@ -78,7 +78,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // By now the result of the last remove is known.
+                // This remove completes the previous one, whose slot may not be cleared yet.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);
@@ -97,7 +97,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     }
 }
 
-/// Clients that lose a race free their blocks. A block that may have been published is not freed.
+/// A client that loses a race frees the block that it wrote. A block that may have been published is not freed.
 #[test]
 fn blocks_of_who_was_not_quick_enough_come_back() {
     let pool = pool(1);
@@ -108,17 +108,17 @@ fn blocks_of_who_was_not_quick_enough_come_back() {
     assert_eq!(insert(&here, 0), Ok(Applied::Inserted));
     assert_eq!(insert(&there, 1 << 56), Ok(Applied::Inserted));
     let before = live(&trees);
-    // This client knows an empty slot that holds a leaf by now.
+    // This client has cached an empty slot, which another client has filled meanwhile.
     assert_eq!(insert(&here, 1 << 56), Ok(Applied::Present));
     assert_eq!(live(&trees), before);
-    // The insert has to split a leaf that another client has split already. Afterwards there is one leaf more, and a
+    // The insert would split a leaf that another client has split already. Afterwards there is one more leaf, and a
     // node of four slots.
     assert_eq!(insert(&there, 1), Ok(Applied::Inserted));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 1), Ok(Applied::Present));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 2), Ok(Applied::Inserted));
-    // Nodes of two and of four slots, which the block rounds up to a line. The replaced one is in limbo.
+    // The nodes of two and of four slots are rounded up to whole lines. The replaced node is in limbo.
     assert_eq!((live(&trees), limbo(&trees)), (before + 3 * 64, 64));
 }
 
@@ -163,7 +163,7 @@ fn a_client_that_went_midway_stays_announced_until_the_next_of_its_connection() 
     assert_eq!(rounds(), 0);
 }
 
-/// A dropped get pins the memory that it may be about to read, until its client's next operation.
+/// A dropped get pins the memory that its READ may still read, until its client's next operation.
 #[test]
 fn a_get_that_was_dropped_pins_what_it_may_read() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -186,8 +186,8 @@ fn a_get_that_was_dropped_pins_what_it_may_read() {
     assert_eq!(limbo(&trees), 0);
 }
 
-/// An operation that was begun pins memory until it is dropped, whatever was posted in it. This serves operations of
-/// several steps.
+/// An operation of several steps that was begun explicitly pins memory until its guard is dropped, even if it posted no
+/// request.
 #[test]
 fn what_is_begun_pins_memory_until_it_is_dropped() {
     let pool = pool(1);
@@ -217,7 +217,8 @@ fn what_is_begun_pins_memory_until_it_is_dropped() {
     );
 }
 
-/// Warming reads every node once, as an operation that pins the memory that it reads, with or without other clients.
+/// Warming the cache reads every node once. It runs as an operation, and so pins the memory that it reads, even if the
+/// compute node has no other client.
 #[test]
 fn warming_reads_every_node_as_an_operation() {
     for setup in [Setup::small(), Setup::reclaiming()] {
@@ -244,7 +245,7 @@ fn warming_reads_every_node_as_an_operation() {
     }
 }
 
-/// Nodes that one block holds in turn differ by their incarnations, which their empty slots name.
+/// Two nodes that use the same block one after the other have different incarnations, which their empty slots contain.
 #[test]
 fn a_node_in_memory_that_was_one_is_another_incarnation() {
     let pool = pool(1);
@@ -270,7 +271,8 @@ fn a_node_in_memory_that_was_one_is_another_incarnation() {
     }
 }
 
-/// Nodes that hold one slot each, because a header is too short for what keys share, go with the last key below them.
+/// If keys share more bytes than a header holds, nodes with one slot are needed. They are removed together with the
+/// last key below them.
 #[test]
 fn nodes_on_the_way_go_with_the_last_key_below_them() {
     let pool = pool(1);
@@ -300,8 +302,8 @@ fn nodes_on_the_way_go_with_the_last_key_below_them() {
     assert_eq!((stats.in_use_bytes, stats.limbo_bytes), (empty, 0));
 }
 
-/// Nobody waits for the CAS that clears a removed leaf's slot; the leaf is retired all the same when the next removal
-/// finds what became of it.
+/// A remove does not await the CAS that clears the leaf's slot. The next remove of the same client awaits it and
+/// retires the leaf.
 #[test]
 fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -320,7 +322,7 @@ fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
     }
 }
 
-/// A separator that led to a wrong leaf is retired before the operation that removed it has ended.
+/// The block of a separator that led to a wrong leaf is retired before the operation that removed the separator ends.
 #[test]
 fn a_struck_separator_is_retired_at_once() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -355,7 +357,7 @@ fn a_struck_separator_is_retired_at_once() {
     }
 }
 
-/// A compute node that was away remembers nothing of what it had read before.
+/// A compute node that has left the pool does not use its old cache when it joins again.
 #[test]
 fn who_was_away_believes_nothing_that_it_read_before() {
     let pool = pool(1);
@@ -369,7 +371,7 @@ fn who_was_away_believes_nothing_that_it_read_before() {
     };
     let found = |value: &mut Vec<u8>| block_on(trees[0].client(&connections[0]).get(&Key8(1), value));
     [1, 2, 4].into_iter().for_each(insert);
-    // Its only client goes with the operation, and it leaves.
+    // This was the compute node's only client, so the compute node leaves the pool.
     assert_eq!(found(&mut Vec::new()), Ok(true));
     for n in [1, 4] {
         assert_eq!(block_on(there.remove(&Key8(n))), Ok(Applied::Removed));
@@ -386,7 +388,7 @@ fn who_was_away_believes_nothing_that_it_read_before() {
     assert_eq!(value, b"is there");
 }
 
-/// An operation does the round that is due; one that runs inside of another does none.
+/// An operation collects when a collection is due. An operation that runs inside another one does not.
 #[test]
 fn a_round_that_is_due_is_done_by_an_operation_that_runs_alone() {
     let pool = pool(1);

@@ -1,5 +1,5 @@
-//! Separators: how they are found, remembered, doubted and forgotten. Leaves are bare addresses, or toys that can be
-//! merged.
+//! Tests of separators: how they are found, cached, reported as wrong and removed. Leaves are addresses without
+//! content, or `Toys` that can be merged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -58,13 +58,13 @@ impl World {
     fn filled(cache_bytes: u64, options: SeparatorOptions, leaves: u64) -> Self {
         let this = Self::new(cache_bytes, options);
         assert_eq!(block_on(this.entries.plant(&this.v, leaf(1))), Ok(true));
-        // It remembers the first leaf, and therefore each leaf that is entered behind it.
+        // The compute node has cached the first leaf, so it caches each leaf that is installed to the right of it.
         assert_eq!(found(&this.entries, &this.v, 0), Some(1));
         (2..=leaves).for_each(|n| this.install(n * 10, n));
         this
     }
 
-    /// Opens the same entries on another compute node, which remembers nothing yet.
+    /// Opens the same entries on another compute node, whose cache is empty.
     fn other(&self, cache_bytes: u64, options: SeparatorOptions) -> (Endpoint, Entries) {
         let w = self.pool.connect(1).unwrap();
         let art = setup().open::<Key8>(&w);
@@ -88,12 +88,12 @@ fn find(entries: &Entries, v: &Endpoint, key: u64) -> Option<Located<SeparatorPr
     block_on(entries.find(v, &Key8(key))).unwrap()
 }
 
-/// Returns the leaf to which reading the entries leads.
+/// Searches by reading the entries, and returns the number of the leaf that was found.
 fn found(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
     find(entries, v, key).map(|located| number(located.leaf.at))
 }
 
-/// Returns the leaf that is remembered.
+/// Returns the number of the leaf that is cached for `key`.
 fn known(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
     entries
         .known(v, &Key8(key))
@@ -150,7 +150,7 @@ fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
             Some(expected),
             "what was found is remembered: {key}"
         );
-        // The compute node that entered them knows them as well.
+        // The compute node that installed the separators has cached them as well.
         assert_eq!(
             known(&world.entries, &world.v, key.max(20)),
             Some(key.max(20) / 10).map(|n| n.min(40))
@@ -158,7 +158,7 @@ fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
     }
 }
 
-/// If a leaf is not known, the search brings a run of leaves from it on, which ends at a leaf that is known.
+/// If the leaf is not cached, the search reads and caches a run of leaves from it on. The run ends at a cached leaf.
 #[test]
 fn a_search_brings_a_run_of_neighbours() {
     let of = |run: usize| SeparatorOptions { run, ..plain() };
@@ -174,14 +174,14 @@ fn a_search_brings_a_run_of_neighbours() {
     }
     let (w, cold) = world.other(LARGE, of(5));
     assert_eq!(found(&cold, &w, 305), Some(30));
-    // The run ends at leaf 30, which is known.
+    // The run ends at leaf 30, which is cached.
     assert_eq!(found(&cold, &w, 285), Some(28));
     let brought: Vec<u64> = (1..=100)
         .filter(|n| known(&cold, &w, n * 10 + 5).is_some())
         .collect();
     assert_eq!(brought, (28..35).collect::<Vec<_>>());
-    // `locate_run` returns the requested number of leaves, up to the first that is not remembered. The meter tells a
-    // hit from a miss.
+    // `locate_run` returns the requested number of leaves, up to the first that is not cached. The meter distinguishes
+    // a hit from a miss.
     let mut run = Vec::new();
     for (key, max, expected, told) in [
         (285, 4, 28..32, "1 cache_hits"),
@@ -224,20 +224,20 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(known(entries, v, 55), None);
     let read = find(entries, v, 55).unwrap();
     assert_eq!(read.proof, SeparatorProof::Read(Key8(50), leaf(5)));
-    // The address was stale, but it may become right again.
+    // The address was reported as stale. It stays cached, because it may become right again.
     entries.stale(v, read.proof);
     assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
-    // It misled a client: it is no longer remembered, and the next search removes it.
+    // The address was reported as invalid. It is no longer cached, and the next search removes its entry.
     entries.invalidate(v, read.proof);
     entries.invalidate(v, read.proof);
     assert_eq!(known(entries, v, 55), None);
     assert_eq!(found(entries, v, 55), Some(4));
     let (w, cold) = world.other(LARGE, plain());
     assert_eq!(found(&cold, &w, 55), Some(4), "the entry is gone for everybody");
-    // Once entered again it counts as any other entry, although it misled a client before.
+    // An entry that is installed again counts as a new entry, although an earlier one misled a client.
     world.install(50, 5);
     assert_eq!(found(entries, v, 55), Some(5));
-    // If the entry names another leaf by now, it stays.
+    // If the entry holds another leaf's address by now, the search does not remove it.
     let read = find(entries, v, 65).unwrap();
     entries.invalidate(v, read.proof);
     world.install(60, 66);
@@ -257,7 +257,7 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(found(&cold, &w, 75), Some(7));
 }
 
-/// Only the latest 64 entries that misled a client are remembered.
+/// The store lists only the latest 64 entries that misled a client.
 #[test]
 fn the_oldest_misleading_entry_makes_room() {
     let world = World::filled(LARGE, plain(), 80);
@@ -279,7 +279,7 @@ fn the_oldest_misleading_entry_makes_room() {
     assert_eq!(found(entries, v, 675), Some(67));
 }
 
-/// If there is too little room for all separators, all are remembered approximately.
+/// If the cache has too little room for all separators, it stores all of them approximately.
 #[test]
 fn who_has_no_room_remembers_roughly() {
     const LEAVES: u64 = 400;
@@ -305,7 +305,7 @@ fn who_has_no_room_remembers_roughly() {
         off += expected - number(located.leaf.at);
     }
     assert!(off < 5 * (LEAVES * 10 + 100), "{off} leaves too far left in all");
-    // The order of the leaves is read from the entries.
+    // The order of the leaves is read from the entries, because the sketch does not have it.
     let mut run = Vec::new();
     let mut expect = |key: u64, max: usize, expected: Range<u64>| {
         let (done, told) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
@@ -317,7 +317,7 @@ fn who_has_no_room_remembers_roughly() {
     expect(3_990, 9, 399..401);
     expect(5, 1, 1..2);
     expect(4_500, 0, 400..401);
-    // A hint that misled a client is not given again.
+    // A hint that misled a client is dropped.
     let located = cold.known(&w, &Key8(1_005)).unwrap();
     cold.stale(&w, located.proof);
     assert_eq!(
@@ -327,7 +327,7 @@ fn who_has_no_room_remembers_roughly() {
     );
     cold.invalidate(&w, located.proof);
     assert_ne!(known(&cold, &w, 1_005), Some(number(located.leaf.at)));
-    // A separator that is entered is remembered, as precisely as the sketch can.
+    // A separator that is installed is cached, as precisely as the sketch can.
     assert_eq!(found(&cold, &w, 1_005), Some(100));
     let split = Split {
         level: 0,
@@ -341,7 +341,7 @@ fn who_has_no_room_remembers_roughly() {
     assert!(cold.cache_bytes() <= tight);
 }
 
-/// Separators that were known exactly are kept approximately when the cache is full.
+/// When the cache is full, the separators that were cached exactly are kept approximately.
 #[test]
 fn what_was_remembered_before_there_was_no_room_stays() {
     let world = World::filled(LARGE, plain(), 400);
@@ -360,7 +360,7 @@ fn what_was_remembered_before_there_was_no_room_stays() {
     panic!("there was room for all");
 }
 
-/// Without approximate hints some separators are remembered, and the others are read.
+/// Without approximate hints, the cache holds some separators, and the others are read.
 #[test]
 fn who_has_no_room_and_no_rough_hints_remembers_some() {
     let world = World::filled(LARGE, plain(), 400);
@@ -416,7 +416,7 @@ fn a_bulk_load_enters_all() {
     }
 }
 
-/// A leaf that knows its bounds, its neighbour, and its number of entries.
+/// A leaf that has bounds, a right neighbour, and a number of entries.
 #[derive(Clone, Copy, Debug)]
 struct Toy {
     low: u64,
@@ -605,7 +605,7 @@ fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (
         block_on(world.entries.shrink(&world.v, &toys, &Key8(key))),
         Ok(())
     );
-    // A merged leaf's keys are found in the leaf to its left, from memory and by reading.
+    // A merged leaf's keys are found in its left neighbour, both in the cache and by reading.
     let (w, cold) = world.other(LARGE, plain());
     let gone: Vec<u64> = toys
         .leaves
@@ -632,7 +632,7 @@ fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
         (&[5, 1, 5], 25, &[(2, 3)], &[(1, 5), (2, 6)]),
         (&[5, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 6), (3, 9)]),
         (&[9, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 9), (2, 1), (3, 9)]),
-        // It merges as long as the leaf is sparse.
+        // A leaf is merged repeatedly as long as it is sparse.
         (&[9, 1, 1, 1, 4], 25, &[(2, 3), (2, 4)], &[(1, 9), (2, 3), (5, 4)]),
         (&[1, 1, 9], 25, &[(2, 3), (1, 2), (1, 3)], &[(1, 2), (3, 9)]),
         // The last leaf has no right neighbour, and the first has no left one.
@@ -647,7 +647,7 @@ fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
         );
     }
     assert_eq!(shrink(&[1], 5, |_, _| {}), (vec![], vec![(1, 1)]), "alone");
-    // The leaf of its first key, and of its last one.
+    // The key is the first one of the leaf, and then its last one.
     for key in [20, 29] {
         assert_eq!(
             shrink(&[5, 1, 5], key, |_, _| {}),
@@ -665,7 +665,7 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
         cold.invalidate(&w, read.proof);
         assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
     };
-    // It is not the one that ends where the key is.
+    // The entries lead to leaf 2, which ends at the key. The search must go one leaf to the right.
     let at_the_end = shrink(&[9, 9, 1, 5], 30, |world, _| strike(world, 3));
     assert_eq!(at_the_end, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     // The entries of the leaf itself and of its left neighbour are missing.
@@ -673,7 +673,7 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
     assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     let left = shrink(&[9, 5, 1, 9], 35, |world, _| strike(world, 2));
     assert_eq!(left, (vec![(3, 4), (2, 3)], vec![(1, 9), (2, 6), (4, 9)]));
-    // A dead leaf says where to continue.
+    // A dead leaf holds the address at which the search continues.
     let dead = shrink(&[5, 1, 5], 25, |_, toys| {
         toys.change(2, |toy| (toy.dead, toy.next) = (true, 1));
         toys.change(1, |toy| (toy.high, toy.next) = (Some(30), 3));
@@ -702,8 +702,8 @@ fn what_is_no_leaf_of_the_key_is_left_alone() {
         (vec![], 1),
         "dead, and nothing to its right"
     );
-    // The leaf ends before the key, and so do all leaves to its right. After a number of steps this is left to the
-    // next remove.
+    // This leaf ends before the key, and so do all leaves to its right. The search stops after a number of steps, and
+    // the next remove tries again.
     let world = World::filled(LARGE, plain(), 2);
     let toys = Toys::new(&[5, 1]);
     toys.change(2, |toy| (toy.high, toy.next) = (Some(21), 2));
@@ -717,7 +717,7 @@ fn what_is_no_leaf_of_the_key_is_left_alone() {
     );
 }
 
-/// Another client is changing the neighbour: after a number of attempts the leaf stays as it is.
+/// If another client keeps changing the neighbour, the merge stops after a number of attempts.
 #[test]
 fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
     let attempts = |prepare: fn(&mut Toy)| {
@@ -727,7 +727,7 @@ fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
         assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
         (toys.joins.take().len(), toys.copies.get())
     };
-    // There are two copies per attempt, and no join of leaves that cannot be joined.
+    // Each attempt copies two leaves. No two leaves can be joined, so no join is tried.
     let dead = attempts(|toy| toy.dead = true);
     assert!(dead.0 == 0 && dead.1 > 2 * 30, "{dead:?}");
     assert_eq!(attempts(|toy| toy.low = 31), dead);

@@ -1,4 +1,4 @@
-//! The nodes that operations leave on the memory nodes.
+//! Tests of the nodes that operations leave on the memory nodes.
 
 use dm_art::ArtOptions;
 use dm_index::{Applied, Key8, KeyN, RangeIndex};
@@ -77,7 +77,7 @@ fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
         (a, "256@0{01:leaf0}"),
         // The leaf is linked from a deeper node, and the new leaf is beside it.
         (b, "256@0{01:2@4+020304{05:leaf4 09:leaf4}}"),
-        // A node is put above a node, whose header keeps its bytes.
+        // A new node is put above a node. The lower node's header keeps its bytes.
         (c, "256@0{01:2@2+02{03:2@4+020304{05:leaf4 09:leaf4} 08:leaf2}}"),
         (
             d,
@@ -88,9 +88,9 @@ fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
         assert_eq!(tree.insert(key), picture);
     }
     let remove = [
-        // A leaf moves up to the place of its node, and keeps its link depth.
+        // A leaf replaces its node in the slot above, and keeps its link depth.
         (a, "256@0{01:2@2+02{03:2@4+020304{05:leaf7 09:leaf4} 08:leaf2}}"),
-        // So does a node.
+        // A node replaces its parent in the slot above.
         (c, "256@0{01:2@4+020304{05:leaf7 09:leaf4}}"),
         (d, "256@0{01:leaf4}"),
         // The root keeps its slots.
@@ -107,7 +107,7 @@ fn slack_spares_a_split_one_byte_below_its_change_of_the_depth() {
     let tree = Drawn::new(small(), 1);
     assert_eq!(tree.insert(Key8(0)), "256@0{00:leaf1}");
     assert_eq!(tree.insert(Key8(1 << 48)), "256@0{00:2@1{00:leaf1 01:leaf2}}");
-    // No node branches below the last byte.
+    // A node cannot branch below the last byte, so the link depth is limited.
     assert_eq!(
         tree.insert(Key8(1)),
         "256@0{00:2@1{00:2@7+0000000000{00:leaf7 01:leaf7} 01:leaf2}}"
@@ -121,7 +121,7 @@ fn what_keys_share_beyond_a_header_takes_nodes_on_the_way() {
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
         KeyN(bytes)
     };
-    // The root, and this many further headers of six bytes with a slot each.
+    // The two keys differ at this byte. The nodes below the root have headers of up to six bytes, and one slot each.
     let cases = [
         (6, "256@0{07:2@6+0707070707{01:leaf6 02:leaf6}}"),
         (7, "256@0{07:2@7+070707070707{01:leaf7 02:leaf7}}"),
@@ -169,7 +169,7 @@ fn a_node_moves_up_where_its_header_has_room() {
         tree.insert(key(&[(3, 1), (at, 1)]));
         assert_eq!(tree.insert(key(&[(3, 1), (at, 2)])), two);
         assert_eq!(tree.remove(key(&[(3, 2)])), one);
-        // It takes another child as before.
+        // The remaining node accepts another child.
         let three = tree.insert(key(&[(3, 3)]));
         assert!(
             three.starts_with("256@0{07:2@3+0707{01:2@") && three.ends_with("} 03:leaf3}}"),
@@ -192,17 +192,17 @@ fn a_full_node_gives_way_to_one_with_room_for_a_quarter_more() {
         let tree = Drawn::new(types, 0);
         let mut met = vec![0];
         for n in 0..256_u64 {
-            // The bytes are not inserted in their order.
+            // The keys are not inserted in ascending order.
             tree.put(Key8((n * 37 % 256) << 48));
             let size = size_below(&tree.v, &tree.tree, &types, 0);
             if met.last() != Some(&size) {
                 met.push(size);
-                // The content did not change, except for the new leaf.
+                // Only the new leaf was added to the content.
                 assert_eq!(tree.picture().matches("leaf").count() as u64, n + 1);
             }
         }
         assert_eq!(met.split_off(1), sizes);
-        // It shrinks when one child is left.
+        // The node is replaced by a smaller one only when one child is left.
         for n in 2..256 {
             tree.take(Key8(n << 48));
         }
@@ -252,7 +252,7 @@ fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
         let first = homes(&v, &tree, &setup.art.types);
         let root = tree.root().node().0;
         for (byte, home) in &first {
-            // The bytes are multiplied by the golden section; the fraction selects one of the memory nodes.
+            // The byte is multiplied by the golden ratio; the fraction of the product selects the memory node.
             let part = u32::from(*byte).wrapping_mul(0x9E37_79B1);
             let step = (u64::from(part) * u64::from(memory_nodes)) >> 32;
             assert_eq!(

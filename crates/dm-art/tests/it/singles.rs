@@ -24,7 +24,7 @@ fn at(n: u64) -> RemotePtr {
 }
 
 impl One {
-    /// Makes leaves for keys 1 to 70, whose values are their numbers.
+    /// Makes a leaf for each key from 1 to 70; its value is the key's number.
     fn new() -> Self {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();
@@ -151,8 +151,8 @@ fn several_are_read_at_once_and_those_that_are_removed_left_out() {
     assert!(found.iter().copied().eq((1..=70).filter(|n| *n != 7)));
 }
 
-/// A torn value is read again a bounded number of times. Bytes that are not a leaf are reported. The lock becomes
-/// free.
+/// A torn leaf is read again a bounded number of times. Bytes that are not a leaf are an error. In both cases the lock
+/// is released.
 #[test]
 fn a_torn_value_is_read_again_and_garbage_is_named() {
     let one = One::new();

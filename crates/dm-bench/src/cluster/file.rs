@@ -1,4 +1,4 @@
-//! Reads a cluster file. Whatever is wrong in it is refused by file, line and key.
+//! Reads a cluster file. An error message names the file, the line and the key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use toml::Spanned;
 
 use super::{capability, shown};
 
-/// Maximum size of a file. It has room for thousands of memory nodes.
+/// Maximum size of a file in bytes. This is enough for thousands of memory nodes.
 const BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of characters of an error of the parser, and of a path.
+/// Maximum number of characters that are shown of a parser's error and of a path.
 const ERROR_MAX: usize = 200;
 const PATH_MAX: usize = 400;
 
@@ -27,17 +27,18 @@ pub struct ClusterFile {
     /// Addresses of the memory nodes' control planes, `host:port`. Their order gives the nodes' numbers, so
     /// it must be the same on every machine.
     pub nodes: Vec<String>,
-    /// The file with the shared secret. In the file, its path is relative to the cluster file.
+    /// The file with the shared secret. If its path in the cluster file is relative, it is relative to the cluster
+    /// file.
     pub secret_file: Option<PathBuf>,
     /// The RDMA device; default: the first active one.
     pub device: Option<String>,
-    /// Its port.
+    /// The port of the device.
     pub port: Option<u8>,
-    /// The index of its GID.
+    /// The index of the port's GID.
     pub gid: Option<u8>,
-    /// Capabilities that the user vouches for, beyond what devices promise.
+    /// Capabilities that dmkit assumes on the user's word, although the devices do not promise them.
     pub assume: Vec<String>,
-    /// The factor by which a round trip is slower than between cards, for emulated devices.
+    /// The factor by which a round trip takes longer than between RNICs. It is above 1 for emulated devices.
     pub slower: u32,
 }
 
@@ -55,11 +56,11 @@ struct Keys {
     slower: Option<Spanned<u32>>,
 }
 
-/// A fault of a file.
+/// An error in a file.
 struct Fault {
-    /// The bytes in which it lies.
+    /// The range of bytes that contains the error.
     at: Range<usize>,
-    /// The key, if the line does not name it.
+    /// The key, if the line does not contain it.
     key: Option<&'static str>,
     message: String,
 }
@@ -76,7 +77,7 @@ impl ClusterFile {
     /// Reads and checks the file at `path`, and the secret that it names.
     ///
     /// # Errors
-    /// Returns a message that names the file, the line, the key and the problem.
+    /// Returns a message that names the file, the line, the key and the problem if the file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, String> {
         let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
         let mut bytes = Vec::new();
@@ -167,10 +168,10 @@ impl ClusterFile {
         })
     }
 
-    /// Returns the assumed capabilities.
+    /// Returns the capabilities that the file tells dmkit to assume.
     ///
     /// # Errors
-    /// Returns a message for a name that is none.
+    /// Returns a message if a name is not that of a capability.
     pub fn capabilities(&self) -> Result<Vec<Capability>, String> {
         self.assume.iter().map(|name| capability(name)).collect()
     }
@@ -178,12 +179,12 @@ impl ClusterFile {
     /// Returns the addresses of the memory nodes.
     ///
     /// # Errors
-    /// Returns a message for an address that does not resolve, and for one that two nodes have.
+    /// Returns a message if an address cannot be resolved, or if two memory nodes have the same address.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
         let mut found: Vec<SocketAddr> = Vec::with_capacity(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let named = |e: &dyn fmt::Display| format!("memory node {number} ({}): {e}", shown(node));
-            // Soft-RoCE and the control networks of most clusters use IPv4.
+            // IPv4 addresses come first, because Soft-RoCE and the control networks of most clusters use IPv4.
             let mut all: Vec<_> = node.to_socket_addrs().map_err(|e| named(&e))?.collect();
             all.sort_by_key(SocketAddr::is_ipv6);
             let address = *all.first().ok_or_else(|| named(&"no address"))?;
@@ -201,7 +202,7 @@ fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Returns the key whose value lies at `at`, or of the last key before.
+/// Returns the key whose value is at `at`, or the last key before `at`.
 fn key_at(text: &str, at: usize) -> Option<&str> {
     let line_ends = text.get(at..)?.find('\n').map_or(text.len(), |end| at + end);
     let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().len());
@@ -212,7 +213,7 @@ fn key_at(text: &str, at: usize) -> Option<&str> {
     line.split('=').next().map(str::trim)
 }
 
-/// Returns the beginning of a text as one line.
+/// Returns the first `most` characters of a text as one line.
 fn shorten(text: &str, most: usize) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };
     let line: String = text.chars().map(one_line).take(most).collect();
@@ -222,7 +223,7 @@ fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Splits `host:port`. The result is the same for the same node, as far as the text tells.
+/// Splits `host:port`. Two texts that name the same node give the same result, if the texts alone show this.
 fn host_and_port(node: &str) -> Result<(String, u16), String> {
     const FORM: &str = "a node is host:port, such as 10.0.0.1:7471 or [fd00::1]:7471";
     let bare = node.parse::<Ipv6Addr>().is_ok();

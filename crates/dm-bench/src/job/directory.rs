@@ -1,4 +1,4 @@
-//! The directory of a run. Its rows are on disk as soon as their points end.
+//! The directory of a run. Each row is written to disk as soon as its point ends.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ pub(super) const ROWS: &str = "rows.jsonl";
 /// The link to the directory of the latest run.
 pub const LATEST: &str = "latest";
 
-/// A directory, and its file of rows, which this process alone may write.
+/// The directory of a run, and its file of rows, which only this process may write.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl RunDirectory {
     /// Creates a directory in `out` that no other run has, and checks that it can be written.
     ///
     /// # Errors
-    /// Returns an error that names the file.
+    /// Returns an error that names the file if the directory or the file cannot be created, locked or written.
     pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
         let mut run = Self::locked(new_directory(out, name)?, true)?;
         // A full disk may have room for names, but not for bytes.
@@ -41,11 +41,11 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Opens the directory of an earlier run, and returns its rows. The last line may lack its end if the process was killed;
-    /// it is dropped.
+    /// Opens the directory of an earlier run, and returns its rows. If the process was killed while it wrote the last
+    /// line, that line is dropped.
     ///
     /// # Errors
-    /// Returns an error that names the file.
+    /// Returns an error that names the file if the file cannot be opened, locked or read, or holds an invalid row.
     pub(super) fn resume(out: &Path, which: &str) -> io::Result<(Self, Vec<Row>)> {
         let path = out.join(which);
         // The link may point to another run later.
@@ -65,7 +65,7 @@ impl RunDirectory {
         Ok((run, earlier))
     }
 
-    /// Opens the file of rows, and keeps other processes from it.
+    /// Opens the file of rows, and locks it against other processes.
     fn locked(path: PathBuf, new: bool) -> io::Result<Self> {
         let file = path.join(ROWS);
         let rows = OpenOptions::new().append(true).create_new(new).open(&file);
@@ -84,12 +84,12 @@ impl RunDirectory {
         })
     }
 
-    /// Makes it the latest run.
+    /// Makes this run the latest run.
     fn link(&self, out: &Path) {
         let Some(name) = self.path.file_name() else {
             return;
         };
-        // The link changes at once, so that two runs that begin together leave one of theirs.
+        // The rename replaces the link in one step. If two runs begin together, the link names one of them.
         let new = out.join(format!(".{LATEST}-{}", std::process::id()));
         let linked = std::os::unix::fs::symlink(name, &new).and_then(|()| fs::rename(&new, out.join(LATEST)));
         if let Err(e) = linked {
@@ -103,10 +103,10 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Adds a row. If that fails, the file ends with the last row before it.
+    /// Adds a row. If this fails, the file still ends with the previous row.
     ///
     /// # Errors
-    /// Returns an error that names the file and the row.
+    /// Returns an error that names the file and the row if the row cannot be written.
     pub(super) fn append(&mut self, row: &Row) -> io::Result<()> {
         let mut line = Vec::new();
         let written = write_json_lines(std::slice::from_ref(row), &mut line)
@@ -117,7 +117,7 @@ impl RunDirectory {
                 Ok(())
             }
             Err(e) => {
-                // If this fails too, a later run drops what has no end of line.
+                // If this fails too, a later run drops the incomplete line.
                 let _ = self.rows.set_len(self.length);
                 let why = format!(
                     "the row of {} could not be written: {e}; make room, then --resume runs what is missing",
@@ -147,7 +147,7 @@ pub(super) fn new_directory(out: &Path, name: &str) -> io::Result<PathBuf> {
     Err(named(out, &"it has a directory of every name"))
 }
 
-/// Gives each row of an earlier run to its planned point.
+/// Assigns each row of an earlier run to its planned point.
 ///
 /// # Errors
 /// Returns a message about the first row that belongs to no point.
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(latest, runs[1].path.canonicalize().unwrap());
         let name = runs[0].path.file_name().unwrap().to_str().unwrap();
         assert!(name.ends_with("-bench") && name.as_bytes()[8] == b'T', "{name}");
-        // A run that another process still writes is not resumed.
+        // If another process still writes a run, the run cannot be resumed.
         let refused = RunDirectory::resume(&out, LATEST).unwrap_err().to_string();
         assert!(refused.contains("another dmkit writes"), "{refused}");
         fs::remove_dir_all(&out).unwrap();

@@ -1,5 +1,5 @@
-//! Jobs: lists of points that run in parallel, with progress, a table, plots and files. No row is lost: each is on disk when
-//! its point ends, whatever happens to the others.
+//! Jobs: lists of points that run in parallel. A job shows its progress, and writes a table, plots and files. Each row
+//! is written to disk when its point ends, so no row is lost if another point fails.
 
 mod directory;
 mod progress;
@@ -32,7 +32,8 @@ pub struct Output {
     pub name: String,
     /// Write no plots and no CSV. The rows of a run are written all the same.
     pub no_plot: bool,
-    /// Continue the run in this directory of `out` instead: only points that have no row there are run.
+    /// Continues the run in this directory of `out` instead of beginning a new run. Only points without a row there are
+    /// run.
     pub resume: Option<String>,
     /// A file for the latencies of every point, in HdrHistogram's interval log format.
     pub histogram: Option<PathBuf>,
@@ -48,9 +49,9 @@ fn named(path: &Path, e: &dyn std::fmt::Display) -> io::Error {
 /// Runs the points, and prints and draws the results. Returns `false` if a point failed or read a wrong value.
 ///
 /// # Errors
-/// Before anything runs, returns an error for a point that is refused, for points that do not belong together, and for a
-/// place that can't be written. Afterwards, returns [`Interrupted`] if Ctrl-C left points without a row, and an error if a
-/// row or a picture could not be written; what there is was shown then.
+/// Returns an error before any point runs if a point is refused, if points do not belong together, or if a file cannot
+/// be written. Returns an error after the run, when the results have been shown, if a row or a picture could not be
+/// written. Returns [`Interrupted`] if Ctrl-C left points without a row.
 pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<bool> {
     perform_until(title, points, output, &Stop::on_signals())
 }
@@ -58,7 +59,7 @@ pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<boo
 /// Checks the points as [`perform`] does before anything runs.
 ///
 /// # Errors
-/// Returns an error that names a point that is refused, or points of one curve in different settings.
+/// Returns an error if a point is refused, or if points of one curve have different settings. It names the points.
 pub fn check(points: &[Point]) -> io::Result<()> {
     plan(points, &Origin::here(None)).map(drop)
 }
@@ -90,7 +91,7 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
         failed: None,
     };
     if !output.json {
-        // If nobody reads this, the rows are on disk all the same.
+        // If the output cannot be written, the rows are on disk nevertheless.
         let _unread = announce(title, points, &records);
     }
 
@@ -121,7 +122,7 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
     Ok(right && records.good)
 }
 
-/// Creates the directory of the run, or opens an earlier one with its rows.
+/// Creates the directory of the run. If a run is continued, opens its directory and returns its rows.
 fn begin(output: &Output, points: &[Point], planned: &[Row]) -> io::Result<(RunDirectory, Vec<Option<Row>>)> {
     let Some(which) = &output.resume else {
         let run = RunDirectory::create(&output.out, &output.name)?;
@@ -140,7 +141,7 @@ fn begin(output: &Output, points: &[Point], planned: &[Row]) -> io::Result<(RunD
     Ok((run, rows))
 }
 
-/// Opens the file of latencies. A run that is continued adds to it.
+/// Opens the file of latencies. A continued run appends to it.
 fn log(path: &Path, output: &Output) -> io::Result<HistogramLog> {
     let mut options = OpenOptions::new();
     match &output.resume {
@@ -180,10 +181,10 @@ struct Records {
 }
 
 impl Records {
-    /// Takes the result of point `i`, or reports its error.
+    /// Records the result of point `i`, or reports its error.
     ///
     /// # Errors
-    /// Returns an error if the row can't be written; then no more points should run.
+    /// Returns an error if the row cannot be written. The caller should then run no more points.
     fn ended(&mut self, i: usize, planned: &Row, result: Result<Measured, RunError>) -> Result<(), ()> {
         let finished = result.and_then(|measured| {
             let row = planned.clone().finished(&measured);
@@ -194,12 +195,12 @@ impl Records {
             Ok(finished) => finished,
             Err(e) => {
                 self.good = false;
-                // Standard error may be closed; the exit status tells too.
+                // Standard error may be closed. The exit status shows the error too.
                 let _unheard = writeln!(io::stderr(), "dmkit: {}: {e}", planned.name());
                 return Ok(());
             }
         };
-        // The row comes last: if there is one, its latencies are in the log.
+        // The row is written last. So if a row exists, its latencies are in the log.
         let logged = self
             .log
             .as_mut()
@@ -212,7 +213,7 @@ impl Records {
     }
 }
 
-/// Reads a file of JSON lines, or the one in the directory of a run.
+/// Reads a file of JSON lines. If `file` is the directory of a run, reads the rows of that run.
 ///
 /// # Errors
 /// Returns an error that names the file and the line.
@@ -226,7 +227,7 @@ pub(crate) fn read_rows(file: &Path) -> io::Result<Vec<Row>> {
 /// Shows rows that earlier runs wrote.
 ///
 /// # Errors
-/// Returns an error for a file that can't be read or written, and for rows that do not belong together.
+/// Returns an error if a file cannot be read or written, or if the rows do not belong together.
 pub fn replot(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     let mut rows = Vec::new();
     for file in files {
@@ -236,7 +237,7 @@ pub fn replot(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     redraw(&format!("dmkit, {}", names.join(", ")), &rows, output)
 }
 
-/// Shows rows that are not those of a run.
+/// Shows rows that do not belong to a run of this process.
 pub(crate) fn redraw(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
     check_curves(rows).map_err(io::Error::other)?;
     let path = match output.no_plot {
@@ -246,8 +247,8 @@ pub(crate) fn redraw(title: &str, rows: &[Row], output: &Output) -> io::Result<b
     show(title, rows, output, &path)
 }
 
-/// Draws rows in a directory, and prints them; returns `false` if a wrong value was read. If one of the two fails, the other
-/// is done all the same.
+/// Draws rows in a directory, and prints them. Does both even if one of them fails. Returns `false` if a wrong value
+/// was read.
 fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Result<bool> {
     let rows = &over_seeds(rows).map_err(io::Error::other)?;
     let files = match output.no_plot || rows.is_empty() {
@@ -262,7 +263,7 @@ fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Res
     let printed = text.and_then(|text| out.write_all(&text).and_then(|()| out.flush()));
     files?;
     match printed {
-        // The reader has closed the pipe, which says nothing about the run.
+        // The reader has closed the pipe. This is not an error of the run.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
         Err(e) => return Err(named(Path::new("standard output"), &e)),
         Ok(()) => {}
@@ -276,7 +277,7 @@ fn json(rows: &[Row]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns the table, what each panel shows, how many values were checked, and where the files are.
+/// Returns the table, a sentence about each panel, the number of checked values, and the place of the files.
 fn words(rows: &[Row], files: &str) -> String {
     if rows.is_empty() {
         return String::new();
@@ -292,7 +293,7 @@ fn words(rows: &[Row], files: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Says that clients began a trace again.
+/// Returns a note if clients have begun a trace again.
 fn again(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.trace_passes).fold(0.0, f64::max);
     let times = format!("clients began the trace again where it ended: it was made up to {most:.1} times");
@@ -301,7 +302,7 @@ fn again(rows: &[Row]) -> Option<String> {
 
 fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String> {
     let path = |name: &str| directory.join(name);
-    // A run that is continued replaces its own pictures, and nothing else's.
+    // A continued run replaces only its own pictures.
     let csv = path("rows.csv");
     let file = File::create(&csv).map_err(|e| named(&csv, &e))?;
     write_csv(rows, file).map_err(|e| named(&csv, &e))?;

@@ -1,7 +1,8 @@
-//! How far a run is, and when it will end: a bar on a terminal, a line every few seconds elsewhere.
+//! Shows the progress of a run and the estimated time of its end: as a bar on a terminal, otherwise as a line every few
+//! seconds.
 
 use std::io::{self, IsTerminal, Write};
-// The ticker is a thread of the command: std's types, nothing here is modelled.
+// The ticker is a thread of the command line tool. It uses the types of std, because no model runs it.
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,15 @@ use crate::Point;
 
 /// The time between two lines if there is no terminal.
 const LINES: Duration = Duration::from_secs(5);
-/// The time between two pictures of the bar.
+/// The time between two updates of the bar.
 const PICTURES: Duration = Duration::from_millis(200);
 
-/// The operations of a point.
+/// The progress of one point.
 struct Counted {
     all: u64,
-    /// Those that it has made.
+    /// The number of operations that the point has made.
     made: ProgressBar,
-    /// Whether time ends it: then the operations are a limit, and say nothing about the end.
+    /// Whether the point ends after a time. Then `all` is only a limit, and does not show when the point ends.
     timed: bool,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Progress {
     began: Instant,
     points: Vec<Counted>,
     names: Vec<String>,
-    /// The points that have ended, and the one that began last.
+    /// The number of points that have ended, and the point that began last.
     state: Mutex<(usize, usize)>,
 }
 
@@ -47,20 +48,20 @@ impl Progress {
         }
     }
 
-    /// Returns the counter of a point that begins now.
+    /// Records that a point begins, and returns its counter.
     pub(super) fn begin(&self, point: usize) -> &ProgressBar {
         self.state.lock().expect("no thread panics while it holds this").1 = point;
         &self.points[point].made
     }
 
-    /// Notes that a point has ended, however many of its operations it has made.
+    /// Records that a point has ended, even if it has made fewer operations than planned.
     pub(super) fn end(&self, point: usize) {
         let Counted { all, made, .. } = &self.points[point];
         made.set_position(*all);
         self.state.lock().expect("no thread panics while it holds this").0 += 1;
     }
 
-    /// Returns the share of the operations that are made.
+    /// Returns the share of the operations that have been made.
     fn share(&self) -> f64 {
         let (mut made, mut all) = (0.0, 0.0);
         for point in &self.points {
@@ -73,7 +74,7 @@ impl Progress {
         made / f64::max(all, 1.0)
     }
 
-    /// Returns the share, and words for a person after `passed`.
+    /// Returns the share, and a text for the user at the time `passed`.
     fn words(&self, passed: Duration) -> (f64, String) {
         let (ended, current) = *self.state.lock().expect("no thread panics while it holds this");
         let share = self.share();
@@ -126,7 +127,7 @@ impl Progress {
     fn write_lines(&self, over: &mpsc::Receiver<()>, every: Duration, to: &mut impl Write) {
         while over.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
             let (share, words) = self.words(self.began.elapsed());
-            // Nobody may be listening; the run goes on.
+            // Standard error may be closed; the run continues.
             let _unheard = writeln!(to, "dmkit: {:.0} %, {words}", share * 100.0);
         }
     }

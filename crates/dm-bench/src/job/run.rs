@@ -1,9 +1,10 @@
-//! Runs points, as many simulations in parallel as there are cores, and hands out each result as it comes.
+//! Runs points. It runs as many simulations in parallel as there are cores, and passes on each result as soon as it is
+//! ready.
 
 use std::any::Any;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-// Data points are independent simulations: one thread each, std's own, nothing here is modelled.
+// Points are independent simulations, each on a thread of std, because no model runs them.
 use std::sync::{Mutex, mpsc};
 
 use super::progress::Progress;
@@ -11,8 +12,8 @@ use super::stop::Stop;
 use crate::refusal::available_bytes;
 use crate::{Measured, Point, RunError};
 
-/// Runs `points`, whose names are `names`, until all have ended or `stop` is set. `ended` takes the number of a point and its
-/// result. It runs on one thread at a time.
+/// Runs `points` until all have ended or `stop` is set. `names` has their names. `ended` is called with the number of
+/// each point and its result. It is called by one thread at a time.
 pub(super) fn run_points(
     points: &[&Point],
     names: Vec<String>,
@@ -43,8 +44,8 @@ pub(super) fn run_points(
     });
 }
 
-/// Returns the number of points that run at once: a simulation uses one core, and all of them must fit into memory; a loopback
-/// run uses all cores.
+/// Returns the number of points that may run at once. A simulation uses one core, and all simulations must fit into
+/// memory. A loopback run uses all cores.
 fn side_by_side(points: &[&Point]) -> usize {
     if !points.iter().all(|point| point.setting.fabric.is_simulated()) {
         return 1;

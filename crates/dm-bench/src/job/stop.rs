@@ -1,25 +1,25 @@
-//! Ctrl-C: the first one lets no new point begin, the second one ends the process.
+//! Handles Ctrl-C: after the first one no further point begins, and the second one ends the process.
 
 use std::fmt;
 use std::io::{self, Write};
-// The handler runs on a thread of its own: std's types, nothing here is modelled.
+// The handler runs on its own thread and uses the types of std, because no model runs it.
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The exit status of a command that was interrupted, as a shell reports SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
-/// Whether no new point may begin.
+/// A flag that is set when no further point may begin.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop(Arc<Mutex<bool>>);
 
 impl Stop {
-    /// Returns the one that SIGINT, SIGTERM and SIGHUP set.
+    /// Returns the flag that SIGINT, SIGTERM and SIGHUP set.
     pub(super) fn on_signals() -> Self {
         static STOP: OnceLock<Stop> = OnceLock::new();
         let stop = STOP.get_or_init(|| {
             let stop = Self::default();
             let told = stop.clone();
-            // A program with a handler of its own keeps it; then only its handler decides.
+            // If the program has its own handler, that handler stays and alone decides what happens.
             let _kept = ctrlc::set_handler(move || told.signal());
             stop
         });
@@ -31,7 +31,7 @@ impl Stop {
             std::process::exit(INTERRUPTED.into());
         }
         self.set();
-        // Standard error may be closed; the stop counts all the same.
+        // Standard error may be closed. The flag is set nevertheless.
         let _unheard = writeln!(
             io::stderr(),
             "dmkit: interrupted: no new point begins, the running ones end; interrupt again to give them up"
@@ -50,9 +50,9 @@ impl Stop {
 /// The error of a run that was interrupted, of the kind [`io::ErrorKind::Interrupted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted {
-    /// The points that have a row.
+    /// The number of points that have a row.
     pub done: usize,
-    /// All points.
+    /// The number of all points.
     pub of: usize,
 }
 

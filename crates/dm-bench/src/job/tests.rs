@@ -1,4 +1,4 @@
-//! Runs of a toy: what is on disk, what is run again, and what is said.
+//! Tests of jobs with a toy index: the files that they write, the points that they run again, and their messages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn a_run_leaves_rows_a_table_and_curves_in_a_directory_of_its_own() {
     for file in ["rows.csv", "curves.svg", "curves.png"] {
         assert!(output.out.join(LATEST).join(file).is_file(), "{file}");
     }
-    // A second run has another directory and equal rows: a simulated point is the same whenever it runs.
+    // A second run has another directory and equal rows, because a simulated point has the same result in every run.
     assert!(perform_until("t", &points(), &output, &Stop::default()).unwrap());
     assert_eq!(directories(&output).len(), 2);
     assert!(latest(&output) == rows);
@@ -105,7 +105,7 @@ fn a_row_says_what_was_measured() {
     assert_eq!((row.ops_limit, row.seed, row.commit.as_str()), (300, 1, "0a1b2c"));
     assert_eq!(row.version, env!("CARGO_PKG_VERSION"));
     assert!(!row.host.is_empty());
-    // One changed figure of the model changes the hash.
+    // A change of one number of the model changes the hash.
     let Fabric::Sim(mut model) = point.setting.fabric.clone() else {
         panic!("a simulation");
     };
@@ -136,7 +136,7 @@ fn a_panic_and_an_error_of_one_point_leave_the_others() {
 }
 
 impl Point {
-    /// Returns how a run reports this point's error.
+    /// Returns the message with which a run reports this point's error.
     fn run_named(&self) -> String {
         let (mut told, stop) = (String::new(), Stop::default());
         run_points(&[self], vec!["it".to_owned()], &stop, |_, result| {
@@ -161,7 +161,7 @@ fn a_stopped_run_keeps_its_rows_and_resume_runs_only_the_rest() {
         perform_until("t", &points(), &output, &Stop::default()).unwrap();
         latest(&output)
     };
-    // Stopped after the first two points: the run begins no other.
+    // After the first two points, the run is stopped and begins no further point.
     let stop = Stop::default();
     let (mut run, mut rows) = (RunDirectory::create(&output.out, "half").unwrap(), Vec::new());
     let all = points();
@@ -182,7 +182,7 @@ fn a_stopped_run_keeps_its_rows_and_resume_runs_only_the_rest() {
         resume: Some(LATEST.to_owned()),
         ..output.clone()
     };
-    // Ctrl-C before the rest has run.
+    // Ctrl-C arrives before the remaining points have run.
     let interrupted = perform_until("t", &all, &resumed, &stop).unwrap_err();
     assert_eq!(interrupted.kind(), io::ErrorKind::Interrupted);
     let told = interrupted.to_string();
@@ -197,7 +197,7 @@ fn a_stopped_run_keeps_its_rows_and_resume_runs_only_the_rest() {
     assert_eq!(lines.lines().count(), 4, "no point ran twice");
     assert!(latest(&output) == whole);
 
-    // Other parameters are not mixed with these.
+    // Points with other parameters cannot be added to this run.
     let mut other = all;
     other.iter_mut().for_each(|point| point.setting.value_bytes = 64);
     let refused = perform_until("t", &other, &resumed, &Stop::default()).unwrap_err();
@@ -259,7 +259,7 @@ fn seeds_are_rows_of_their_own_on_disk_and_one_row_in_the_csv() {
     assert_eq!((shown.len(), shown[0].seeds, shown[0].ops), (1, 3, 900));
     let mean = rows.iter().map(|row| row.mops).sum::<f64>() / 3.0;
     assert!((shown[0].mops - mean).abs() < 1e-9 && shown[0].mops_ci95.is_some_and(|half| half > 0.0));
-    // What is drawn again is the same.
+    // Drawing the same rows again works without plots.
     let again = Output {
         no_plot: true,
         ..output.clone()
@@ -341,7 +341,7 @@ fn a_warm_up_is_not_counted_and_a_duration_ends_the_run() {
         Point::of("toy", toy::driver(None), setting).run()
     };
     let whole = run(0, None, 4_000).unwrap();
-    // With no warm-up of note, the operations and the verbs are those of the whole run.
+    // The warm-up is so short that the operations and verbs are those of the whole run.
     let all = run(1, None, 4_000).unwrap();
     assert_eq!((all.ops, all.latency.len()), (4_000, 4_000));
     assert_eq!(all.counters, whole.counters);

@@ -1,4 +1,4 @@
-//! The columns of a row: what each one is for. The page `docs/rows.md` is made from them.
+//! The columns of a row and their purposes. The page `docs/rows.md` is generated from them.
 
 use std::fmt::{self, Write};
 
@@ -9,52 +9,52 @@ use super::Row;
 /// A column of the CSV, and a name in a JSON line.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: &'static str,
-    /// Its Rust type.
+    /// The Rust type of its values.
     pub of: &'static str,
-    /// Its unit, if it has one.
+    /// The unit of its values, or an empty string.
     pub unit: &'static str,
-    /// Its part in a row.
+    /// The purpose of the column.
     pub kind: Kind,
-    /// Its meaning, as a sentence.
+    /// The meaning of the column, as a sentence.
     pub meaning: &'static str,
 }
 
-/// The part of a column in a row.
+/// The purpose of a column in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Names the curve or the panel of the row.
+    /// The column names the curve or the panel of the row.
     Curve,
-    /// Must be equal in all rows of one curve.
+    /// The column must be equal in all rows of one curve.
     Setting,
-    /// Differs along a curve. [`Row::place`] has all of these.
+    /// The column differs along a curve. [`Row::place`] contains all of these columns.
     Along,
-    /// Differs between the runs of one point.
+    /// The column differs between the runs of one point.
     Seed,
-    /// The time of the measurement.
+    /// The column is the time of the measurement.
     Date,
-    /// A result.
+    /// The column is a result.
     Result(Fold),
 }
 
-/// How the results of several seeds become one.
+/// The way in which the results of several seeds are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fold {
-    /// Their mean.
+    /// The mean of the results.
     Mean,
-    /// Their sum.
+    /// The sum of the results.
     Sum,
-    /// The largest.
+    /// The largest result.
     Most,
-    /// The first one.
+    /// The result of the first seed.
     First,
     /// Half of the 95 % interval of the mean of the column whose name comes before `_ci95`.
     Interval,
 }
 
 impl Column {
-    /// Returns whether it says what was measured, and not when or with which result.
+    /// Returns whether the column describes the measurement itself, and not its time or its results.
     pub(crate) fn identifies(&self) -> bool {
         !matches!(self.kind, Kind::Date | Kind::Result(_))
     }
@@ -71,7 +71,7 @@ impl Column {
         }
     }
 
-    /// Returns whether it may be infinite or not a number.
+    /// Returns whether the column's value may be infinite or not a number.
     pub(crate) fn is_float(&self) -> bool {
         matches!(self.of, "f64" | "Option<f64>")
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Difference {
 }
 
 impl Row {
-    /// Returns its values by column.
+    /// Returns the row's values by column.
     pub(crate) fn values(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(values)) => values,
@@ -123,10 +123,10 @@ impl Row {
         }
     }
 
-    /// Returns in which of the columns for which `matters` holds the rows differ.
+    /// Returns the differences of the rows in the columns for which `matters` returns `true`.
     fn differences(&self, other: &Self, matters: impl Fn(&Column) -> bool) -> Vec<Difference> {
         let (ours, theirs) = (self.values(), other.values());
-        // Where time is the model's, the machine does not matter.
+        // If both rows are simulated, the machine has no influence.
         let places = !(self.simulated && other.simulated);
         let value = |of: &Map<String, Value>, name| of.get(name).map_or_else(String::new, Value::to_string);
         Self::COLUMNS
@@ -140,12 +140,13 @@ impl Row {
             .collect()
     }
 
-    /// Returns the first of the columns for which `matters` holds and in which the rows differ.
+    /// Returns the first difference of the rows in the columns for which `matters` returns `true`.
     pub(crate) fn difference(&self, other: &Self, matters: impl Fn(&Column) -> bool) -> Option<Difference> {
         self.differences(other, matters).into_iter().next()
     }
 
-    /// Returns the first difference from that of the `others` which differs in the fewest columns.
+    /// Compares this row with each of `others`. Returns the first difference from the row that differs in the fewest
+    /// columns.
     pub(crate) fn nearest_difference<'a>(
         &self,
         others: impl Iterator<Item = &'a Self>,
@@ -156,7 +157,7 @@ impl Row {
     }
 }
 
-/// Returns the page about the columns, as Markdown.
+/// Returns a Markdown page that describes the columns.
 pub fn columns_page() -> String {
     let mut page = PREFACE.to_owned();
     for column in Row::COLUMNS {

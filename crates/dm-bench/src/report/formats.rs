@@ -12,7 +12,7 @@ pub enum RowError {
     NotFinite {
         /// The row's number, from 0.
         row: usize,
-        /// Its column.
+        /// The column of the figure.
         column: &'static str,
     },
     /// A line is not a row.
@@ -69,7 +69,7 @@ pub fn write_csv(rows: &[Row], to: impl Write) -> Result<(), RowError> {
 /// Writes one JSON object per line.
 ///
 /// # Errors
-/// The same as [`write_csv`].
+/// Returns [`RowError`] if a figure is not finite (nothing is written then), or if `to` fails.
 pub fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), RowError> {
     checked(rows)?;
     for row in rows {
@@ -79,7 +79,7 @@ pub fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), RowError
     Ok(to.flush()?)
 }
 
-/// Reads what [`write_json_lines`] wrote; empty lines are skipped.
+/// Reads the rows that [`write_json_lines`] wrote. Skips empty lines.
 ///
 /// # Errors
 /// Returns [`RowError::Line`] for the first line that is not a row.

@@ -1,4 +1,4 @@
-//! Latencies in HdrHistogram's interval log format, which its own tools read and draw.
+//! Latencies in HdrHistogram's interval log format, which HdrHistogram's tools read and draw.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::Row;
 
-/// A line of a log has its maximum in milliseconds; the histograms have nanoseconds.
+/// The log gives maxima in milliseconds, and the histograms are in nanoseconds.
 const MAX_DIVISOR: f64 = 1e6;
 
 /// A log with one interval for each point, whose tag is the point's name.
@@ -40,7 +40,7 @@ impl HistogramLog {
             .begin_log_with(&mut line, &mut serializer)?
             .write_histogram(latency, Duration::ZERO, length, Some(tag))
             .map_err(|e| io::Error::other(e.to_string()))?;
-        // The writer begins with a head each time.
+        // The writer begins each log with a header, which is written only once.
         let interval = line
             .split_inclusive(|byte| *byte == b'\n')
             .find(|line| !line.starts_with(b"#"));

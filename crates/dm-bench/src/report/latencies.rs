@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-/// Significant digits, the same number in every histogram here.
+/// Number of significant digits of every histogram here.
 const DIGITS: u8 = 3;
 
 /// A histogram that a row can contain: `nanoseconds:count` pairs.
@@ -16,7 +16,7 @@ impl Latencies {
         Self(Histogram::new(DIGITS).expect("3 digits are in range"))
     }
 
-    /// Returns the text of `histogram`.
+    /// Returns a histogram as text.
     pub(crate) fn text(histogram: &Histogram<u64>) -> String {
         let mut text = String::new();
         for bucket in histogram.iter_recorded() {
@@ -27,7 +27,7 @@ impl Latencies {
         text
     }
 
-    /// Adds the counts of a text.
+    /// Adds the counts of a histogram that is given as text.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
         for pair in text.split_whitespace() {
             let parsed = pair

@@ -11,7 +11,7 @@ use crate::cluster::Machine;
 /// Reads files of JSON lines, and shows one row for each point over all machines.
 ///
 /// # Errors
-/// Returns an error for a file that can't be read, and for rows that are not those of all machines of a run.
+/// Returns an error if a file cannot be read, or if the rows are not those of all machines of a run.
 pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     let mut rows = Vec::new();
     for file in files {
@@ -21,14 +21,14 @@ pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     crate::job::redraw("dmkit, several client machines", &merged, output)
 }
 
-/// Returns whether rows with different values in a column can't be parts of one point. A cluster's file has another path,
-/// and a device other promises, on each machine.
+/// Returns whether rows that differ in this column cannot be parts of one point. Each machine has its own path of the
+/// cluster file, and its own device promises.
 fn splits(column: &Column) -> bool {
     let own = ["machine", "host", "fabric", "assumptions"].contains(&column.name);
     column.identifies() && !own
 }
 
-/// Returns a text that the rows of a point's machines have in common, and no other point's.
+/// Returns a text that the rows of one point on all machines share, and that differs from every other point's text.
 #[cfg(feature = "ib")]
 pub(crate) fn common(row: &Row) -> String {
     let values = row.values();
@@ -51,7 +51,7 @@ fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
     Ok(points)
 }
 
-/// Says in what the row of another machine that comes nearest to `row` differs, if there is one.
+/// Finds the row of another machine that is most similar to `row`, and describes the first difference.
 fn nearest(row: &Row, all: &[Row]) -> String {
     let others = all.iter().filter(|other| other.machine != row.machine);
     let difference = row.nearest_difference(others, splits);
@@ -96,7 +96,7 @@ fn one(first: Row, parts: Vec<Row>, everything: &[Row]) -> Result<Row, String> {
         ));
     }
     let ops: u64 = all.iter().map(|row| row.ops).sum();
-    // All machines began together, so the last end counts.
+    // All machines began together, so the run ends when the last machine ends.
     let seconds = all.iter().map(|row| row.seconds).fold(0.0, f64::max);
     let mut latencies = Latencies::none();
     for row in &all {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn throughput_is_all_operations_until_the_last_end() {
-        // 100 operations in 100 µs, 300 in 150 µs.
+        // One machine makes 100 operations in 100 µs, the other makes 300 in 150 µs.
         let rows = vec![
             row("0/2", 100, 1.0, "1000:99 9000:1"),
             row("1/2", 300, 2.0, "2000:300"),

@@ -1,4 +1,4 @@
-//! Refuses rows of different settings that would look like one curve.
+//! Refuses rows with different settings that a plot would show as one curve.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +40,7 @@ impl fmt::Display for MixedRows {
 
 impl std::error::Error for MixedRows {}
 
-/// Returns the name of a row of a list, with its number from 1.
+/// Returns the name of a row with its number in the list, from 1.
 fn numbered(at: usize, row: &Row) -> String {
     format!("row {} ({})", at + 1, row.name())
 }
@@ -50,8 +50,8 @@ pub(crate) fn curve(row: &Row) -> (&str, String) {
     (row.panel_title(), row.series())
 }
 
-/// Checks that the rows of each curve agree in everything but their place on it, and that none is there twice. A curve goes
-/// along the number of clients, or along the size of the caches.
+/// Checks that the rows of each curve differ only in their place on the curve, and that no row occurs twice. The place
+/// on a curve is the number of clients or the size of the caches.
 ///
 /// # Errors
 /// Returns [`MixedRows`], which names the first two rows that do not belong together.
@@ -80,13 +80,13 @@ fn check_after(rows: &[Row], earlier: &[usize], at: usize) -> Result<(), MixedRo
     if let Some(&first) = earlier.first() {
         mixed(first, |column| column.kind == Kind::Setting)?;
     }
-    // Along one curve, either the clients or the caches differ.
+    // Along one curve, either the number of clients or the size of the caches varies.
     if find(&|other| other.clients != row.clients).is_some()
         && let Some(other) = find(&|other| other.cache_limit_bytes != row.cache_limit_bytes)
     {
         mixed(other, |column| column.name == "cache_limit_bytes")?;
     }
-    // A row of several seeds has theirs from its own on.
+    // A row that combines several seeds covers consecutive seeds, beginning with its own.
     let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
     let again = find(&|other| {
         let (ours, theirs) = (seeds(row), seeds(other));
@@ -120,7 +120,7 @@ mod tests {
              cache 0.000001 MB, seed 7) are not points of one curve: \
              `value_bytes` is 8 in the first and 64 in the second"
         );
-        // Every setting counts, and so does the version of dmkit.
+        // Every setting counts, and so does dmkit's version.
         for column in [
             "fabric",
             "model_hash",

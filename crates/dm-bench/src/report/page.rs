@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::table::{TableColumn, table_columns};
 use super::{Row, sentences};
 
-/// Colours and sizes; dark where the reader's system is.
+/// Colours and sizes of the page. The page is dark if the reader's system is.
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #222; --pale: #666; --line: #ddd; --paper: #fff; } \
 @media (prefers-color-scheme: dark) { :root { --ink: #eee; --pale: #aaa; --line: #444; --paper: #1b1b1b; } } \
@@ -18,7 +18,7 @@ table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabula
 th, td { padding: 2px 10px; border-bottom: 1px solid var(--line); text-align: right; } \
 th { position: sticky; top: 0; background: var(--paper); } .word { text-align: left; }";
 
-/// Returns the page of `rows`; `curves` is their picture as SVG.
+/// Returns an HTML page of `rows`. `curves` is the picture of their curves as SVG.
 pub fn page(title: &str, rows: &[Row], curves: &str) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
@@ -41,7 +41,7 @@ pub fn page(title: &str, rows: &[Row], curves: &str) -> String {
     for sentence in sentences(rows) {
         let _ = write!(html, "<li>{}</li>", escaped(&sentence));
     }
-    // A picture in its own file may begin with a declaration, which a page may not hold.
+    // An SVG file may begin with an XML declaration, which must not be inside a page.
     let picture = curves.find("<svg").map_or("", |at| &curves[at..]);
     let _ = write!(
         html,

@@ -1,7 +1,8 @@
-//! Throughput-latency curves: a panel per mix, a colour per series, p50 solid and p99 dashed over one log axis.
+//! Throughput-latency curves: one panel per mix and one colour per series. p50 is solid and p99 is dashed, on one
+//! logarithmic axis.
 //!
-//! The bitmap's font travels in the program (DejaVu Sans, a free font, from the `dejavu` crate), so that a machine
-//! without fonts or fontconfig draws the same picture. The SVG names the generic family `sans-serif`.
+//! The program contains the font for bitmaps (DejaVu Sans, a free font, from the `dejavu` crate), so that it draws the
+//! same picture on a machine without fonts or fontconfig. The SVG names the generic family `sans-serif`.
 
 mod caches;
 mod timeline;
@@ -19,7 +20,7 @@ use plotters::style::{FontStyle, register_font};
 use super::mixed::{MixedRows, check_curves, curve};
 use super::row::Row;
 
-/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008). The palest one is left out.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -35,7 +36,7 @@ const GRID: RGBColor = RGBColor(222, 222, 222);
 
 const FAINT: RGBColor = RGBColor(243, 243, 243);
 
-/// The size of a panel in units: a unit is one in an SVG, and [`PNG_ZOOM`] pixels in a bitmap.
+/// The size of a panel in units. A unit is one in an SVG, and [`PNG_ZOOM`] pixels in a bitmap.
 const PANEL: (i32, i32) = (520, 420);
 const COLUMNS_MAX: usize = 3;
 const TITLE_HEIGHT: i32 = 66;
@@ -43,7 +44,7 @@ const LEGEND_LINE: i32 = 26;
 /// The width of a legend entry's line, and of a letter.
 const LEGEND_KEY: i32 = 36;
 const LETTER: i32 = 9;
-/// Twice the pixels, for dense screens and for print.
+/// Pixels per unit of a bitmap, for high-resolution screens and for print.
 const PNG_ZOOM: i32 = 2;
 const FONT: &str = "sans-serif";
 
@@ -56,7 +57,7 @@ pub struct Curves<'a> {
     rows: &'a [Row],
 }
 
-/// The reason why there is no picture.
+/// The reason why no picture was made.
 #[derive(Debug)]
 pub enum PlotError {
     /// No row has a throughput and latencies above zero.
@@ -150,7 +151,7 @@ impl<'a> Curves<'a> {
     /// Draws to a PNG file.
     ///
     /// # Errors
-    /// The same as [`Curves::write_svg`].
+    /// Returns [`PlotError::Draw`] if the file can't be written.
     pub fn write_png(&self, path: &Path) -> Result<(), PlotError> {
         embed_font();
         let area = BitMapBackend::new(path, self.size(PNG_ZOOM)).into_drawing_area();
@@ -177,7 +178,7 @@ impl<'a> Curves<'a> {
         ((width * zoom).unsigned_abs(), (height * zoom).unsigned_abs())
     }
 
-    /// Returns how many legend entries fit side by side, and the number of lines.
+    /// Returns the number of legend entries that fit side by side, and the number of lines.
     fn legend_grid(&self) -> (usize, usize) {
         let width = PANEL.0 * count(self.columns());
         let fit = usize::try_from(width / self.legend_entry())
@@ -197,7 +198,7 @@ impl<'a> Curves<'a> {
         LEGEND_KEY + 24 + LETTER * count(longest)
     }
 
-    /// Returns one latency axis for all panels, so that they can be compared.
+    /// Returns one latency axis for all panels, so that the panels can be compared.
     fn latencies(&self) -> std::ops::Range<f64> {
         let curves = || {
             self.panels
@@ -218,7 +219,7 @@ impl<'a> Curves<'a> {
         lowest / 1.3..highest * 1.3
     }
 
-    /// Returns the source of the figures: a model or a clock, and its name.
+    /// Returns the source of the figures: the name of the model, or the clock.
     fn facts(&self) -> String {
         let nature = match self.rows.iter().filter(|row| row.simulated).count() {
             0 => "measured",
@@ -247,11 +248,11 @@ impl<'a> Curves<'a> {
 }
 
 fn legend_height(series_lines: usize) -> i32 {
-    // One more line for the kinds of lines.
+    // There is one more line, for the kinds of lines.
     (count(series_lines) + 1) * LEGEND_LINE + 14
 }
 
-/// Curves on one surface.
+/// A surface on which curves are drawn.
 struct Pen<'a> {
     curves: &'a Curves<'a>,
     /// Pixels per unit.
@@ -300,7 +301,7 @@ impl Pen<'_> {
             .collect();
         let upper = |row: &&Row| row.mops + row.mops_ci95.unwrap_or(0.0);
         let fastest = points.iter().map(upper).fold(0.0, f64::max);
-        // A bound far above the curves would squeeze them, so it is left out of the picture.
+        // A bound far above the curves would compress them, so it is not drawn.
         let bounds: Vec<Option<f64>> = series
             .iter()
             .map(|rows| bound(rows).filter(|at| *at < fastest * 1.3))
@@ -326,8 +327,8 @@ impl Pen<'_> {
             let line = self.line(colour(place));
             let p50 = || rows.iter().map(|row| (row.mops, row.p50_us));
             let p99 = || rows.iter().map(|row| (row.mops, row.p99_us));
-            // The line is drawn in pieces: if a wide line turns back on itself (throughput that falls as
-            // clients are added), a joint of one path would look like a spike.
+            // The line is drawn in pieces. If throughput falls when clients are added, a wide line turns back on
+            // itself, and a joint of one path would look like a spike.
             let pieces = p50().zip(p50().skip(1));
             chart.draw_series(pieces.map(|(from, to)| PathElement::new([from, to], line)))?;
             chart.draw_series(DashedLineSeries::new(p99(), 6 * self.zoom, 4 * self.zoom, line))?;
@@ -383,7 +384,7 @@ impl Pen<'_> {
         if self.curves.panels.iter().all(|(_, points)| along_time(points)) {
             return Ok(());
         }
-        // The kinds of lines, in a colour that no series has.
+        // The kinds of lines are shown in a colour that no series has.
         let kinds = [
             ("median (p50)", LEGEND_KEY, 0),
             ("99th percentile (p99)", 6, 4),
@@ -429,7 +430,7 @@ impl Pen<'_> {
         TextStyle::from((FONT, f64::from(size * self.zoom), style).into_font()).color(colour)
     }
 
-    /// Series differ in shape too, for prints in grey.
+    /// Draws the marker of a series. Series differ in the shape of their markers too, for prints without colour.
     fn marker<C: Clone + 'static, DB: DrawingBackend>(
         &self,
         at: C,
@@ -449,7 +450,7 @@ fn along_time(points: &[&Row]) -> bool {
     points.iter().any(|row| !row.timeline.is_empty())
 }
 
-/// Returns whether the curves of a panel go along the size of the caches, and not along the clients.
+/// Returns whether the curves of a panel vary the size of the caches, and not the number of clients.
 fn along_caches(points: &[&Row]) -> bool {
     let mut rest = points.iter().enumerate();
     rest.any(|(at, row)| {
@@ -467,8 +468,8 @@ fn of_series<'a>(points: &[&'a Row], name: &str) -> Vec<&'a Row> {
         .collect()
 }
 
-/// Returns the bars of a row's 95 % intervals: one of the throughput and one of the latency for each marker. They begin at
-/// `lowest`, because an interval may reach below 0, which a log axis does not have.
+/// Returns the error bars of a row's 95 % intervals: one for the throughput, and one for the latency, at each marker. A
+/// bar begins at `lowest` at the least, because an interval may reach below 0, which a logarithmic axis does not have.
 fn intervals(row: &Row, lowest: f64) -> Vec<[(f64, f64); 2]> {
     let mut bars = Vec::new();
     for (latency, half) in [(row.p50_us, row.p50_us_ci95), (row.p99_us, row.p99_us_ci95)] {
@@ -496,7 +497,7 @@ fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Formats a count in millions: 60 M and not 60000000.
+/// Formats a count in millions, for example 60 M instead of 60000000.
 fn millions(count: u64) -> String {
     if count > 0 && count.is_multiple_of(1_000_000) {
         format!("{} M", count / 1_000_000)
@@ -512,7 +513,7 @@ fn failed(path: &Path, why: &dyn fmt::Display) -> PlotError {
     }
 }
 
-/// Gives plotters the font that travels with the program.
+/// Registers the font that the program contains with plotters.
 fn embed_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -521,7 +522,7 @@ fn embed_font() {
             (FontStyle::Bold, dejavu::sans::bold()),
         ];
         for (style, bytes) in fonts {
-            // A font that cannot be parsed gives a drawing error that names it.
+            // If a font cannot be parsed, drawing returns an error that names it.
             let _ = register_font(FONT, style, bytes);
         }
     });
@@ -540,7 +541,7 @@ fn mix_title(workload: &str) -> String {
     }
 }
 
-/// Formats a number without useless digits.
+/// Formats a number without unnecessary digits.
 fn plain(number: f64) -> String {
     let digits = if number >= 10.0 {
         0
@@ -562,7 +563,7 @@ mod tests {
     use super::super::samples::samples;
     use super::*;
 
-    /// Returns what `write` writes to a file, and removes the file.
+    /// Calls `write` with a temporary file, and returns the bytes of that file.
     fn written(name: &str, write: impl FnOnce(&Path) -> Result<(), PlotError>) -> Vec<u8> {
         let path = std::env::temp_dir().join(format!("dmkit-plot-{}-{name}", std::process::id()));
         write(&path).unwrap();
@@ -654,7 +655,7 @@ mod tests {
         assert!(text.contains("measured: sim:cx6-100g") && !text.contains("model"));
     }
 
-    /// Text and curves are in the bitmap although no font of the machine is asked for.
+    /// The bitmap contains text and curves even on a machine without fonts.
     #[test]
     fn the_png_has_text_and_every_colour() {
         let rows = samples();

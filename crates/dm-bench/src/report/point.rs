@@ -14,7 +14,7 @@ impl Row {
         let (assumptions, model_hash) = match &at.fabric {
             Fabric::Sim(model) => {
                 let assumed: Vec<String> = model.assumptions().iter().map(ToString::to_string).collect();
-                // Debug shows every parameter, also one that is added later.
+                // The Debug format contains every parameter, even those that are added later.
                 let parameters = format!("{model:?} {:?}", at.cpu_cost);
                 let hash = XxHash3_64::oneshot(parameters.as_bytes());
                 (assumed.join("; "), format!("{hash:016x}"))
@@ -85,7 +85,7 @@ impl Row {
     /// Returns the row with the results of its point, which has just ended.
     ///
     /// # Errors
-    /// Returns the column of the first figure that is not finite.
+    /// Returns the name of a column if its figure is not finite.
     pub fn finished(self, m: &Measured) -> Result<Self, &'static str> {
         let ops = m.ops.max(1) as f64;
         let per_op = |n: u64| n as f64 / ops;
@@ -147,12 +147,12 @@ fn timeline(slices: &[Slice]) -> String {
     slices.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Describes recorded operations.
+/// Describes a trace of recorded operations.
 fn recorded(trace: &Trace) -> String {
     format!("{} operations of {} keys", trace.operations(), trace.keys())
 }
 
-/// Names the settings that the command line can't make.
+/// Returns the settings that the command line cannot set.
 fn mode(at: &crate::Setting) -> String {
     let least = format!("least={}", at.least);
     let all = [

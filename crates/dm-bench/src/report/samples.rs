@@ -1,4 +1,4 @@
-//! Rows for tests: curves as an index on a saturating NIC has them.
+//! Rows for tests. Their curves look like those of an index whose RNIC saturates.
 
 use super::Row;
 
@@ -12,7 +12,7 @@ pub(crate) fn samples() -> Vec<Row> {
             ("fg+", "", 0.35),
         ] {
             for clients in [16_u32, 32, 64, 128, 256, 512] {
-                // A closed loop of `clients` on a server: unloaded latency, then a queue.
+                // This models a closed loop of `clients` on one server: first the unloaded latency, then a queue.
                 let (unloaded, bound) = (2.6 / part, most * part);
                 let mops = bound * (1.0 - (-f64::from(clients) / (unloaded * bound)).exp());
                 let p50 = f64::from(clients) / mops;

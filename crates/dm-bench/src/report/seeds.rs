@@ -1,4 +1,4 @@
-//! Rows of several seeds as one row, with the interval of its means.
+//! Combines the rows of several seeds into one row, with confidence intervals of the means.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ fn t(degrees: usize) -> f64 {
     const Z: f64 = 1.959_964;
     match degrees.checked_sub(1).and_then(|at| T.get(at)) {
         Some(known) => *known,
-        // The first term of the expansion in 1/degrees, which is right to three digits here.
+        // This is the first term of the expansion in 1/degrees. It is right to three digits here.
         None => Z + (Z.powi(3) + Z) / (4.0 * degrees as f64),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_students() {
-        // Four values with mean 10 and deviation 2: 3.182 * 2 / sqrt(4).
+        // The values are four with mean 10 and deviation 2, so the result is 3.182 * 2 / sqrt(4).
         let values = [8.0, 8.0, 12.0, 12.0].map(|value: f64| 10.0 + (value - 10.0) * (3.0_f64 / 4.0).sqrt());
         assert!((mean(&values) - 10.0).abs() < 1e-9);
         assert!(
@@ -105,7 +105,7 @@ mod tests {
             half_interval(&values)
         );
         assert_eq!(half_interval(&[5.0; 7]), 0.0);
-        // Published: 2.042 for 30 degrees of freedom, 2.021 for 40, 1.984 for 100.
+        // The published values are 2.042 for 30 degrees of freedom, 2.021 for 40, and 1.984 for 100.
         for (degrees, published) in [(30, 2.042), (40, 2.021), (100, 1.984)] {
             assert!((t(degrees) - published).abs() < 2e-3, "{degrees}: {}", t(degrees));
         }
@@ -138,7 +138,7 @@ mod tests {
             );
             assert_eq!((point.bound_mops, &point.bound_by), (None, &was.bound_by));
         }
-        // Rows that are already one stay as they are.
+        // Rows that already combine several seeds stay unchanged.
         assert!(over_seeds(&all).unwrap() == all);
     }
 

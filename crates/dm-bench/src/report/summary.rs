@@ -1,8 +1,9 @@
-//! What the rows of a run say, in sentences: who leads in each panel, by how much, and which resource binds.
+//! Summarises the rows of a run in sentences: the fastest index of each panel, its lead, and the resource that limits
+//! it.
 
 use super::Row;
 
-/// Beyond this share of the bound, the resource that sets it is said to bind.
+/// If the throughput is at least this share of the bound, the summary calls its resource the limit.
 const BINDS: f64 = 0.7;
 
 /// Returns one sentence for each panel, in the order of the rows, and one for each row in which compute nodes died.
@@ -39,8 +40,8 @@ fn deaths(row: &Row) -> String {
     text + &format!("; {} ended in an error.", number(row.failed_ops, "operation"))
 }
 
-/// Returns the rows of each panel, in the order in which panels first appear. A row without a panel of its own belongs to
-/// its workload's.
+/// Returns the rows of each panel, in the order in which the panels first occur. A row without its own panel belongs to
+/// its workload's panel.
 pub(super) fn panels(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
     let mut panels: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -53,7 +54,7 @@ pub(super) fn panels(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
     panels
 }
 
-/// Returns the fastest row of each series, the fastest of them first.
+/// Returns the fastest row of each series, in descending order of throughput.
 fn peaks<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let mut peaks: Vec<&Row> = Vec::new();
     for row in rows {
@@ -94,7 +95,7 @@ fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
     Some(text + ".")
 }
 
-/// Says what binds a row.
+/// Returns a text about the resource that limits a row.
 fn binding(row: &Row) -> String {
     let (Some(bound), Some(by)) = (row.bound_mops, &row.bound_by) else {
         return String::new();

@@ -9,7 +9,7 @@ use super::row::Row;
 /// A column of the table.
 pub(super) struct TableColumn {
     pub(super) header: &'static str,
-    /// Whether it holds words; the others are right-aligned.
+    /// Whether the column contains words. Other columns are right-aligned.
     pub(super) is_words: bool,
     pub(super) cell: fn(&Row) -> String,
 }
@@ -30,7 +30,7 @@ const fn figures(header: &'static str, cell: fn(&Row) -> String) -> TableColumn 
     }
 }
 
-/// The column of the caches' limits, which is shown if they differ.
+/// The column of the cache limits. It is shown only if the limits differ.
 const CACHE_LIMIT: &str = "cache limit";
 
 const COLUMNS: [TableColumn; 20] = [
@@ -59,7 +59,7 @@ const COLUMNS: [TableColumn; 20] = [
     }),
 ];
 
-/// Returns the columns that rows have in a table.
+/// Returns the columns of a table of these rows.
 pub(super) fn table_columns(rows: &[Row]) -> Vec<&'static TableColumn> {
     let limits: HashSet<u64> = rows.iter().map(|row| row.cache_limit_bytes).collect();
     COLUMNS
@@ -68,9 +68,9 @@ pub(super) fn table_columns(rows: &[Row]) -> Vec<&'static TableColumn> {
         .collect()
 }
 
-/// Returns the rows in their order, with a line between mixes. Trips, verbs and bytes are per operation; the
-/// cache column is everything that a compute node holds. It is plain text: the same in a terminal, a pipe and
-/// a log.
+/// Returns a table of the rows in their order, with a line between mixes. Round trips, verbs and bytes are per
+/// operation. The cache column contains all memory of a compute node. The table is plain text, so that it is the same
+/// in a terminal, a pipe and a log.
 pub fn table(rows: &[Row]) -> String {
     let columns = table_columns(rows);
     let mut table = Table::new();
@@ -118,7 +118,7 @@ fn figure(figure: f64) -> String {
     format!("{figure:.decimals$}")
 }
 
-/// Returns the bytes in the unit that leaves one to four digits before the point.
+/// Returns the bytes in the unit that leaves one to four digits before the decimal point.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut size = count as f64;
@@ -144,7 +144,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 3 + 1 + 3);
         assert_eq!(lines[4].trim(), "", "a line between c and a");
-        // Right-aligned: the ends of "Mops" and of every figure under it are one column.
+        // The columns are right-aligned, so "Mops" and all figures below it end at the same place.
         let end = lines[0].chars().collect::<String>().find("Mops").unwrap() + 4;
         for line in [1, 2, 3, 5, 6, 7].map(|at| lines[at]) {
             let upto: String = line.chars().take(end).collect();

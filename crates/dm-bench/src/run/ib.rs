@@ -1,4 +1,4 @@
-//! A point over real queue pairs: this machine's part of it.
+//! Runs this machine's part of a point over real queue pairs.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ use crate::report::{Row, common};
 use crate::work::{Tally, Worker};
 use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Origin, Point, Setting};
 
-/// Makes the world of the cluster.
+/// Connects to the memory nodes of the cluster.
 fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
     let mut builder = Ib::builder(&file.addresses().map_err(bad)?)
         .device(DeviceChoice {
@@ -77,7 +77,7 @@ pub(super) fn run<I: BenchIndex>(
     let own: Vec<u32> = (0..setting.clients)
         .filter(|thread| thread % u32::from(machine.of) == u32::from(machine.number))
         .collect();
-    // First all clients connect, then all machines meet, then all begin.
+    // First all clients connect, then all machines wait for each other, and then all clients begin.
     let (ready, begin) = (Barrier::new(own.len() + 1), Barrier::new(own.len() + 1));
     let (began, met, results) = std::thread::scope(|scope| {
         let threads: Vec<_> = own
@@ -119,7 +119,7 @@ pub(super) fn run<I: BenchIndex>(
     })
 }
 
-/// Refuses an existing index, which must not be loaded again.
+/// Returns an error if the pool has an index already, because it must not be loaded again.
 async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
     match Superblock::inspect(v).await {
         Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
@@ -132,7 +132,7 @@ async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
 
 /// Waits until every machine has reached this stage.
 fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Result<(), RunError> {
-    // The same words give the same place on every machine that runs this program.
+    // The hash of the same row and stage is the same on every machine that runs this program.
     let mut place = DefaultHasher::new();
     let row = Row::planned(point, &Origin::here(None));
     (common(&row), stage).hash(&mut place);
@@ -150,7 +150,7 @@ fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Re
     }
 }
 
-/// Runs one client thread: its connections, then its coroutines.
+/// Runs one client thread: connects its clients, and then runs its coroutines.
 fn clients<I: BenchIndex>(
     setting: &Setting,
     plan: &Plan,
@@ -166,7 +166,7 @@ fn clients<I: BenchIndex>(
         let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
         Ok((endpoints, thread))
     });
-    // Other threads wait here even if this one could not connect.
+    // The other threads wait at these barriers even if this one could not connect.
     ready.wait();
     begin.wait();
     let (endpoints, thread) = connected?;
@@ -183,22 +183,22 @@ fn clients<I: BenchIndex>(
     Ok((tally.into_inner(), counters))
 }
 
-/// What to do before the index of a cluster is described.
+/// The step before the index of a cluster is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Create the index, empty, or open it if it exists.
+    /// Create an empty index, or open the existing one.
     Create,
-    /// Open the index; refused if there is none, or one of another kind or geometry.
+    /// Open the index. This fails if there is none, or if it has another kind or geometry.
     Open,
-    /// Nothing.
+    /// Neither create nor open the index; only read the superblock.
     Nothing,
 }
 
 impl Point {
-    /// Creates or opens the index of a cluster, and describes it, by its superblock.
+    /// Creates or opens the index of a cluster, and returns a description from its superblock.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the fabric is no cluster, or if the index can't be created or opened.
+    /// Returns [`RunError`] if the fabric is not a cluster, or if the index cannot be created or opened.
     pub fn describe(&self, before: Before) -> Result<String, RunError> {
         let Fabric::Ib(cluster) = &self.setting.fabric else {
             return Err(bad("which cluster: --fabric ib:cluster.toml"));

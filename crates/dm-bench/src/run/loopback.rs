@@ -1,4 +1,4 @@
-//! A point in in-process memory, with real threads.
+//! Runs a point in in-process memory, with real threads.
 
 use std::cell::RefCell;
 use std::sync::Arc; // std's: client threads of a measurement, which no model runs
@@ -67,7 +67,7 @@ fn connect(world: &Loopback, cn: u16) -> Result<AnyEndpoint, RunError> {
     world.connect(cn).map(AnyEndpoint::Loopback).map_err(bad)
 }
 
-/// Runs one client thread: its connections, then its coroutines.
+/// Runs one client thread: connects its clients, and then runs its coroutines.
 fn clients<I: BenchIndex>(
     setting: &Setting,
     plan: &Plan,

@@ -26,9 +26,9 @@ pub enum RunError {
     Open(OpenError),
     /// An operation failed.
     Index(IndexError),
-    /// The setting is refused.
+    /// The setting was refused.
     Refused(Refusal),
-    /// The setting can't be measured, or its world could not be made.
+    /// The setting cannot be measured, or its world could not be made.
     Bad(String),
     /// The code of the index or of the harness panicked, with this message.
     Panicked(String),
@@ -72,13 +72,13 @@ impl Point {
     /// Runs the point, on this thread if its world is the simulator.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world or the index can't be made, or if an operation fails. Wrong values are no
+    /// Returns [`RunError`] if the world or the index cannot be made, or if an operation fails. Wrong values are not an
     /// error: [`Measured`] counts them.
     pub fn run(&self) -> Result<Measured, RunError> {
         self.run_with(&ProgressBar::hidden())
     }
 
-    /// Does the same; `progress` advances by one per operation.
+    /// Runs the point as [`Point::run`] does. `progress` advances by one per operation.
     pub(crate) fn run_with(&self, progress: &ProgressBar) -> Result<Measured, RunError> {
         self.check()?;
         self.driver.measure(self, progress)
@@ -102,13 +102,14 @@ pub(crate) fn measure<I: BenchIndex>(
     }
 }
 
-/// The work of a compute node's threads, alternating: one mix, or scans and the rest of the mix.
+/// The operations of a compute node's threads. Both plans are the whole mix, or even threads scan and odd threads run
+/// the rest of the mix.
 struct Plans([Plan; 2]);
 
 impl Plans {
     fn of(setting: &Setting) -> Result<Self, RunError> {
         let plan = |mix| match setting.steady || setting.is_timed() {
-            // No client ends before the others, so that all of them work in all of the time that is measured.
+            // No client runs out of operations before the others, so all of them work throughout the measured time.
             true => setting.shared_plan(mix).map_err(bad),
             false => setting.plan(mix).map_err(bad),
         };
@@ -169,7 +170,7 @@ pub(crate) async fn load<V: Verbs + Control, I: BenchIndex>(
     Ok(handle)
 }
 
-/// Puts the result of a run together; `handles` are those of all compute nodes.
+/// Builds the result of a run. `handles` has the handles of all compute nodes.
 fn measured<I: BenchIndex>(
     driver: &Driver<I>,
     setting: &Setting,
@@ -183,7 +184,7 @@ fn measured<I: BenchIndex>(
     }
     let recorded = setting.trace.as_ref().map(Trace::operations);
     let trace_passes = recorded.map_or(0.0, |recorded| tally.ops as f64 / recorded.max(1) as f64);
-    // Without a warm-up, the time of connecting and the verbs between operations belong to the run.
+    // Without a warm-up, the result includes the time of connecting and the verbs between operations.
     let timed = setting.is_timed();
     let (began, ops, counters) = match timed {
         true => (tally.warm_until, tally.counted, tally.cost),
@@ -200,7 +201,7 @@ fn measured<I: BenchIndex>(
             setting.ops
         )));
     }
-    // All clients worked until the end of a duration.
+    // If the run has a duration, all clients worked until its end.
     let ended = setting.duration_ns.map_or(tally.ended, |_| tally.count_until);
     let seconds = ended.saturating_sub(began) as f64 / 1e9;
     let footprints: Vec<Footprint> = handles.iter().map(I::footprint).collect();

@@ -1,4 +1,4 @@
-//! A point on the simulated testbed.
+//! Runs a point on the simulated testbed.
 
 mod deaths;
 
@@ -149,12 +149,13 @@ fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Re
     Ok(handles.into())
 }
 
-/// The fewest bytes that a cached node takes in any cache.
+/// Lower bound of the bytes of a cached node, in any cache.
 const NODE_BYTES_MIN: u64 = 8;
 
-/// Brings the caches of all compute nodes into their steady state. The first one reads all inner nodes. If not all fit, it
-/// reads those of its hottest keys once more, and then those of keys as the operations draw them: hot keys alone
-/// would leave a better cache than the mixture does. Last, it learns which keys are hot. The others copy what it has.
+/// Brings the caches of all compute nodes into their steady state. The first compute node reads all inner nodes. If
+/// they do not all fit, it then reads the nodes of its hottest keys, and after these the nodes of keys drawn as for
+/// operations. (Hot keys alone would leave a better cache than real operations do.) Finally it learns which keys are
+/// hot. The other compute nodes copy its state.
 fn warm<I: BenchIndex>(
     setting: &Setting,
     plans: &Plans,
@@ -163,7 +164,7 @@ fn warm<I: BenchIndex>(
 ) -> Result<(), RunError> {
     let skewed = setting.trace.is_some() || setting.distribution != Distribution::Uniform;
     let to_learn = if skewed { handles[0].gets_to_learn() } else { 0 };
-    // A run that is not called steady learns for no longer than it measures.
+    // A run that is not marked as steady learns for no longer than it measures.
     let learn = match setting.steady {
         true => to_learn,
         false => to_learn.min(usize::try_from(setting.ops).unwrap_or(usize::MAX)),
@@ -171,7 +172,7 @@ fn warm<I: BenchIndex>(
     for cn in 0..setting.compute_nodes + setting.spares() {
         let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
         let (told, space, cache_bytes) = (failed.clone(), setting.key_space(), setting.cache_bytes);
-        // A key leads to at least one node, so more keys than the cache has room for nodes leave no trace in it.
+        // Each key needs at least one node, so keys beyond the cache's capacity in nodes have no effect on the cache.
         let room = usize::try_from(cache_bytes / NODE_BYTES_MIN).unwrap_or(usize::MAX);
         let hottest: Vec<u64> = plans.0[0].hottest().take(room).collect();
         let mut gets = setting.gets().map_err(bad)?;

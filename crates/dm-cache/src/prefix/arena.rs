@@ -1,15 +1,15 @@
 //! The memory of packed images: chunks that are filled from the front. A chunk is compacted when a large part
 //! of it is dead.
 //!
-//! An image keeps its number as long as it is cached, but its place may change. Code that holds the number
-//! looks up the place. So blocks of any size are adjacent without unused space, and the memory of an evicted
-//! image can be reused wherever it lies in a chunk.
+//! An image keeps its number as long as it is cached, but it may be moved. Code that holds the number looks up the
+//! place. Therefore blocks of any size lie next to each other without gaps, and the memory of an evicted image can be
+//! reused wherever it lies in a chunk.
 
 use dm_sync::atomic::{AtomicU8, Ordering};
 
 use super::packed;
 
-/// No image.
+/// The number that stands for no image.
 pub(super) const NONE: u32 = u32::MAX;
 /// The largest chunk in bytes. Small caches have smaller chunks, a sixteenth of their budget.
 const CHUNK_MAX: usize = 1 << 16;
@@ -19,19 +19,19 @@ const CHUNK_MIN: usize = 512;
 pub(super) const GRANULE: usize = 4;
 /// Bits of a place that count granules within a chunk.
 const WITHIN_BITS: u32 = 14;
-/// Marks a number without an image; the other bits are the next such number.
+/// Marks a number that no image has. The other bits are the next such number.
 const FREE: u32 = 1 << 31;
 /// The end of the list of unused numbers.
 const END: u32 = FREE - 1;
 
-/// The bit that an image was used.
+/// The bit that shows that an image was used.
 const USED: u8 = 1;
-/// The position of its age.
+/// The position of the image's age in the byte.
 const AGE_SHIFT: u32 = 1;
 /// The turns after which an image is no longer valid.
 pub(super) const EXPIRED: u8 = 2;
 
-/// A piece of memory, filled up to `filled`.
+/// A piece of memory that is in use up to `filled`.
 #[derive(Clone, Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
@@ -57,8 +57,8 @@ pub(super) struct Arena {
     chunks: Vec<Chunk>,
     /// The place of each image.
     places: Vec<u32>,
-    /// For each image, whether it was used since eviction last visited it ([`USED`]), and above this bit its
-    /// age.
+    /// One byte for each image. Its lowest bit shows whether the image was used since eviction last visited it
+    /// ([`USED`]); the other bits are the image's age.
     used: Vec<AtomicU8>,
     /// The first number without an image.
     free: u32,
@@ -174,7 +174,7 @@ impl Arena {
 
     pub(super) fn set_age(&mut self, image: u32, age: u8) {
         if let Some(used) = self.used.get_mut(image as usize) {
-            // Relaxed: no other thread is here.
+            // Relaxed: no other thread has access here.
             let used_bit = used.load(Ordering::Relaxed) & USED;
             used.store(used_bit | age << AGE_SHIFT, Ordering::Relaxed);
         }
@@ -195,7 +195,7 @@ impl Arena {
         }
         let (len, capacity) = (self.places.len(), self.places.capacity());
         if len == capacity {
-            // It grows by a sixteenth, because slack counts against the budget.
+            // The list grows by a sixteenth, because slack counts against the budget.
             let more = len / 16 + 8;
             let bytes = more * (size_of::<u32>() + size_of::<AtomicU8>());
             if self.bytes() + bytes as u64 > limit || len + more >= END as usize {
@@ -210,8 +210,8 @@ impl Arena {
         Some(self.free)
     }
 
-    /// Stores a packed image, in the place of its previous version if it fits there. Returns `false` if the
-    /// arena would exceed `limit` bytes.
+    /// Stores a packed image, in the place of its previous version if it fits there. Returns `false` if the arena would
+    /// exceed `limit` bytes.
     pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
         let old = self.get(image).map(packed::bytes_of);
         if old == Some(bytes.len()) {
@@ -225,7 +225,7 @@ impl Arena {
         };
         self.chunks[chunk].bytes[at..at + bytes.len()].copy_from_slice(bytes);
         match old {
-            // Taking room may have moved the image.
+            // The call of `take` may have moved the image.
             Some(old) => {
                 let (chunk, _) = split(self.places[image as usize]);
                 self.chunks[chunk].dead += old as u32;
@@ -259,8 +259,8 @@ impl Arena {
         let fits = |c: &Chunk| c.filled as usize + size <= c.len();
         if !self.chunks.get(self.current).is_some_and(fits) {
             let roomiest = (0..self.chunks.len()).max_by_key(|&c| self.chunks[c].room());
-            // Compaction moves a whole chunk, so it must free enough memory to be worth it. If there is
-            // little other room, it is worth it earlier.
+            // Compaction moves a whole chunk, so it is done only if it frees enough memory. If the limit leaves little
+            // other room, less freed memory is enough.
             let [well_worth, worth] = [12, 16].map(|part| {
                 roomiest.filter(|&c| {
                     let (room, len) = (self.chunks[c].room(), self.chunks[c].len());

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) parent: u32,
     pub(super) node_type: u8,
     pub(super) branch: u8,
-    /// Key bytes between the parent's slot and the branch.
+    /// The key bytes between the parent's slot and the branch.
     partial: [u8; PARTIAL_MAX],
     partial_len: u8,
     pub(super) direct: bool,
@@ -91,15 +91,15 @@ impl Entry {
         })
     }
 
-    /// Links `kid` (or nothing) into the slot of `partial`.
+    /// Links the image `kid` into the slot of `partial`; [`NONE`] unlinks the current one.
     pub(super) fn hang(&mut self, partial: u8, kid: u32) {
         if let Ok(place) = self.place(partial) {
             self.kids[place] = kid;
         }
     }
 
-    /// Makes this a child of an entry with this branch. It then no longer stores the part of the prefix that
-    /// the parent stores.
+    /// Makes this entry a child of an image with this branch. It then no longer stores the part of the prefix that the
+    /// parent stores.
     pub(super) fn moved_below(&mut self, parent: u32, branch: u8) {
         self.parent = parent;
         let len = usize::from(self.branch.saturating_sub(branch + 1));
@@ -108,7 +108,7 @@ impl Entry {
         self.partial_len = len.min(all) as u8;
     }
 
-    /// Stores the word of slot `index`, without an image.
+    /// Stores the word of slot `index`, with no image linked in the slot.
     pub(super) fn take(&mut self, index: usize, word: SlotWord) {
         match self.place(word.partial()) {
             Ok(place) => {

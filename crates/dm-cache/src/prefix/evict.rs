@@ -1,4 +1,4 @@
-//! Eviction. It visits chunk after chunk, and evicts the images that were not used since its last visit.
+//! Eviction. It visits one chunk after another, and evicts the images that were not used since its last visit.
 
 use super::arena::NONE;
 use super::packed::View;

@@ -1,12 +1,12 @@
 //! The radix-indexed prefix cache (SMART, TOS 2024 §4.3): a compute node's partial copy of a remote radix tree.
 //!
-//! The copy is indexed by itself: an image of a node is linked in the slot of its parent's image that points
-//! to it. So a key's prefix is stored once, and a lookup goes from image to image without any other index.
-//! The cached images are always connected to the root; eviction starts at the bottom.
+//! The copy needs no other index: the image of a node is linked in the slot of its parent's image that points to the
+//! node. So a key's prefix is stored once, and a lookup follows the links from image to image. All cached images are
+//! connected to the root, and eviction starts at the bottom.
 //!
-//! Everything in an image was true when the node was read. A node's prefix, branch and identity, and the key
-//! byte of a filled slot, never change. The rest of a slot may change, so the user of the cache must check
-//! it, by the leaf itself or by a CAS.
+//! Everything in an image was true when the node was read. A node's prefix, branch and identity never change, nor does
+//! the key byte of a filled slot. The rest of a slot may change. So the client must check it, by reading the leaf or by
+//! a CAS.
 
 mod arena;
 mod entry;
@@ -34,13 +34,13 @@ pub struct PrefixImage<I> {
     pub words: I,
 }
 
-/// The place where the image of a node was found. If it is still there, a client can update the image without searching
-/// for it again.
+/// The number of a node's image at the time when the client found the image. If the image still has this number, a
+/// client can update it without searching for it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
 impl Seen {
-    /// No image.
+    /// The client has found no image.
     pub const NOT: Self = Self(arena::NONE);
 }
 
@@ -49,15 +49,15 @@ impl Seen {
 pub struct CachedSlot {
     /// The node.
     pub node: RemotePtr,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub incarnation: u32,
-    /// The position of the key byte by which its slots differ.
+    /// The position of the key byte by which the node's slots differ.
     pub branch: u8,
     /// The number of the slot.
     pub index: usize,
     /// The content of the slot.
     pub word: SlotWord,
-    /// The place of the node's image.
+    /// The number of the node's image.
     pub seen: Seen,
 }
 
@@ -75,21 +75,21 @@ pub struct Apart {
 pub struct PrefixHit {
     /// The node's address.
     pub at: RemotePtr,
-    /// The place of its image.
+    /// The number of the node's image.
     pub seen: Seen,
-    /// Its type.
+    /// The node's type.
     pub node_type: u8,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub incarnation: u32,
-    /// The position of the key byte by which its slots differ.
+    /// The position of the key byte by which the node's slots differ.
     pub branch: u8,
-    /// The key's slot in it.
+    /// The key's slot in the node.
     pub find: Find,
-    /// Slots that have a child.
+    /// The number of slots that have a child.
     pub children: usize,
-    /// The slot that points to it; `None` for the root.
+    /// The slot that points to the node; `None` for the root.
     pub link: Option<CachedSlot>,
-    /// The key's child, if it is cached but the key does not have its prefix.
+    /// The child in the key's slot, if the child is cached but the key does not have its prefix.
     pub apart: Option<Apart>,
 }
 
@@ -122,7 +122,7 @@ pub struct PrefixCache {
     turns: AtomicU64,
 }
 
-/// A [`PrefixCache`] for an operation that began some turns ago. The nodes that it has read may be as old as
+/// A [`PrefixCache`] for an operation that began some turns ago. The nodes that the operation has read may be as old as
 /// the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Since<'c> {
@@ -131,12 +131,12 @@ pub struct Since<'c> {
 }
 
 impl Since<'_> {
-    /// Returns the operation's age. Call it within a section.
+    /// Returns the operation's age in turns. The caller must hold the cache's lock.
     fn age(&self) -> u8 {
         self.cache.turns().wrapping_sub(self.turns).min(2) as u8
     }
 
-    /// Does the same as [`PrefixCache::admit`].
+    /// Caches an image as [`PrefixCache::admit`] does, with the operation's age.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
         cache
@@ -144,9 +144,8 @@ impl Since<'_> {
             .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
     }
 
-    /// Does the same as [`PrefixCache::learn`]. `seen` is the place where the node's image was found, if
-    /// there was one. Returns how many slots of the image now have a child, or `None` if the node has no
-    /// image.
+    /// Stores a word as [`PrefixCache::learn`] does. `seen` is the result of the lookup that found the node's image, if
+    /// there was one. Returns how many slots of the image now have a child, or `None` if the node has no image.
     #[inline]
     pub fn learn(
         &self,
@@ -160,7 +159,7 @@ impl Since<'_> {
         tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()))
     }
 
-    /// Does the same as [`PrefixCache::replace`].
+    /// Stores the word of a new node as [`PrefixCache::replace`] does.
     pub fn replace(
         &self,
         key: &[u8],
@@ -204,8 +203,8 @@ impl PrefixCache {
         self.since(self.turns()).admit(key, image)
     }
 
-    /// Stores `word`, which a CAS has returned, as the content of a slot of the node at `at`, on `key`'s
-    /// path.
+    /// Stores `word`, the current content of a slot that a CAS has returned. The slot belongs to the node at `at`, on
+    /// `key`'s path.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
         self.since(self.turns()).learn(key, at, Seen::NOT, index, word);
     }
@@ -223,20 +222,20 @@ impl PrefixCache {
         self.since(self.turns()).replace(key, at, index, word, image);
     }
 
-    /// Returns how often [`PrefixCache::turn`] was called.
+    /// Returns the number of turns so far.
     #[inline]
     pub fn turns(&self) -> u64 {
         // Relaxed: if an operation reads an old number, it counts as having begun earlier, which is safe.
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Makes a turn. After two turns an image is no longer valid, because its addresses may by then lead to
-    /// other nodes.
+    /// Begins another turn. After two turns an image is no longer valid, because its addresses may then lead to other
+    /// nodes.
     pub fn turn(&self) {
         self.grow_older(1);
     }
 
-    /// Makes two turns, so that all images become invalid.
+    /// Begins two turns at once, so that all images become invalid.
     pub fn expire(&self) {
         self.grow_older(2);
     }
@@ -249,14 +248,14 @@ impl PrefixCache {
         });
     }
 
-    /// Returns the cache for an operation that began after `turns` turns. The nodes that it has read may be
-    /// as old as that.
+    /// Returns the cache for an operation that began when [`PrefixCache::turns`] was `turns`. The nodes that the
+    /// operation has read count as equally old.
     pub fn since(&self, turns: u64) -> Since<'_> {
         Since { cache: self, turns }
     }
 
-    /// Replaces the content by that of `other`, with the same ages. Returns `false` if `other` is for other
-    /// node types, or does not fit.
+    /// Replaces the content by that of `other`, with the same ages. Returns `false` if `other` has other node types, or
+    /// if the content does not fit.
     pub fn adopt(&self, other: &Self) -> bool {
         let budget = self.tree.with_read(Tree::budget);
         let copy = other.tree.with_read(|tree| tree.copy(budget));

@@ -4,9 +4,9 @@
 //!   at 6 │ branch 1 │ type and flags 1 │ number 4 │ parent 4 │ slots, spare, prefix, removed 4 │ (incarnation 4)
 //!   prefix bytes │ key byte of each slot 1 │ code of each slot 5 │ to a multiple of 4
 //! ```
-//! A slot's code is one of: a leaf's address; a node's address and type; "removed"; the number of the child's
-//! image, which contains the address and the type. If a slot's word is none of these (a far address, a leaf
-//! of another size), all slots of the image are *wide*: the word and the child's number, 12 bytes.
+//! A slot's code is one of: a leaf's address; a node's address and type; "removed"; or the number of the child's image,
+//! which contains the address and the type. If the word of any slot is none of these (a far address, a leaf of another
+//! size), all slots of the image are *wide*: each has the word and the child's number, 12 bytes.
 
 use dm_layout::{LINE_BYTES, SlotWord};
 
@@ -41,12 +41,12 @@ const NODE_TYPE_SHIFT: u32 = 35;
 /// Bits of a packed remote pointer that are its offset.
 const OFFSET_BITS: u32 = 48;
 
-/// The content of a slot, as far as its code contains it.
+/// The part of a slot's content that its code contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
-    /// The slot's word.
+    /// The slot holds this word, and no image is linked there.
     Word(SlotWord),
-    /// The image that is linked there, with the word if that is stored.
+    /// This image is linked in the slot. The word is given if it is stored.
     Kid(u32, Option<SlotWord>),
 }
 
@@ -113,7 +113,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Returns where the slot of key byte `partial` is stored, or would be.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
+    /// inserted.
     #[inline]
     pub(super) fn place(self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes, partial, self.direct)
@@ -156,7 +157,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// The content of a slot, as far as a walk needs it.
+/// The part of a slot's content that a walk needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Below {
     /// An image.
@@ -207,7 +208,7 @@ fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
 }
 
 impl<'a> View<'a> {
-    /// Returns its slots.
+    /// Returns the image's slots.
     #[inline]
     pub(super) fn slots(self) -> Slots<'a> {
         let none = Slots {
@@ -324,7 +325,8 @@ impl<'a> View<'a> {
         &self.0[self.bytes_at()..][..self.len()]
     }
 
-    /// Returns where the slot of key byte `partial` is stored, or would be.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
+    /// inserted.
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes(), partial, self.is_direct())
@@ -383,7 +385,7 @@ impl<'a> View<'a> {
         out[17] = spare as u8;
     }
 
-    /// Returns the images that are linked in its slots.
+    /// Returns the images that are linked in the slots of this image.
     pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
         let slots = self.slots();
         (0..slots.key_bytes.len()).filter_map(move |place| match slots.below(place) {
@@ -392,7 +394,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns where `kid` is linked.
+    /// Returns the place of the slot in which `kid` is linked.
     pub(super) fn place_of(self, kid: u32) -> Option<usize> {
         let slots = self.slots();
         let len = slots.key_bytes.len();
@@ -472,7 +474,7 @@ impl Edit<'_> {
         self.0.copy_within(from..to, from + NARROW);
         self.0.copy_within(bytes + place..bytes + len, bytes + place + 1);
         self.0[bytes + place] = word.partial();
-        // The capacity stays the same: one more slot, one less spare.
+        // The capacity stays the same: there is one more slot, and one less spare slot.
         self.0[16] += 1;
         self.0[17] -= 1;
         self.write_code(place, code);

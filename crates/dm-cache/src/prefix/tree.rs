@@ -17,7 +17,8 @@ pub(super) struct Tree {
     budget: u64,
     /// The chunk that eviction visited last.
     pub(super) hand: usize,
-    /// The lines per leaf for which slots have short codes: the first leaf's. 0 before there is one.
+    /// Slots have short codes only for leaves of this many lines, the size of the first leaf. It is 0 before there is a
+    /// leaf.
     leaf_lines: u8,
     /// A buffer in which images are packed. It is kept for reuse if it has at most [`PACKED_MAX`] bytes.
     packed: Vec<u8>,
@@ -28,20 +29,20 @@ const PACKED_MAX: usize = 512;
 /// Caches smaller than this keep no buffer.
 const PACKED_FROM: u64 = 64 << 10;
 
-/// The cached part of a key's path.
+/// One step of a walk along a key's path.
 struct Way<'a> {
     image: u32,
     view: View<'a>,
     /// The image above, and the place of its slot that leads here.
     above: Option<(View<'a>, usize)>,
-    /// The key's byte in the node, and where the slot of this byte is stored, or would be.
+    /// The key's byte in the node, and the place where the slot of this byte is stored or would be stored.
     byte: u8,
     place: Result<usize, usize>,
     apart: Option<Apart>,
 }
 
 impl Way<'_> {
-    /// Returns the slot that leads here.
+    /// Returns the slot that points to this node.
     fn link(&self) -> Option<CachedSlot> {
         let (parent, place) = self.above?;
         let byte = *parent.key_bytes().get(place)?;
@@ -128,7 +129,7 @@ impl Tree {
         self.arena.get(image).map(View::new)
     }
 
-    /// Returns an image that is still valid.
+    /// Returns an image if it is still valid.
     #[inline]
     fn young(&self, image: u32) -> Option<View<'_>> {
         self.view(image).filter(|_| self.arena.age(image) < EXPIRED)
@@ -158,7 +159,7 @@ impl Tree {
         self.find_at(types, view, partial, view.slots().place(partial))
     }
 
-    /// Returns the same for a byte whose slot is stored, or would be, at `place`.
+    /// Returns the result of [`Tree::find`] for a byte whose slot is stored, or would be stored, at `place`.
     #[inline]
     fn find_at(
         &self,
@@ -278,7 +279,7 @@ impl Tree {
         Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
     }
 
-    /// Returns whether an image equals its node, as the node was read now.
+    /// Returns whether an image equals its node as it has just been read.
     fn says(&self, view: View<'_>, read: &PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         if view.branch() != read.header.branch() || view.incarnation() != read.incarnation {
             return false;
@@ -366,8 +367,8 @@ impl Tree {
             return Some(new);
         };
         let orphans = entry.refill(image.words);
-        // The orphans must not be evicted before they are unlinked, although they are on no path any more.
-        // The remaining children must not be evicted either, because the entry contains their numbers.
+        // The unlinked children must not be evicted before they are handled below, although no path leads to them any
+        // more. The remaining children must not be evicted either, because the entry contains their numbers.
         let mut stay = vec![known, kept];
         stay.extend_from_slice(&orphans);
         stay.extend(entry.slots().map(|(_, kid)| kid).filter(|kid| *kid != NONE));
@@ -505,7 +506,7 @@ impl Tree {
         Some(view.children())
     }
 
-    /// Makes an image at least `age` turns old, because it now contains information of that age.
+    /// Makes an image at least `age` turns old, because it now contains data of that age.
     fn grow_to(&mut self, image: u32, age: u8) {
         if self.arena.age(image) < age {
             self.arena.set_age(image, age.min(EXPIRED));
@@ -551,7 +552,7 @@ impl Tree {
         // Small images grow slot by slot: copying them is cheap, and most images are small.
         let spare = view.len() / 16 + 1;
         let mut copy = core::mem::take(&mut self.packed);
-        // Borrowed again, because the buffer belongs to the tree.
+        // The view is fetched again, because the buffer was taken out of the tree.
         if let Some(view) = self.view(image) {
             view.copy_with(spare, &mut copy);
         }
@@ -625,7 +626,8 @@ impl Tree {
             {
                 self.take_off(old, place);
             }
-            // An image that is already linked there must be unlinked first, so that it is not lost.
+            // If another image is linked in the slot already, it is unlinked first. Otherwise it would stay in memory
+            // for ever.
             let other = self.kid(types, new, byte);
             self.hang_into(new, byte, kid);
             if other != kid {
@@ -642,8 +644,7 @@ impl Tree {
         }
     }
 
-    /// Unlinks `kid`, whose parent field still has another image, from the slot in which it was linked, and
-    /// removes it.
+    /// Unlinks `kid` from the slot in which it was linked, and removes it. Its parent field still names another image.
     fn cut_below(&mut self, parent: u32, byte: u8, kid: u32) {
         if let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) {
             self.take_off(parent, place);
@@ -696,7 +697,8 @@ impl Tree {
 }
 
 impl Fingerprint for Tree {
-    /// Includes the cached images. Uses are included only near the budget, where they decide what is evicted.
+    /// Covers the cached images. Their use bits are covered only near the budget, where they decide which image is
+    /// evicted.
     fn fingerprint(&self) -> u64 {
         let mut live: Vec<(u64, u64)> = Vec::new();
         let mut loose = vec![self.root];

@@ -22,7 +22,7 @@ pub(super) enum Places {
     Near {
         /// The base of the addresses, in units.
         base: u64,
-        /// One for each leaf.
+        /// The packed address of each leaf.
         of: Vec<u32>,
     },
     /// 8 bits for the memory node, and 40 bits for the units, little-endian.

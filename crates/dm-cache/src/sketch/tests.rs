@@ -1,4 +1,5 @@
-//! Hints are never to the right of a key's leaf, seldom far to its left, and within the budget.
+//! Tests that hints are never to the right of a key's leaf, are seldom far to its left, and that the sketch stays
+//! within the budget.
 
 use super::*;
 use dm_layout::{Key8, KeyN};
@@ -15,8 +16,8 @@ fn mixed(n: u64) -> u64 {
         .wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Adds leaves of sorted keys in runs of 32, and checks that every key gets its leaf or one to the left.
-/// Returns the mean distance.
+/// Adds leaves of sorted keys in runs of 32, and checks that every key gets its leaf or one to the left. Returns the
+/// mean number of steps to the key's leaf.
 fn steps(keys: &[u64], budget: u64) -> f64 {
     let mut keys = keys.to_vec();
     keys.sort_unstable();
@@ -35,7 +36,7 @@ fn steps(keys: &[u64], budget: u64) -> f64 {
     }
     let mut steps = 0;
     for n in 0..100_000 {
-        // Anywhere within a leaf.
+        // The key lies anywhere within a leaf.
         let i = (mixed(n) % keys.len() as u64) as usize;
         let end = keys.get(i + 1).copied().unwrap_or(keys[i] + 1);
         let key = keys[i] + mixed(n + 7) % (end - keys[i]).max(1);
@@ -61,7 +62,7 @@ fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
     let keys: Vec<_> = (0..50_000).map(mixed).collect();
     for share in [2.0, 4.0, 8.0] {
         let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
-        // The best case is perfectly even thinning. In the worst case, up to a quarter of the room is free.
+        // Perfectly even thinning would give `best`. In the worst case, up to a quarter of the room is unused.
         let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
         assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
     }
@@ -119,13 +120,13 @@ fn enter_move_and_forget<const N: usize>() {
     for budget in [700, 2_000, 100_000] {
         let sketch = Sketch::<KeyN<N>>::new(budget);
         let key = |n: u64| {
-            // The bytes behind the coded part are not zero, so that separators are rounded up.
+            // The bytes behind the coded part are not zero, so separators are rounded up.
             let mut bytes = [0; N];
             bytes[..8].copy_from_slice(&(n << 44).to_be_bytes());
             bytes[N - 1] = 1;
             KeyN(bytes)
         };
-        // The existing leaves, by their beginnings.
+        // The existing leaves, by their first keys.
         let mut leaves = BTreeMap::from([(0u64, at(0))]);
         for step in 0..4_000 {
             let near = mixed(step) % 5_000;
@@ -143,7 +144,7 @@ fn enter_move_and_forget<const N: usize>() {
                     }
                 }
                 5 => {
-                    // A client that gets a leaf that no longer exists reports it.
+                    // A client that gets a leaf that no longer exists reports the leaf.
                     if let Some(gone) = sketch
                         .leaf(&key(near))
                         .filter(|gone| !leaves.values().any(|l| l == gone))
@@ -224,7 +225,7 @@ fn leaves_all_over_large_memory_nodes_are_remembered_in_eight_bytes_each() {
 
 #[test]
 fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
-    // Each leaf is far from its neighbours, in the last or in the first of the 32 bytes, so no block has
+    // Each leaf is far from its neighbours: they differ in the last or in the first of the 32 bytes. So no block has
     // codes for two of them.
     let key = |n: u64| {
         let mut bytes = [0; 32];

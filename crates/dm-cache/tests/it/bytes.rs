@@ -1,4 +1,4 @@
-//! `IndexCache::bytes` against an allocator that counts.
+//! Compares `IndexCache::bytes` with an allocator that counts.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use core::cell::Cell;
@@ -8,14 +8,14 @@ use dm_cache::{Addition, Admitted, IndexCache, NodeImage};
 use dm_verbs::{NodeId, RemotePtr};
 
 std::thread_local! {
-    /// Bytes that this thread has requested and not freed.
+    /// Bytes that this thread has allocated and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter any more, and nobody reads it.
+    // A thread that is ending has no counter any more, and no test reads it.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
@@ -65,7 +65,7 @@ fn offer<K: dm_cache::CacheKey>(
     })
 }
 
-/// Adds a child to an image, somewhere behind `low`; returns whether there was a place for it.
+/// Adds a child to the image that covers `low`, at some key above `low`. Returns whether there was a place for it.
 fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64) -> K) -> bool {
     let Some(hit) = cache.lookup_at(1, &key(low)) else {
         return false;
@@ -142,8 +142,8 @@ fn within_a_budget_that_is_used() {
     );
 }
 
-/// Ten million 8-byte keys in leaves of 37 (of 54 places, as random inserts leave them), inner nodes of 42
-/// children (of 61).
+/// Returns the bytes per key for ten million 8-byte keys. Leaves have 37 entries of at most 54, as random inserts leave
+/// them, and inner nodes have 42 children of at most 61.
 #[test]
 fn bytes_per_key() {
     let nodes = dm_sync::scaled(10_000_000 / 37 / 42, 40) as u64;

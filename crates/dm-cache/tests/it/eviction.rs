@@ -1,4 +1,5 @@
-//! Eviction: the budget holds, images in use stay, for any keys, and a refused node evicts little.
+//! Tests of eviction, for different sets of keys: the budget holds, images in use stay, and a refused node evicts few
+//! others.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Admitted, IndexCache, NodeImage};
@@ -33,7 +34,7 @@ fn bytes_of(nodes: u64) -> u64 {
     cache.bytes()
 }
 
-/// Looks keys up and reads on a miss, as an index does; returns the share of hits.
+/// Looks up keys, and offers the node on a miss, as an index does. Returns the share of hits.
 fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Iterator<Item = u64>) -> f64 {
     let (mut hits, mut all) = (0u32, 0u32);
     for i in nodes {
@@ -46,7 +47,7 @@ fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Itera
     f64::from(hits) / f64::from(all)
 }
 
-/// One in eight of the nodes is used nine times in ten; the cache has room for twice as many.
+/// Nine of ten accesses go to one in eight of the nodes. The cache has room for twice as many nodes.
 fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..times).map(move |_| {
@@ -59,7 +60,7 @@ fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn what_is_in_use_stays_wherever_the_keys_lie() {
     let nodes = dm_sync::scaled(1_000, 16) as u64;
-    // Keys that are dense from 0, dense at the very end of all keys, and far apart.
+    // The keys are dense from 0 on, dense at the end of the key range, and far apart.
     let last = u64::MAX - nodes * FAN_OUT - 1;
     for keys in [(0, 1), (last, 1), (3, u64::MAX / (nodes * FAN_OUT + 1))] {
         let cache = IndexCache::new(bytes_of(nodes / 4));
@@ -86,7 +87,7 @@ fn higher_levels_stay() {
         assert!(cache.bytes() <= budget);
     }
     assert_eq!(cache.len_at(2), 4);
-    // They replace all of level 1.
+    // The nodes of level 2 replace all nodes of level 1.
     for i in 4.. {
         if offer(&cache, 2, i, 0, 1_000) == Admitted::Full {
             break;

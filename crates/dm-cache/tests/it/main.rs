@@ -1,4 +1,4 @@
-//! Caches against models and an allocator that counts.
+//! Tests of the caches against models, and against an allocator that counts.
 #![cfg(not(dm_loom))]
 
 mod bytes;

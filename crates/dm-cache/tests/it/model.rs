@@ -1,4 +1,4 @@
-//! The cache against a plain list of images with linear search.
+//! Compares the cache with a list of images that is searched linearly.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Addition, Admitted, CachedNode, Hit, IndexCache, NodeImage};
@@ -28,8 +28,8 @@ fn overlap(a: &Node, b: &Node) -> bool {
     a.level == b.level && a.high.is_none_or(|high| b.low < high) && b.high.is_none_or(|high| a.low < high)
 }
 
-/// Returns `node` with one more child: the argument of `IndexCache::add`, and the node that admission would
-/// get.
+/// Returns the argument of `IndexCache::add` for one more child of `node`, and the node with this child, as an
+/// admission would pass it.
 fn grown(node: &Node, separator: u64, child: RemotePtr) -> (Addition<u64>, Node) {
     let mut grown = node.clone();
     grown.entries.push((separator, child));
@@ -126,17 +126,17 @@ fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) 
 #[derive(Clone, Debug)]
 enum Op {
     Admit(Node),
-    /// The origin of the lookup that is this many lookups old is found stale, perhaps not for the first time.
+    /// Reports the result of an earlier lookup, this many lookups ago, as stale. It may have been reported before.
     Invalidate(usize),
     Look(u64, usize),
-    /// The node that was cached this many nodes ago has one more child, at this distance above its low, in
-    /// this incarnation, and with this many further children that the cache does not know.
+    /// Adds a child to the node that was cached this many nodes ago. The child begins at this distance above the node's
+    /// low. The node has this incarnation, and this many further children that the cache does not know.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }
 
 fn pointer() -> impl Strategy<Value = RemotePtr> {
-    // Addresses are within reach of three bytes, of four bytes, or of neither.
+    // Addresses are near enough for codes of three bytes, for codes of four bytes, or for neither.
     let far = prop_oneof![8 => Just(0u64), 1 => Just(1 << 35), 1 => Just(1 << 47 | 8)];
     (0u16..3, 0u64..1 << 20, far)
         .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
@@ -202,8 +202,8 @@ fn play(ops: Vec<Op>, budget: u64) {
                 if admitted != Admitted::Full {
                     admit(&mut model, &node);
                 }
-                // Some images may be gone, none may be new or changed, and the newcomer is there if it was
-                // admitted.
+                // Some images may be gone, but none may be new or changed, and the offered image must be cached if it
+                // was admitted.
                 let left = cache.snapshot();
                 assert!(left.iter().all(|image| model.contains(image)));
                 assert_eq!(left.contains(&node), model.contains(&node));
@@ -215,7 +215,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let Some((origin, node)) = origins.iter().rev().nth(back).cloned() else {
                     continue;
                 };
-                // The image is removed if and only if the very same one is still there.
+                // The image is removed if and only if exactly this image is still cached.
                 let place = model.iter().position(|other| *other == node);
                 assert_eq!(cache.invalidate(origin), place.is_some());
                 place.map(|place| model.remove(place));
@@ -246,8 +246,8 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let place = place.filter(|place| covers(&node, separator) && !known(&model[*place]));
                 let before = cache.bytes();
                 let added = cache.add(&addition);
-                // It may be out of reach of the packing, or beyond the budget, but it must never be added in
-                // a wrong place.
+                // The addition may fail because the packing or the budget does not allow it. But it must never be made
+                // in a wrong place.
                 assert!(!added || place.is_some());
                 assert!(added || cache.bytes() == before);
                 if let Some(place) = place.filter(|_| added) {
@@ -285,25 +285,25 @@ fn play(ops: Vec<Op>, budget: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if dm_sync::SMALL_WORLD { 8 } else { 256 }))]
 
-    /// Few keys: nearly every image overlaps another.
+    /// With few keys, nearly every image overlaps another one.
     #[test]
     fn agrees_where_images_overlap(ops in vec(op(64), 1..80)) {
         play(ops, u64::MAX);
     }
 
-    /// Many keys: directories of more than a page.
+    /// With many keys, a directory has more than one page.
     #[test]
     fn agrees_where_images_are_many(ops in vec(op(100_000), 200..400)) {
         play(ops, u64::MAX);
     }
 
-    /// A budget that is soon reached.
+    /// The budget is soon used up.
     #[test]
     fn agrees_when_full(ops in vec(op(256), 1..120), budget in 0u64..14_000) {
         play(ops, budget);
     }
 
-    /// Bytes from the network: an inconsistent image is refused, and nothing panics.
+    /// The bytes come from the network: an inconsistent image is refused, and nothing panics.
     #[test]
     fn malformed_images_are_refused(
         level in 0u8..60, low in 0u64..4, high in prop::option::of(0u64..8),
@@ -321,7 +321,7 @@ proptest! {
     }
 }
 
-/// A node that grows child by child, with leaves allocated one after the other, is cached completely.
+/// A node that gets one child after another is cached completely. Its leaves are allocated one after the other.
 #[test]
 fn children_are_added_without_admitting_the_node_anew() {
     let at = RemotePtr::new(NodeId(1), 1 << 30).unwrap();
@@ -353,7 +353,7 @@ fn children_are_added_without_admitting_the_node_anew() {
     }
 }
 
-/// Thousands of images, so that pages split and merge; then all are removed.
+/// The test caches thousands of images, so that pages split and merge, and then removes all of them.
 #[test]
 fn a_large_directory_grows_and_shrinks() {
     let count = dm_sync::scaled(20_000, 60) as u64;
@@ -389,7 +389,7 @@ fn a_large_directory_grows_and_shrinks() {
         assert!(cache.lookup(&(i * 10)).is_none());
         assert_eq!(cache.len() as u64, count - gone as u64 - 1);
     }
-    // Only the slots are left, for the next images; the directory's pages are freed.
+    // Only the slots remain, for later images. The pages of the directory are freed.
     assert!(cache.is_empty() && cache.bytes() < full);
     assert_eq!(
         cache.fingerprint(),

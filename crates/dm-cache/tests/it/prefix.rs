@@ -1,4 +1,4 @@
-//! The prefix cache: its answers, its evictions, and its exact count of bytes.
+//! Tests of the prefix cache: its answers, its evictions, and its exact count of bytes.
 
 use dm_cache::{Apart, PrefixCache, PrefixHit, PrefixImage};
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
@@ -34,12 +34,12 @@ fn image(
     }
 }
 
-/// Returns a root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y, and
-/// with a leaf at byte 2.
+/// Returns a cache of a root with two children. At byte 1 there is a node that skips bytes 2 and 3 ("ab") and has
+/// leaves at `x` and `y`; at byte 2 there is a leaf.
 fn small(budget: u64) -> PrefixCache {
     let cache = PrefixCache::new(TYPES, budget);
     let root = RadixHeader::new(0, 3, &[]);
-    // A direct node has each slot at its own place.
+    // In a direct node, each slot has a fixed place.
     let mut words = vec![SlotWord::empty(1); 256];
     words[1] = inner(1, 10, 1);
     words[2] = leaf(2, 20);
@@ -61,10 +61,10 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert_eq!(other.fingerprint(), cache.fingerprint());
     assert_eq!(hit(&other, b"\x01abx"), hit(&cache, b"\x01abx"));
     assert!(other.bytes() <= cache.bytes());
-    // From then on the two caches change separately.
+    // After the copy, the two caches change independently.
     other.learn(b"\x01abx", at(10), 0, leaf(b'x', 77));
     assert_eq!(hit(&cache, b"\x01abx").find, Find::Child(0, leaf(b'x', 30)));
-    // Images that were old there are as old here.
+    // An image has the same age in both caches.
     cache.turn();
     assert!(other.adopt(&cache));
     other.turn();
@@ -79,8 +79,8 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
-/// If an image grows although there is no room for it, its own children must not be evicted, because it would continue
-/// to name their numbers after others have them.
+/// If an image grows although there is no room, its own children must not be evicted. Otherwise the image would still
+/// contain their numbers when other images have these numbers.
 #[test]
 fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     for budget in (2_000..8_000).step_by(250) {
@@ -112,7 +112,7 @@ fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     }
 }
 
-/// A slot's content belongs to its image: an old image must not give its type to another node at the same address.
+/// A slot's content belongs to its image. An old image must not give its type to another node at the same address.
 #[test]
 fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {
     let cache = small(1 << 20);
@@ -137,14 +137,14 @@ fn the_deepest_node_on_the_way_answers() {
         (link.node, link.branch, link.index, link.word),
         (at(1), 0, 1, inner(1, 10, 1))
     );
-    // The next slot is the one to fill; in a direct node it is the key byte's own.
+    // The vacant slot is the next one of the node. In a direct node it is the slot of the key byte.
     assert_eq!(hit(&cache, b"\x01abz").find, Find::Vacant(2, SlotWord::empty(1)));
     assert_eq!(hit(&cache, b"\x07abz").find, Find::Vacant(7, SlotWord::empty(1)));
     assert_eq!(
         (hit(&cache, b"\x02...").find, hit(&cache, b"\x02...").link),
         (Find::Child(2, leaf(2, 20)), None)
     );
-    // A key that leaves the node's prefix stays with the parent.
+    // If a key does not have the node's prefix, the lookup returns the parent.
     let apart = hit(&cache, b"\x01aqx");
     assert_eq!(
         (apart.at, apart.apart),
@@ -158,7 +158,7 @@ fn it_learns_slot_by_slot_and_drops_what_moved() {
     let cache = small(1 << 20);
     cache.learn(b"\x01abz", at(10), 2, leaf(b'z', 40));
     assert_eq!(hit(&cache, b"\x01abz").find, Find::Child(2, leaf(b'z', 40)));
-    // This slot is too far on, because the slots before it are unknown.
+    // This slot is not stored, because the slots before it are unknown.
     cache.learn(b"\x01abw", at(10), 5, leaf(b'w', 41));
     assert_eq!(hit(&cache, b"\x01abw").find, Find::Vacant(3, SlotWord::empty(1)));
     let removed = SlotWord::removed(b'x', 1);
@@ -167,7 +167,7 @@ fn it_learns_slot_by_slot_and_drops_what_moved() {
         (hit(&cache, b"\x01abx").find, hit(&cache, b"\x01abx").children),
         (Find::Vacant(0, removed), 2)
     );
-    // Another node takes its place: the image is removed, and its old address finds nothing.
+    // Another node takes this node's place. The image is removed, and its old address finds nothing.
     let before = cache.bytes();
     cache.learn(b"\x01abx", at(1), 1, inner(1, 50, 2));
     assert_eq!((hit(&cache, b"\x01abx").at, cache.nodes()), (at(1), 1));
@@ -224,7 +224,7 @@ fn it_stays_within_its_budget_and_keeps_what_is_used() {
     assert!(!none.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &[])));
 }
 
-/// Dense keys: 64 full nodes of leaves below a full node.
+/// The keys are dense: below a full node, 64 full nodes have leaves.
 #[test]
 fn dense_keys_take_little_more_than_their_slots() {
     let cache = PrefixCache::new(TYPES, 1 << 30);
@@ -243,8 +243,8 @@ fn dense_keys_take_little_more_than_their_slots() {
     assert!(per_key <= 7.1, "{per_key} bytes a key");
 }
 
-/// The nodes of 10 million uniform random keys: 153 keys below each node of the third level, where some slots
-/// lead to a leaf, some to a node with two or three, and some are empty.
+/// The nodes are those of 10 million uniform random keys, with 153 keys below each node of the third level. Some of its
+/// slots lead to a leaf, some lead to a node with two or three keys, and some are empty.
 #[test]
 fn random_keys_take_little_more_than_their_slots() {
     const NODES: u64 = 96;
@@ -291,11 +291,11 @@ fn random_keys_take_little_more_than_their_slots() {
     }
     let per_key = cache.bytes() as f64 / (NODES * KEYS) as f64;
     assert!((9.0..=13.6).contains(&per_key), "{per_key} bytes a key");
-    // All of it is found again.
+    // All of the nodes are found again.
     assert!(cache.nodes() > 30 * NODES as usize);
 }
 
-/// Comparison with a plain map under all changes: learnt slots, replaced nodes, evictions.
+/// Compares the cache with a `HashMap` during learnt slots, replaced nodes and evictions.
 #[test]
 fn it_never_says_what_was_not_so() {
     use std::collections::HashMap;
@@ -308,7 +308,7 @@ fn it_never_says_what_was_not_so() {
     };
     for budget in [3_000, 6_000, 1 << 20] {
         let cache = PrefixCache::new(TYPES, budget);
-        // The real tree: node (first byte) -> its place and slots. Every node is below the root, at byte 1.
+        // The real tree: the first byte of each node, with its place and slots. Every node is a child of the root.
         let mut nodes: HashMap<u8, (u64, Vec<SlotWord>)> = HashMap::new();
         let mut root = vec![SlotWord::empty(1); 256];
         let mut next = 1_000;
@@ -318,7 +318,7 @@ fn it_never_says_what_was_not_so() {
             let key = |second: u8| [first, second, 0, 0];
             match random(6) {
                 0 => {
-                    // A node, or its larger copy.
+                    // The node is cached, or replaced by a larger copy.
                     next += 10;
                     let mut words = nodes.remove(&first).map_or(Vec::new(), |(_, words)| words);
                     words.retain(|w| w.has_child());
@@ -351,7 +351,7 @@ fn it_never_says_what_was_not_so() {
                     learnt = second;
                     next += 1;
                     let leaf_of = match random(4) {
-                        // A leaf without a short code.
+                        // A leaf of another size has no short code.
                         0 => SlotWord::leaf(second, at(next).raw(), 2).expect("in range"),
                         1 => SlotWord::removed(second, 1),
                         _ => leaf(second, next),
@@ -375,8 +375,8 @@ fn it_never_says_what_was_not_so() {
                 "step {step}: {} of {budget}",
                 cache.bytes()
             );
-            // A learnt slot is known, or its image is gone: otherwise a client that lost a race would lose it
-            // for ever.
+            // A learnt slot is stored, or its image was removed. Otherwise a client that lost a race for the slot would
+            // lose it for ever.
             if let (Some(hit), Some((line, words))) = (cache.lookup(&key(learnt)), nodes.get(&first)) {
                 let known = words.iter().any(|w| w.partial() == learnt && w.has_child());
                 if known && hit.at == at(*line) {
@@ -403,7 +403,7 @@ fn it_never_says_what_was_not_so() {
     }
 }
 
-/// A new node between two cached ones, or in place of one, removes no image below it.
+/// If a new node is inserted between two cached nodes, or replaces one, no image below it is removed.
 #[test]
 fn what_hangs_below_a_new_node_stays() {
     let cache = small(1 << 20);

@@ -1,5 +1,5 @@
-//! Published flaws and their corrections: T-S7, duplicate images in a level, a newer image removed instead of
-//! a stale one.
+//! Tests of published flaws and their corrections: T-S7, duplicate images in a level, and the removal of a newer image
+//! instead of a stale one.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Admitted, CacheFlaws, Hit, IndexCache, NodeImage};
@@ -30,8 +30,7 @@ fn held_up_reader(flaws: CacheFlaws) -> Option<Hit<u64>> {
     offer(&cache, 1, &[0, 50, 100], &[10, 11]);
     // A reader finds the node for key 60, and is delayed.
     let found = cache.find(&60).unwrap();
-    // Another client finds that node stale, a third one caches a node of a different range, and the slot is
-    // reused.
+    // A second client finds that node stale. A third client caches a node of another range, which reuses the slot.
     cache.invalidate(cache.lookup(&60).unwrap().origin);
     offer(&cache, 2, &[500, 550, 600], &[20, 21]);
     cache.read(&found, &60)
@@ -71,7 +70,7 @@ fn an_image_that_came_back_is_the_same_image() {
 fn s9_a_split_leaves_no_duplicates() {
     let cache = IndexCache::new(u64::MAX);
     offer(&cache, 1, &[0, 25, 50, 75, 100], &[10, 11, 12, 13]);
-    // The node split at 50; the new sibling is read first, and the old node's new image later.
+    // The node was split at 50. The new sibling is read first, and the old node later.
     assert_eq!(offer(&cache, 2, &[50, 75, 100], &[12, 13]), Admitted::New);
     let run = |cache: &IndexCache<u64>| {
         let mut out = Vec::new();
@@ -85,7 +84,7 @@ fn s9_a_split_leaves_no_duplicates() {
         Admitted::Replaced
     );
     assert_eq!(run(&cache), [10, 14, 11, 12, 13]);
-    // They merge again: the sibling's image is removed.
+    // The nodes are merged again: the sibling's image is removed.
     assert_eq!(offer(&cache, 1, &[0, 50, 100], &[15, 16]), Admitted::Replaced);
     assert_eq!((run(&cache), cache.len()), (vec![15, 16], 1));
 }

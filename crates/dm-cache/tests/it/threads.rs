@@ -1,4 +1,4 @@
-//! Readers beside writers: a reader gets only children that some image named for its key.
+//! Tests readers that run beside writers: a reader gets only children that some image had for its key.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{IndexCache, NodeImage};
@@ -10,7 +10,7 @@ const STEP: u64 = 8;
 const KEYS: u64 = dm_sync::scaled(40_000, 64) as u64;
 const ROUNDS: u64 = dm_sync::scaled(200_000, 100) as u64;
 
-/// Returns the leaf that begins at `low`, always the same.
+/// Returns the leaf that begins at `low`. It is always the same.
 fn leaf(low: u64) -> RemotePtr {
     RemotePtr::new(NodeId((low % 5) as u16), low << 10).unwrap()
 }
@@ -42,7 +42,7 @@ fn readers_get_only_what_was_written() {
             let (cache, stop) = (Arc::clone(&cache), Arc::clone(&stop));
             thread::spawn(move || {
                 let (mut rng, mut hits, mut out) = (seed, 0u64, Vec::new());
-                // Relaxed: only ends the loop; what was found is checked by value.
+                // Relaxed: the flag only ends the loop; the values that were found are checked separately.
                 while !stop.load(Ordering::Relaxed) || hits == 0 {
                     let key = random(&mut rng) % KEYS;
                     let found = cache.find(&key);
@@ -72,7 +72,7 @@ fn readers_get_only_what_was_written() {
             1 + random(&mut rng) % 40,
         );
     }
-    // Caches images again, so that a late reader finds something too.
+    // Some images are cached again, so that a reader that starts late finds something too.
     admit(&cache, 0, KEYS / STEP);
     stop.store(true, Ordering::Relaxed); // Relaxed: as above.
     for reader in readers {

@@ -1,5 +1,5 @@
-//! T-R2 as published: values are passed in one buffer per lock, and the check whether a client may store its value
-//! there is made one section earlier.
+//! T-R2 as published: values are passed in one buffer per lock. Whether a client may store its value there is checked
+//! one section before it does so.
 
 use super::{Entering, Held, Shard};
 use crate::waiters::NONE;

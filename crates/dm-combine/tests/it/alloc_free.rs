@@ -1,5 +1,5 @@
-//! In the steady state sharing allocates nothing, neither for a leader nor for a follower nor for an operation that
-//! goes alone.
+//! Tests that sharing allocates nothing in the steady state, for leaders, for followers, and for operations that run
+//! alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use dm_loopback::{Loopback, run_all};
 use dm_verbs::{Counters, Env, NodeId, RemotePtr};
 
 std::thread_local! {
-    /// Allocations of this thread.
+    /// The number of allocations of this thread.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -35,10 +35,10 @@ static ALLOCATOR: Counting = Counting;
 
 const KEYS: u64 = 2;
 const ROUNDS: u64 = 160;
-/// By then the buffers and the list of wakers have grown to their final size.
+/// After this many rounds, the buffers and the list of wakers have their final size.
 const STEADY: u64 = ROUNDS * 3 / 4;
 
-/// Eight coroutines on one thread. Completions are delayed, so that operations overlap.
+/// Runs eight coroutines on one thread. Completions are delayed, so that operations overlap.
 #[test]
 fn shared_operations_allocate_nothing() {
     let world = Loopback::builder().delays(2).build().expect("memory");
@@ -69,7 +69,7 @@ fn shared_operations_allocate_nothing() {
         }
     };
     let done = run_all((0..clients.len()).map(work));
-    // Only the first coroutine to end is checked, because the ends of coroutines allocate themselves.
+    // Only the coroutine that ends first is checked, because the end of a coroutine allocates.
     let least = done.iter().map(|(allocations, _)| *allocations).min();
     assert_eq!(least, Some(0));
     let sum = done.iter().fold(Counters::default(), |sum, (_, c)| sum + *c);

@@ -1,5 +1,5 @@
-//! An index in which every operation waits until the test decides its result, and clients that the test polls by
-//! hand.
+//! An index in which every operation waits until the test decides its result, and clients that the test polls
+//! explicitly.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -13,7 +13,7 @@ use std::task::Wake;
 use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicBool, Ordering};
 
-/// An operation that the index was asked for.
+/// An operation that a client requested from the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Get(u64),
@@ -56,9 +56,9 @@ impl Asked {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) asked: Asked,
-    /// Whether its caller still waits for the answer.
+    /// Whether the caller still waits for the answer.
     pub(crate) waited_for: bool,
-    /// The answer, once the operation has taken effect.
+    /// The answer, if the operation has taken effect.
     pub(crate) done: Option<Answered>,
     reply: Option<Result<Answered, IndexError>>,
     waker: Option<Waker>,
@@ -204,7 +204,7 @@ struct Flag(AtomicBool);
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
-        // Relaxed: all is one thread.
+        // Relaxed: there is only one thread.
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -223,7 +223,7 @@ impl<'f, T> Task<'f, T> {
         }
     }
 
-    /// Returns a task that has begun and waits.
+    /// Returns a task that has been polled once and waits.
     pub(crate) fn begun(future: impl Future<Output = T> + 'f) -> Self {
         let mut task = Self::new(future);
         assert!(task.step().is_none(), "it does not wait");
@@ -231,11 +231,11 @@ impl<'f, T> Task<'f, T> {
     }
 
     pub(crate) fn is_woken(&self) -> bool {
-        // Relaxed: all is one thread.
+        // Relaxed: there is only one thread.
         self.flag.0.load(Ordering::Relaxed)
     }
 
-    /// Polls it with a new waker while it still waits. The old waker must not be called any more.
+    /// Polls the task with a new waker while it still waits. After that, the old waker must not be called.
     pub(crate) fn moves(&mut self) {
         self.flag = Arc::new(Flag(AtomicBool::new(true)));
         assert!(self.step().is_none(), "it does not wait");
@@ -243,7 +243,7 @@ impl<'f, T> Task<'f, T> {
 
     /// Polls the task if it was woken. Returns its output if it has ended.
     pub(crate) fn step(&mut self) -> Option<T> {
-        // Relaxed: all is one thread.
+        // Relaxed: there is only one thread.
         if !self.flag.0.swap(false, Ordering::Relaxed) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Shared operations: their outcomes, against a model, and without allocations.
+//! Tests of shared operations: their results, a comparison with a model, and their allocations.
 
 mod alloc_free;
 mod common;

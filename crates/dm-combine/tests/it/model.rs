@@ -1,4 +1,4 @@
-//! Random schedules: operations may take effect, fail, end or be dropped in any order. Their answers must be
+//! Random schedules, in which operations take effect, fail, end or are dropped in any order. Their answers must be
 //! linearizable, and no client may wait for ever. The same check must find broken variants.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ enum Move {
     Begin(usize, u64, u8),
     /// A client that was woken is polled.
     Step(usize),
-    /// A call at the index takes effect, whether its caller still waits or not.
+    /// A call at the index takes effect, even if its caller was dropped.
     Effect(usize),
     /// A call that has taken effect answers.
     Reply(usize),
@@ -35,7 +35,7 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let client = 0..CLIENTS;
-    // One of the keys is used more often.
+    // One of the keys occurs more often.
     let keys = prop_oneof![3 => Just(0), 1 => 0..KEYS];
     let one = prop_oneof![
         10 => (client.clone(), keys, 0..12u8).prop_map(|(c, k, kind)| Move::Begin(c, k, kind)),
@@ -50,14 +50,14 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 
 type Ran<'f> = (Task<'f, Result<Answered, IndexError>>, CallId);
 
-/// The run of a schedule.
+/// A schedule that is being run.
 struct Run<'f> {
     gate: Gate,
     map: BTreeMap<u64, u32>,
     tasks: [Option<Ran<'f>>; CLIENTS],
     history: History<KvOp<u64, u32>, KvRet<u32>>,
     now: u64,
-    /// The last value that was written; every write has a value of its own.
+    /// The last value that was written. Every write has a different value.
     value: u32,
 }
 
@@ -132,7 +132,7 @@ impl<'f> Run<'f> {
         }
     }
 
-    /// Lets all clients run to the end of their operations.
+    /// Runs all clients until their operations have ended.
     fn finish(&mut self) -> Result<(), String> {
         for _ in 0..1_000 {
             self.now += 1;
@@ -169,7 +169,7 @@ fn ret(answered: Answered) -> KvRet<u32> {
     }
 }
 
-/// Runs a schedule and checks it. Returns the numbers of delegated and combined operations.
+/// Runs a schedule and checks its history. Returns the numbers of delegated and combined operations.
 fn play(moves: &[Move], rdwc: &Rdwc) -> Result<(u64, u64), String> {
     let world = Loopback::builder()
         .host_bytes(1 << 20)
@@ -215,7 +215,7 @@ fn rdwc(flaws: RdwcFlaws) -> Rdwc {
     }
 }
 
-/// Runs random schedules until one fails. They are the same in every run.
+/// Runs random schedules until one fails. Every run of the test has the same schedules.
 fn search(rdwc: &Rdwc, cases: u32) -> Result<(u64, u64), String> {
     let config = Config {
         cases,
@@ -253,7 +253,7 @@ fn any_schedule_is_linearizable_and_ends() {
     }
 }
 
-/// T-R2 is not among them: other clients must run between its sections, which needs a world that has steps.
+/// T-R2 is not among the flaws: other clients must run between its sections, which needs a world with steps.
 #[test]
 fn what_is_broken_is_noticed() {
     let none = RdwcFlaws::NONE;

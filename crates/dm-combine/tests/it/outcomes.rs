@@ -1,4 +1,4 @@
-//! Tests of which operation leads, what the others are told, and what happens if a leader fails or is dropped.
+//! Tests which operation leads, which results the others get, and what happens if a leader fails or is dropped.
 
 use crate::common::{Answered, Asked, BROKEN, Gate, Task, run};
 use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
@@ -43,7 +43,7 @@ fn those_who_gather_share_the_next_read_and_not_the_one_under_way() {
         assert_eq!(gate.count(), 1);
         gate.reply(0, Ok(Answered::Got(Some(6))));
         assert_eq!(first.step(), Some(Ok(Answered::Got(Some(6)))));
-        // The newest leads.
+        // The operation that joined last leads.
         assert_eq!((second.step(), third.step(), gate.count()), (None, None, 2));
         let mut fourth = task(d, Asked::Get(1));
         gate.reply(1, Ok(FOUND));
@@ -57,7 +57,7 @@ fn those_who_gather_share_the_next_read_and_not_the_one_under_way() {
     });
 }
 
-/// Returns what two followers, an update and an upsert, are told if their leader's write gets this answer.
+/// Returns the results of two followers, an update and an upsert, if their leader's write gets this answer.
 fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
     let mut told = [None, None];
     with_clients(|[a, b, c, d], gate| {
@@ -77,7 +77,7 @@ fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
         for (told, follower) in told.iter_mut().zip(&mut followers) {
             *told = follower.step().map(|answer| answer.expect("no error"));
         }
-        // A follower that is told nothing runs its own operation.
+        // A follower without a result runs its own operation.
         if told[1].is_none() {
             assert_eq!(gate.last(), Asked::Upsert(1, 3));
             gate.reply(2, Ok(INSERTED));
@@ -131,7 +131,7 @@ fn a_leader_that_goes_away_lets_its_followers_go_on() {
         drop(first);
         assert!(!second.is_woken() && third.is_woken(), "one is elected");
         assert_eq!((third.step(), gate.last()), (None, Asked::Upsert(1, 3)));
-        // It is dropped in the middle of its write, while it has a follower.
+        // The leader is dropped in the middle of its write, while it has a follower.
         drop(third);
         let mut second = second;
         assert_eq!((second.step(), gate.last()), (None, Asked::Upsert(1, 2)));
@@ -166,7 +166,7 @@ fn who_goes_away_elected_and_unaware_lets_another_lead() {
 fn a_follower_that_goes_away_leaves_nothing_behind() {
     with_clients(|[a, b, c, d], gate| {
         let mut first = task(a, Asked::Update(1, 1));
-        // Waiters are dropped while they gather: the first, the one in the middle, the last.
+        // Waiters of the next epoch are dropped: first the first one, then the middle one, then the last one.
         for gone in 0..3 {
             let mut gathered = [b, c, d].map(|client| Some(task(client, Asked::Update(1, 2))));
             gathered[gone] = None;
@@ -175,7 +175,7 @@ fn a_follower_that_goes_away_leaves_nothing_behind() {
         let (mut second, mut fourth) = (second, fourth);
         gate.reply(0, Ok(REPLACED));
         assert_eq!((first.step(), fourth.step()), (Some(Ok(REPLACED)), None));
-        // Drop a waiter of a closed epoch; the other one was told, but has not noticed yet.
+        // A waiter of a closed epoch is dropped. The other waiter has its result, but was not polled yet.
         drop(third);
         gate.reply(1, Ok(REPLACED));
         assert_eq!(fourth.step(), Some(Ok(REPLACED)));
@@ -302,7 +302,7 @@ fn keys_of_many_locks_are_in_nobodys_way() {
     drop(tasks);
 }
 
-/// The flaw behaves as its name says, because models rely on it.
+/// With the flaw, a get joins an earlier READ. The models rely on this.
 #[test]
 fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
     let world = Loopback::builder().build().expect("memory");
@@ -319,7 +319,7 @@ fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
     assert_eq!(gate.count(), 1);
 }
 
-/// Everybody who waits is part of the state, which the explorer tells states apart by.
+/// Every waiting client is part of the fingerprint, because the explorer distinguishes states by it.
 #[test]
 fn tables_with_other_waiters_have_other_fingerprints() {
     let world = Loopback::builder().build().expect("memory");
@@ -339,7 +339,7 @@ fn tables_with_other_waiters_have_other_fingerprints() {
     // A client that was dropped is no longer part of the fingerprint.
     tasks.pop();
     assert_eq!(table.fingerprint(), seen[2]);
-    // Neither is a client that has its answer and has not noticed yet.
+    // A client that has its answer, but was not polled yet, is not part of the fingerprint either.
     tasks.push(task(&clients[2], Asked::Update(1, 1)));
     for (call, leader) in [(0, 0), (1, 2)] {
         let _ = tasks[leader].step();
@@ -351,7 +351,7 @@ fn tables_with_other_waiters_have_other_fingerprints() {
     assert_eq!(table.fingerprint(), seen[0]);
 }
 
-/// The flaw of the buffer needs several clients: a write alone is what it should be.
+/// The flaw of the buffer needs several clients. A single client writes the right value.
 #[test]
 fn with_the_buffer_of_a_lock_one_write_is_written() {
     let world = Loopback::builder().build().expect("memory");

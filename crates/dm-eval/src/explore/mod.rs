@@ -1,4 +1,4 @@
-//! `explore`: explores a model of the registry, prints the result and draws it.
+//! `explore`: explores a model of the registry, and prints and draws the result.
 
 mod print;
 
@@ -69,14 +69,14 @@ pub struct Explore {
     pub time: u64,
 }
 
-/// Exit statuses, as documented by `dmkit explore --help`.
+/// Exit statuses, which `dmkit explore --help` documents.
 const UNEXPECTED: u8 = 1;
 const UNKNOWN: u8 = 2;
 const NOT_RUN: u8 = 3;
-/// If there are more cases, they are summed up by their shapes.
+/// If there are more cases than this, only one line per shape is printed.
 const LISTED_MAX: usize = 40;
 
-/// Standard output whose reader may close the pipe: the checks and the exit status do not depend on it.
+/// Standard output that ignores a closed pipe, so that the checks and the exit status do not depend on the reader.
 struct Patient<W>(W);
 
 impl<W: Write> Write for Patient<W> {
@@ -94,7 +94,7 @@ impl<W: Write> Write for Patient<W> {
     }
 }
 
-/// Carries out the command; the exit status is the verdict.
+/// Runs the command. The exit status shows the verdict.
 ///
 /// # Errors
 /// Returns an error if standard output or a file can't be written.
@@ -119,7 +119,7 @@ pub fn perform(asked: &Explore, output: &Output) -> io::Result<ExitCode> {
     }
 }
 
-/// Returns the first counterexample among the lines of `file`, as if the user had named it.
+/// Returns the arguments that run the first counterexample in the lines of `file` again.
 fn recorded(file: &Path, asked: &Explore) -> Result<Explore, String> {
     let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
     for (number, line) in text.lines().enumerate() {
@@ -262,8 +262,8 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     Ok(status(&all, asked.crash))
 }
 
-/// Returns 1 if a case gave another result than the registry states (with `crash`: if one has a
-/// counterexample). Otherwise returns 2 if a search was cut short or only sampled, else 0.
+/// Returns 1 if a case gave another result than the registry states; with `crash`, returns 1 if a case has a
+/// counterexample. Otherwise returns 2 if a search was cut short or only sampled, and 0 if none was.
 fn status(all: &[Ran], crash: bool) -> ExitCode {
     let found = |r: &Ran| r.verdict.counterexample().is_some();
     let unexpected = |r: &Ran| {

@@ -1,4 +1,4 @@
-//! The printing of models and verdicts.
+//! Prints models and verdicts.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use dm_explore::{Coverage, Report, Verdict};
 use dm_models::{Entry, Expect, Ran, Variant, covered, knobs};
 use serde_json::json;
 
-/// Returns the expected verdict of dmkit's version.
+/// Returns the verdict that the registry expects of dmkit's own version.
 fn expected(entry: &Entry, variant: Variant) -> String {
     let cases = entry.cases_of(variant);
     let fails = cases.iter().filter(|c| c.expect != Expect::Holds).count();
@@ -112,7 +112,7 @@ pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<(
     writeln!(out, "{line}")
 }
 
-/// Prints one case: a line with its knobs, and the first counterexample in words and as a chart.
+/// Prints one case: a line with its knobs, and the first counterexample as text and as a chart.
 pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> io::Result<()> {
     let report = ran.verdict.report();
     write!(out, "case {:<3} {}", ran.number, word(&ran.verdict))?;
@@ -120,7 +120,7 @@ pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> 
         write!(out, ", {}", ran.case.shape)?;
     }
     writeln!(out, ": {}\n         knobs: {}", counts(report), report.knobs)?;
-    // A sample decides nothing, so it cannot contradict the registry.
+    // A sample proves nothing, so it cannot contradict the registry.
     if !crash && !matches!(ran.verdict, Verdict::Sampled(_)) {
         let expect = ran.case.expect;
         match ran.judge() {
@@ -148,7 +148,7 @@ fn counts(report: &Report) -> String {
     }
 }
 
-/// Prints what was explored, by shape and in all, and the assumptions.
+/// Prints what was explored, by shape and in total, and the assumptions.
 pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::Result<()> {
     writeln!(out)?;
     let mut shapes: Vec<&str> = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
-// Runs are independent simulations: one thread each, std's own, nothing here is modelled.
+// Runs are independent simulations, each on a thread of std, because no model runs them.
 use std::sync::Mutex;
 
 use dm_bench::{Registry, RunError};
@@ -20,11 +20,11 @@ use super::{locks, tree, writes};
 /// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Seeds 1, 2, ….
+    /// The number of seeds: 1, 2, and so on.
     pub(crate) seeds: u64,
-    /// A sixth of the operations, and a quarter of the virtual time if there is no tree.
+    /// Whether each run makes a sixth of the operations; without a tree, it takes a quarter of the virtual time.
     pub(crate) quick: bool,
-    /// Replaces the file's number of keys.
+    /// The number of keys, if it replaces the number in the file.
     pub(crate) keys: Option<u64>,
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct Case {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) metrics: BTreeMap<Metric, f64>,
-    /// Distribution of the round trips of write operations: a count, and the share of operations with at most that
-    /// many.
+    /// The distribution of the round trips of write operations. Each entry is a number of round trips, and the share of
+    /// operations with at most this many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) round_trips: Vec<(u64, f64)>,
 }
 
-/// Figures by metric: the raw data of a figure.
+/// The figures of one run by metric: the raw data of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) panel: String,
@@ -64,7 +64,7 @@ pub(crate) struct Sample {
 /// Checks that a world has this series.
 ///
 /// # Errors
-/// Returns a message that names the series.
+/// Returns a message that names the series if the world does not have it.
 pub(crate) fn check_series(registry: &Registry, world: World, series: &str) -> Result<(), String> {
     match world {
         World::Tree => registry.series(series).map(drop).map_err(|e| e.to_string()),
@@ -85,7 +85,7 @@ impl Case {
                 let mut setup = experiment.resolve(panel, at)?;
                 if effort.quick {
                     setup.operations /= 6;
-                    // A tree's time is what its queues need to fill, so it is not shortened.
+                    // A tree's queues need the whole time to fill, so its time is not shortened.
                     if experiment.world != World::Tree {
                         setup.window_ns /= 4;
                     }
@@ -120,7 +120,7 @@ impl Case {
         }
     }
 
-    /// Returns a key that is equal for runs with equal results, in whichever figure they appear.
+    /// Returns a key that is equal for runs with equal results, even if they belong to different figures.
     fn key(&self) -> String {
         format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
     }
@@ -136,7 +136,7 @@ impl Case {
     }
 }
 
-/// The runs of this process so far, by key, because figures share points.
+/// The results of the runs of this process so far, by key, because figures share points.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
 
@@ -160,7 +160,7 @@ impl Memory {
 /// Runs all of `cases`, as many in parallel as there are cores, and returns their results in order.
 ///
 /// # Errors
-/// Returns the first case that failed, with its name.
+/// Returns an error with the name of the first case that failed.
 pub(crate) fn run_all(
     name: &str,
     cases: &[Case],

@@ -1,5 +1,5 @@
-//! Charts as SVG: bars of series, lines over a dial, and cumulative distributions. Text uses the generic
-//! family `sans-serif`. The paper's own figures, if it gives any, are hollow diamonds.
+//! Charts as SVG: bars of series, lines over a dial, and cumulative distributions. Text uses the generic family
+//! `sans-serif`. The paper's numbers, if it gives any, are hollow diamonds.
 
 use std::fmt::Write;
 
@@ -76,7 +76,7 @@ impl Drawing<'_> {
         Spread::of(&figures)
     }
 
-    /// Returns the paper's own figure of a series, if its text gives one that is not a quotient.
+    /// Returns the paper's number for a series, if its text gives one that is not a quotient.
     fn paper(&self, series: &str, at: Option<f64>) -> Option<f64> {
         self.claims
             .iter()
@@ -135,7 +135,7 @@ impl Drawing<'_> {
             let middle = LEFT + slot * (i as f64 + 0.5);
             if let Some(spread) = spread {
                 let top = axis.place(spread.mean);
-                // Rows that the paper does not have are grey.
+                // Bars of series that the paper does not have are grey.
                 let fill = if i < graded { colour(0) } else { "#8a8f98" };
                 svg.rect(middle - bar / 2.0, top, bar, HEIGHT - BOTTOM - top, fill);
                 let (low, high) = (axis.place(spread.low), axis.place(spread.high));
@@ -151,7 +151,7 @@ impl Drawing<'_> {
                 );
             }
             if let Some(paper) = paper {
-                // Beside the middle, where the model's own figure is.
+                // The diamond is to the right of the middle, because the model's number is in the middle.
                 svg.diamond(middle + bar / 2.0, axis.place(paper));
             }
             svg.label(middle, HEIGHT - BOTTOM + 15.0, name, tilt);
@@ -165,7 +165,7 @@ impl Drawing<'_> {
         };
         let at = &over.at;
         let place_of = |x: f64| {
-            // Even steps, because dials are grids, often of doubling values.
+            // The steps are even, because the values of a dial often double.
             let i = at.iter().position(|a| *a == x).unwrap_or(0) as f64;
             LEFT + 16.0 + (WIDTH - LEFT - RIGHT - 32.0) * i / (at.len().max(2) - 1) as f64
         };
@@ -223,8 +223,8 @@ impl Drawing<'_> {
         svg.finish()
     }
 
-    /// Draws the shares of write operations with at most so many round trips, for the first seed, on a log
-    /// axis of round trips.
+    /// Draws the cumulative distribution of the round trips of write operations, for the first seed, on a logarithmic
+    /// axis.
     fn distribution(&self) -> String {
         let mut svg = Svg::new(
             WIDTH,
@@ -276,7 +276,7 @@ impl Drawing<'_> {
         for (i, name) in self.series() {
             let mut path = format!("M{:.1} {:.1}", LEFT, up.place(0.0));
             for (trips, share) in of(name) {
-                // A step, because the share rises at the count itself.
+                // The line has steps, because the share rises only at whole numbers.
                 let _ = write!(path, "H{:.1}V{:.1}", along(*trips), up.place(*share));
             }
             let _ = write!(path, "H{:.1}", WIDTH - RIGHT);
@@ -349,8 +349,8 @@ mod tests {
         }
     }
 
-    /// Every chart of every experiment names its series, contains no invalid number, and uses no font of the
-    /// machine.
+    /// Every chart of every experiment names its series, contains no invalid number, and uses none of the machine's
+    /// fonts.
     #[test]
     fn every_panel_is_drawn() {
         let mut drawn = 0;

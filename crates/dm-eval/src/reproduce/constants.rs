@@ -1,10 +1,10 @@
-//! The constants that were fitted to published figures, and functions to vary each of them.
+//! The constants that were fitted to published figures, and a function that varies each of them.
 
 use dm_sim::CostModel;
 
 use super::setup::Resolved;
 
-/// The client CPU time of a tree's operations, which is fitted but is not a field of the cost model.
+/// The client CPU time of a tree's operations. It is fitted, but it is not a field of the cost model.
 const CLIENT_CPU: &str = "client_cpu";
 
 /// All fitted constants by name: the cost model's, and the client's CPU time.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use dm_sim::Provenance;
 
-    /// Every constant that the model calls fitted can be varied here, and varying it changes nothing else.
+    /// Every constant that the model calls fitted can be varied here, and varying it changes no other constant.
     #[test]
     fn the_list_is_the_models() {
         let model = CostModel::cx5_ib();

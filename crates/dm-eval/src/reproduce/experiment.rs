@@ -12,17 +12,17 @@ use super::setup::{Dial, Resolved, Setup};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Experiment {
-    /// Its name on the command line.
+    /// The experiment's name on the command line.
     pub(crate) name: String,
     /// The paper.
     pub(crate) paper: String,
-    /// Its number there.
+    /// The number of the figure or table in the paper.
     pub(crate) figure: String,
     pub(crate) title: String,
-    /// The content of the figure, in a sentence or two.
+    /// The content of the figure, in one or two sentences.
     pub(crate) about: String,
     pub(crate) world: World,
-    /// The differences between the run and the paper's.
+    /// The differences between this run and the paper's run.
     #[serde(default)]
     pub(crate) differs: Vec<String>,
     pub(crate) setup: Setup,
@@ -36,11 +36,11 @@ pub(crate) struct Experiment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum World {
-    /// A whole tree; series are variants of an index.
+    /// A whole tree. Series are variants of an index.
     Tree,
-    /// The lock crate without a tree; series are ways of locking.
+    /// Locks without a tree. Series are kinds of locking.
     Locks,
-    /// Only WRITEs; series are directions.
+    /// WRITEs only. Series are directions.
     Writes,
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct Panel {
     /// `a`, `b`, … in the paper's figure.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// Changes to the experiment's own setup.
+    /// Changes to the experiment's setup.
     #[serde(default)]
     pub(crate) setup: Setup,
-    /// The dial; absent if nothing is varied.
+    /// The dial, or `None` if nothing is varied.
     pub(crate) over: Option<Over>,
     pub(crate) series: Vec<String>,
     /// Series that the paper does not have: they are drawn and listed, but never graded.
@@ -79,12 +79,12 @@ pub(crate) struct Chart {
     pub(crate) metric: Metric,
     #[serde(default)]
     pub(crate) log: bool,
-    /// Draws the distribution over operations instead of the mean: round trips of a write.
+    /// Whether to draw the distribution of the round trips of write operations instead of a mean.
     #[serde(default)]
     pub(crate) cdf: bool,
 }
 
-/// One claim of the paper, or one of dmkit beside it.
+/// A claim of the paper, or an additional claim of dmkit.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Claim {
@@ -96,34 +96,34 @@ pub(crate) struct Claim {
     #[serde(default)]
     pub(crate) sense: Sense,
     pub(crate) metric: Metric,
-    /// The series of the claim; empty with `rising`.
+    /// The series of the claim. It is empty if `rising` is set.
     #[serde(default)]
     pub(crate) of: String,
-    /// The series by which it is divided, if any.
+    /// The series by which the figure is divided, if any.
     pub(crate) over: Option<String>,
-    /// Replaces `of`: each of these series must be at least as good as the previous one; the value is the
-    /// smallest step.
+    /// A list of series that replaces `of`. Each series must be at least as good as the previous one; the claim's value
+    /// is the smallest step.
     #[serde(default)]
     pub(crate) rising: Vec<String>,
-    /// The place on the panel's dial; may be absent if there is only one place.
+    /// The place on the panel's dial. It may be absent if the dial has only one place.
     pub(crate) at: Option<At>,
-    /// The place of the divisor, if it differs.
+    /// The place of the divisor, if it differs from `at`.
     pub(crate) over_at: Option<At>,
-    /// The divisor's panel, if it differs: a paper's grids need not be the same for all.
+    /// The panel of the divisor, if it is another panel. A paper's panels may have different dials.
     pub(crate) over_panel: Option<String>,
-    /// The paper's figure.
+    /// The paper's number.
     pub(crate) paper: Option<f64>,
-    /// The result of an experimental model with these parameters and without a tree. dmkit's tree stays
+    /// The result of an experimental model with these parameters and without a tree. The result of dmkit's tree must be
     /// within 25 % of it.
     pub(crate) foretold: Option<f64>,
-    /// Fitted constants for which this very figure was used: then it is a fit, and no evidence.
+    /// The fitted constants that were fitted to this very number. If there are any, the result is no evidence.
     #[serde(default)]
     pub(crate) fitted: Vec<String>,
-    /// The place in the paper.
+    /// The place of the number in the paper.
     pub(crate) source: Option<String>,
-    /// The reason why the model misses the figure, if it does.
+    /// The reason why the model misses the number, if it does.
     pub(crate) reason: Option<String>,
-    /// The reason why it cannot be run at all.
+    /// The reason why the claim cannot be run.
     pub(crate) skip: Option<String>,
 }
 
@@ -131,25 +131,25 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The paper's text or a table gives the number.
+    /// The paper's text or a table gives the number, so it is graded.
     #[default]
     Graded,
-    /// The paper gives an order or a trend.
+    /// The paper gives only an order or a trend.
     Order,
-    /// The number can only be read off a plot: it is shown, but never graded.
+    /// The number can only be read off a plot. It is shown, but never graded.
     Plot,
-    /// A row of dmkit alone, beside the paper's: it is shown, but never graded.
+    /// The claim is dmkit's and not the paper's. It is shown, but never graded.
     Extra,
 }
 
-/// The deviations that count.
+/// The deviations from the paper's number that count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Sense {
-    /// Both directions.
+    /// Deviations in both directions count.
     #[default]
     About,
-    /// Only falling short.
+    /// Only a number below the paper's counts.
     AtLeast,
 }
 
@@ -164,11 +164,11 @@ pub(crate) enum At {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
-    /// Each series at its own best.
+    /// The best figure of each series.
     Peak,
-    /// The greatest quotient along the dial.
+    /// The largest quotient along the dial.
     Most,
-    /// The smallest growth of the quotient from one value to the next.
+    /// The smallest growth of the quotient between neighbouring places.
     Rising,
 }
 
@@ -245,7 +245,7 @@ const FILES: [(&str, &str); 19] = [
 /// Returns all embedded experiments.
 ///
 /// # Errors
-/// Returns [`ExperimentError`] for the first file that is not an experiment.
+/// Returns [`ExperimentError`] for the first file that is not a valid experiment.
 pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
     FILES.iter().map(|(file, text)| parse(file, text)).collect()
 }
@@ -253,7 +253,7 @@ pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
 /// Reads one file.
 ///
 /// # Errors
-/// Returns [`ExperimentError`], which names the file or the experiment.
+/// Returns [`ExperimentError`], which names the file or the experiment, if the text is not a valid experiment.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| ExperimentError::Form {
         file: file.to_owned(),
@@ -264,7 +264,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentErro
 }
 
 impl Experiment {
-    /// Returns the experiment with the panels that `keep` selects, and the claims that need no other panel.
+    /// Returns the experiment with only the panels that `keep` selects, and the claims that need no other panel.
     pub(crate) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         let mut part = self.clone();
         part.panels.retain(|panel| keep(&panel.name));
@@ -280,7 +280,7 @@ impl Experiment {
     /// Returns the setup of a panel at a value of its dial.
     ///
     /// # Errors
-    /// Returns [`ExperimentError::Content`] if something is missing.
+    /// Returns [`ExperimentError::Content`] if a required setting is missing.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| over.dial);
         let merged = self.setup.clone().overlaid(&panel.setup);
@@ -299,7 +299,8 @@ impl Experiment {
     /// Checks that `registry` has every series.
     ///
     /// # Errors
-    /// Returns [`ExperimentError::Content`], which names the series and lists those that there are.
+    /// Returns [`ExperimentError::Content`], which names the series and lists the existing ones, if a series is
+    /// missing.
     pub(crate) fn check_series(&self, registry: &Registry) -> Result<(), ExperimentError> {
         let mut all = self.panels.iter().flat_map(Panel::all_series);
         all.try_for_each(|series| {
@@ -372,7 +373,7 @@ impl Panel {
         self.series.iter().chain(&self.extra)
     }
 
-    /// Returns the values of the dial; a single `None` if nothing is varied.
+    /// Returns the values of the dial, or a single `None` if nothing is varied.
     pub(crate) fn places(&self) -> impl Iterator<Item = Option<f64>> + use<'_> {
         let varied = self
             .over
@@ -403,8 +404,7 @@ mod tests {
         }
     }
 
-    /// Every graded number of the paper names its place in the paper, and no number without a place is
-    /// graded.
+    /// Every graded number of a paper has its place in the paper, and no number without a place is graded.
     #[test]
     fn every_number_of_a_paper_has_a_kind_and_a_source() {
         let mut graded = 0;

@@ -1,4 +1,4 @@
-//! The setup of an experiment in words.
+//! Describes the setup of an experiment in words.
 
 use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
@@ -6,7 +6,7 @@ use dm_workload::{Distribution, hottest_share};
 use super::experiment::{Experiment, World};
 use super::setup::Resolved;
 
-/// Returns the facts of an experiment's first point; panels add what they change.
+/// Describes the setup of an experiment's first point, and then the changes of each panel.
 pub(crate) fn of(experiment: &Experiment) -> Vec<String> {
     let first = experiment
         .panels
@@ -90,7 +90,7 @@ fn skew(r: &Resolved) -> String {
     )
 }
 
-/// Formats a count in millions: 2 M and not 2000000.
+/// Formats a count in millions, for example 2 M instead of 2000000.
 fn count(count: u64) -> String {
     for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
         if count >= unit && count.is_multiple_of(unit / 10) {

@@ -1,4 +1,4 @@
-//! Claims against samples: the model's figure, its spread over seeds, and a verdict.
+//! Compares samples with claims. The result of a claim is the model's figure, its range over the seeds, and a verdict.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +8,26 @@ use super::metric::Metric;
 
 /// A graded figure is reproduced if it is within this share of the paper's.
 pub(crate) const TOLERANCE: f64 = 0.20;
-/// The tree must stay within this share of the prediction by the model of the verbs alone.
+/// The tree's result must be within this share of the prediction of the model without a tree.
 pub(crate) const FORETOLD_TOLERANCE: f64 = 0.25;
-/// An order holds if no step falls short of 1 by more than this: two equal bars are in order.
+/// An order holds if no step is below 1 by more than this, so that two equal bars count as ordered.
 const ORDER_SLACK: f64 = 0.03;
 
 /// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
-    /// Graded, within 20 % of the paper.
+    /// The claim was graded, and is within 20 % of the paper.
     Within,
-    /// Graded, further off.
+    /// The claim was graded, and is further from the paper.
     Missed,
     /// The order or trend holds.
     Kept,
     /// The order or trend does not hold.
     Lost,
-    /// Nothing to grade: a plot's value, or a row of dmkit alone.
+    /// There is nothing to grade: the number is from a plot, or the claim is dmkit's.
     Shown,
-    /// Not run, for a reason given.
+    /// The claim was not run, for the reason that it gives.
     NotRun,
 }
 
@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// A figure over several seeds.
+/// The mean and the range of a figure over several seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) mean: f64,
@@ -63,7 +63,7 @@ impl Spread {
     }
 }
 
-/// A claim with the model's result: a row of the table of claims.
+/// A claim with the model's result. It is a row of the table of claims.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) panel: String,
@@ -72,18 +72,18 @@ pub(crate) struct Outcome {
     #[serde(default)]
     pub(crate) sense: Sense,
     pub(crate) metric: Metric,
-    /// Whether it is a quotient of two figures.
+    /// Whether the claim is a quotient of two figures.
     pub(crate) quotient: bool,
     pub(crate) paper: Option<f64>,
     pub(crate) source: Option<String>,
     pub(crate) foretold: Option<f64>,
-    /// The constants that this figure was used to fit; empty for a prediction.
+    /// The constants that were fitted to this figure; empty for a prediction.
     pub(crate) fitted: Vec<String>,
     pub(crate) model: Option<Spread>,
     pub(crate) verdict: Verdict,
-    /// Whether the tree stays within 25 % of the prediction.
+    /// Whether the tree's result is within 25 % of the prediction.
     pub(crate) as_foretold: Option<bool>,
-    /// The reason why it was missed, or not run.
+    /// The reason why the claim was missed or not run.
     pub(crate) why: Option<String>,
 }
 
@@ -178,7 +178,7 @@ fn judge(claim: &Claim, model: Option<Spread>) -> Outcome {
     }
 }
 
-/// Reads figures of one seed from a panel.
+/// Reads the figures of one seed from a panel.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
     panel: &'a Panel,
@@ -187,7 +187,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// `there` is the panel from which a divisor is read.
+    /// Returns the value of a claim. `there` is the panel from which a divisor is read.
     fn claim(&self, claim: &Claim, there: &Self) -> Option<f64> {
         let metric = claim.metric;
         if !claim.rising.is_empty() {
@@ -211,7 +211,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns a series' figure at a place of the dial, or its best.
+    /// Returns the figure of a series at a place of the dial, or its best figure.
     fn taken(&self, series: &str, metric: Metric, at: Option<At>) -> Option<f64> {
         match at {
             Some(At::Value(at)) => self.at(series, metric, Some(at)),
@@ -231,7 +231,7 @@ impl Reading<'_> {
                 && sample.seed == self.seed
         };
         let sample = self.samples.iter().find(here)?;
-        // A division by zero has no result.
+        // A division by zero gives no result.
         sample
             .figures
             .metrics
@@ -266,7 +266,8 @@ mod tests {
         toml::from_str(&format!("{base}{text}")).unwrap()
     }
 
-    /// Slow gives 2 then 1 Mops, fast 4 then 6; seed 2 is a tenth faster.
+    /// Grades a claim on these samples: with seed 1, slow gives 2 and then 1 Mops, and fast gives 4 and then 6. With seed
+    /// 2, all figures are a tenth higher.
     fn outcome(text: &str) -> Outcome {
         let panel = Panel {
             name: "a".to_owned(),

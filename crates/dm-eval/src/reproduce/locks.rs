@@ -18,17 +18,17 @@ use dm_bench::RunError;
 /// A kind of locking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockWay {
-    /// CAS on host memory, released by fetch-and-add: FG's.
+    /// CAS on host memory, released by fetch-and-add, as in FG.
     HostFaa,
     /// CAS on host memory, released by WRITE.
     Host,
-    /// The same in on-chip memory.
+    /// CAS on on-chip memory, released by WRITE.
     OnChip,
     /// Local locks in front of the remote ones, without a queue.
     Hierarchical,
-    /// The same with a queue for each lock.
+    /// Local locks in front of the remote ones, with a queue for each lock.
     WaitQueue,
-    /// The remote lock is handed to the next in the queue, up to four times.
+    /// As with `WaitQueue`, and a remote lock is handed to the next client in the queue, up to four times in a row.
     Handover,
 }
 
@@ -104,7 +104,7 @@ fn addresses(table: &GlobalLockTable) -> Vec<RemotePtr> {
     addresses
 }
 
-/// The clients' counts within the window.
+/// The counts of the clients within the measured time.
 struct Seen {
     from: Nanos,
     to: Nanos,
@@ -130,7 +130,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     let addresses: Rc<[RemotePtr]> = addresses(&table).into();
     let clients = setup.clients * setup.coroutines;
     let reads = "c".parse().map_err(|e| bad(&e))?;
-    // The stream's key numbers select the lock; the stream never ends within the window.
+    // The key numbers of the stream select the lock. The stream has more operations than the measured time allows.
     let plan = Workload::new(reads, u64::from(setup.locks), u64::MAX / 2)
         .distribution(setup.distribution)
         .clients(clients)
@@ -169,7 +169,7 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
         if began >= seen.to {
             return;
         }
-        // A stream's keys are below its number of loaded keys, which is the number of locks.
+        // A key of the stream is below the number of loaded keys, which is the number of locks.
         let address = at[op.key as usize];
         let result = match locks.lock(&v, address).await {
             Ok(guard) => guard.release().await,
@@ -193,8 +193,8 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
 fn figures(sim: &Sim, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
-    // Attempts are counted from the start, locks within the window: both are divided by their own number of
-    // turns.
+    // Attempts are counted from the start, and locks only within the measured time. So each is divided by its own count
+    // of locks taken.
     let taken = (meter.cas + meter.masked_cas - meter.lock_retries + meter.handovers).max(1) as f64;
     let metrics = [
         (

@@ -26,15 +26,15 @@ macro_rules! metrics {
 metrics! {
     /// Operations per microsecond.
     Mops, "throughput", "Mops";
-    /// Scans among them.
+    /// Scans per microsecond.
     ScanMops, "range queries", "Mops";
     /// The throughput that the RNICs allow for these verbs without contention.
     BoundMops, "bound of the NICs", "Mops";
     /// Throughput as a share of that bound.
     OfBound, "throughput, of the bound", "%";
-    /// Share of the run for which the busiest memory node's responder waited for atomics.
+    /// Share of the run for which the busiest memory node's responder waited for atomics on the same bytes.
     Stall, "responder stalled by atomics", "%";
-    /// Share of the run for which it worked.
+    /// Share of the run for which the busiest memory node's responder worked.
     Responder, "responder at work", "%";
     /// Share of operations that another client's READ answered.
     Delegated, "gets delegated", "%";
@@ -56,7 +56,7 @@ metrics! {
     P99, "p99 latency", "µs";
     /// Failed attempts to lock per operation.
     LockRetries, "failed CAS per operation", "";
-    /// Share of locks that came by handover.
+    /// Share of locks that a client got by handover.
     Handovers, "locks handed over", "%";
     /// READs repeated because they were torn, per million operations.
     TornReads, "torn READs per million operations", "";
@@ -68,13 +68,13 @@ metrics! {
     FourTrips, "writes with 4 round trips", "%";
     /// 99th percentile of round trips of write operations.
     TripsP99, "p99 of a write's round trips", "";
-    /// Median bytes that a write operation without a split wrote, the unlock left out.
+    /// Median bytes that a write operation without a split wrote, without the unlock.
     WriteBytes, "bytes written per write", "B";
     /// Share of write operations that split a node.
     Splits, "writes that split", "%";
     /// Share of lookups in the index cache that found the leaf's address.
     HitRatio, "hits in the index cache", "%";
-    /// The index cache's bytes per loaded key, every allocation counted.
+    /// The index cache's bytes per loaded key, including every allocation.
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
@@ -94,7 +94,7 @@ pub(crate) fn figure(figure: f64) -> String {
         _ => 3,
     };
     let text = format!("{figure:.decimals$}");
-    // Groups of thousands, because latencies reach tens of thousands of microseconds.
+    // Thousands are grouped, because latencies reach tens of thousands of microseconds.
     match text.len() {
         5.. if decimals == 0 => format!("{} {}", &text[..text.len() - 3], &text[text.len() - 3..]),
         _ => text,

@@ -1,8 +1,8 @@
-//! `dmkit reproduce`: a paper's figures on the simulated testbed, beside the paper's own numbers.
+//! `dmkit reproduce`: runs the figures of papers on the simulated testbed, and shows them beside the papers' numbers.
 //!
-//! An experiment is a file (`experiments/*.toml`): a testbed, panels of series over a dial, and claims with
-//! the paper's numbers. Running it gives samples (raw, in JSON), outcomes of the claims, and charts, in this
-//! order; each can be made again from the previous one.
+//! An experiment is a file (`experiments/*.toml`) with a testbed, panels of series over a dial, and claims with the
+//! paper's numbers. A run produces samples (raw data, in JSON), from these the results of the claims, and from these
+//! the charts. Each step can be repeated from the result of the previous one.
 
 mod cases;
 mod chart;
@@ -71,7 +71,7 @@ pub struct Reproduce {
 /// Lists the experiments, or runs those that are named.
 ///
 /// # Errors
-/// Returns an error for a file that is not an experiment, a run that fails, or a file that cannot be written.
+/// Returns an error if a file is not a valid experiment, if a run fails, or if a file cannot be written.
 pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
     let all = experiment::all().map_err(io::Error::other)?;
     if asked.list || (asked.names.is_empty() && !asked.page) {
@@ -145,7 +145,7 @@ fn list(all: &[Experiment]) -> io::Result<()> {
     writeln!(out, "{:<16} all of them", "all")
 }
 
-/// Runs the selected panels; `earlier` provides the others, if it was run in the same way.
+/// Runs the selected panels. The other panels are taken from `earlier`, if it was run in the same way.
 fn run(
     experiment: &Experiment,
     asked: &Reproduce,
@@ -207,10 +207,10 @@ fn run(
     Ok(record)
 }
 
-/// Precedes a panel's name in the command of a record that does not have all panels.
+/// The text before a panel's name in the command of a record that does not have all panels.
 const PANEL: &str = " --panel ";
 
-/// Returns the command that runs all of an experiment in this way.
+/// Returns the command that runs the whole experiment with these arguments.
 fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
     let mut command = format!("dmkit reproduce {name}");
     if effort.quick {
@@ -245,7 +245,7 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the page about all records in `directory`.
+/// Writes an HTML page about all records in `directory`.
 fn write_page(all: &[Experiment], directory: &Path) -> io::Result<()> {
     let mut records = Vec::new();
     for experiment in all {

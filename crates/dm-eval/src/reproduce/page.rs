@@ -1,4 +1,4 @@
-//! The page: every record of a directory as one HTML file that needs no network and no script.
+//! Writes every record of a directory as one HTML page that needs no network and no script.
 
 use std::fmt::Write;
 
@@ -145,7 +145,7 @@ fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&
     *html += "</tbody></table></div>";
 }
 
-/// Writes a row of the claims; `whole` adds the columns of an experiment's own table.
+/// Writes a row of the table of claims. `whole` adds the columns of an experiment's own table.
 fn row(html: &mut String, experiment: &Experiment, o: &Outcome, whole: bool) {
     let what = if experiment.panels.len() > 1 {
         format!("{}: {}", o.panel, o.what)
@@ -241,7 +241,7 @@ fn section(html: &mut String, (experiment, record): &Run) {
     }
 }
 
-/// Writes a line of charts for each panel or, if panels have few, for each of their figures.
+/// Writes a line of charts for each panel. If panels have few charts, writes a line for each kind of chart.
 fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
     let named = |panel: &Panel| match experiment.panels.len() {
         1 => escaped(&panel.title),
@@ -285,7 +285,7 @@ fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
     *html += "</div>";
 }
 
-/// Writes which figures depend on which constant: a row per claim, a column per constant.
+/// Writes how each figure depends on each constant, with a row per claim and a column per constant.
 fn sensitivity(html: &mut String, turns: &[Turn]) {
     let mut claims: Vec<(&str, &str, f64)> = Vec::new();
     let mut constants: Vec<&str> = Vec::new();
@@ -293,7 +293,7 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
         if !claims.iter().any(|c| (c.0, c.1) == (&turn.panel, &turn.what)) {
             claims.push((&turn.panel, &turn.what, turn.plain));
         }
-        // A constant that changes no figure by 5 % has no column.
+        // If a constant changes no figure by at least 5 %, it has no column.
         if !constants.contains(&turn.constant.as_str()) && matters(turns, &turn.constant) {
             constants.push(&turn.constant);
         }
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// The page loads nothing, every experiment has a section and its command, and every claim has a row.
+    /// The page loads no other file, every experiment has a section and its command, and every claim has a row.
     #[test]
     fn the_page_stands_alone() {
         let all = super::super::experiment::all().unwrap();

@@ -1,5 +1,4 @@
-//! The raw data of an experiment that was run: one JSON file, from which tables and plots can be made at any
-//! time.
+//! The raw data of a run of an experiment: one JSON file, from which tables and charts can be made at any time.
 
 use std::fs;
 use std::io;
@@ -17,11 +16,11 @@ use super::sensitivity::Turn;
 pub(crate) struct Record {
     /// The experiment's name.
     pub(crate) name: String,
-    /// The command that runs it again.
+    /// The command that repeats the run.
     pub(crate) command: String,
     pub(crate) seeds: u64,
     pub(crate) quick: bool,
-    /// Seconds of the machine's time, all cores together.
+    /// Seconds of the machine's time, summed over all cores.
     pub(crate) seconds: f64,
     pub(crate) samples: Vec<Sample>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -34,12 +33,12 @@ fn path(directory: &Path, name: &str) -> PathBuf {
 }
 
 impl Record {
-    /// Returns the part of `experiment` that was run.
+    /// Returns the experiment with only the panels that were run.
     pub(crate) fn part(&self, experiment: &Experiment) -> Experiment {
         experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
     }
 
-    /// Writes it to `directory`.
+    /// Writes the record to `directory`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -52,10 +51,10 @@ impl Record {
         Ok(path)
     }
 
-    /// Reads the record of experiment `name`; returns `None` if there is none.
+    /// Reads the record of experiment `name`. Returns `None` if there is none.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or holds something else.
+    /// Returns an error if the file cannot be read, or is not a record.
     pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<Self>> {
         let path = path(directory, name);
         match fs::read_to_string(&path) {

@@ -1,5 +1,5 @@
-//! How much each graded figure depends on each fitted constant: every constant a fifth smaller and a fifth
-//! larger.
+//! Measures how much each graded figure depends on each fitted constant, by making each constant a fifth smaller and a
+//! fifth larger.
 
 use std::io;
 
@@ -14,16 +14,16 @@ use super::grade::{Verdict, grade};
 /// The factors by which constants are varied.
 const STEPS: [f64; 2] = [0.8, 1.2];
 
-/// A graded figure with one constant varied.
+/// A graded figure of a run with one constant varied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) constant: String,
-    /// The factor on its value.
+    /// The factor by which the constant was multiplied.
     pub(crate) factor: f64,
     pub(crate) panel: String,
     /// The claim.
     pub(crate) what: String,
-    /// The figure with the preset's constant, for the same seed.
+    /// The figure with the preset's constant and the same seed.
     pub(crate) plain: f64,
     pub(crate) turned: f64,
     pub(crate) plain_verdict: Verdict,
@@ -41,10 +41,10 @@ impl Turn {
     }
 }
 
-/// Runs what the graded claims of `experiment` need, with one seed, once per constant and factor.
+/// Runs the points that the graded claims of `experiment` need, with one seed, once for each constant and factor.
 ///
 /// # Errors
-/// The same as running the experiment.
+/// Returns an error if a run fails.
 pub(crate) fn study(
     experiment: &Experiment,
     quick: bool,

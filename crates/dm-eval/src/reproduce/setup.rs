@@ -1,4 +1,4 @@
-//! A testbed and a workload, as an experiment file describes them: each panel states only its changes.
+//! The testbed and the workload in an experiment file. Each panel states only its changes.
 
 use dm_index::Fill;
 use dm_sim::CostModel;
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 macro_rules! setup {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
-        /// The settings of a run in a file, all of them optional.
+        /// The settings of a run, as a file gives them. All are optional.
         #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
         pub(crate) struct Setup { $($(#[$doc])* pub(crate) $name: Option<$type>,)* }
 
         impl Setup {
-            /// Returns this with the settings of `over` replaced.
+            /// Returns these settings, with each setting of `over` in place of the one here.
             pub(crate) fn overlaid(self, over: &Self) -> Self {
                 Self { $($name: over.$name.clone().or(self.$name),)* }
             }
@@ -22,56 +22,55 @@ macro_rules! setup {
 }
 
 setup! {
-    /// The simulated NIC: `cx5-ib` or `cx6-roce`.
+    /// The simulated RNIC: `cx5-ib` or `cx6-roce`.
     model: String;
     compute_nodes: u16;
     memory_nodes: u16;
-    /// Compute and memory nodes share machines and NICs.
+    /// Whether compute and memory nodes share machines and RNICs.
     colocated: bool;
-    /// Clients over all compute nodes; beyond `threads`, several coroutines share a thread.
+    /// Number of clients over all compute nodes. If there are more than `threads`, several coroutines share a thread.
     clients: u32;
-    /// Hardware threads over all compute nodes.
+    /// Number of hardware threads over all compute nodes.
     threads: u32;
-    /// Coroutines per client, if the paper counts clients and not coroutines: then `clients` are threads.
+    /// Coroutines per client, if the paper counts clients and not coroutines. Then `clients` is the number of threads.
     coroutines: u32;
-    /// Keys loaded first.
+    /// Number of keys that are loaded first.
     keys: u64;
-    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones: the
-    /// paper's count.
+    /// The paper's number of keys. Zipf ranks are drawn over it, and are then folded onto the loaded keys.
     ranks: u64;
     /// Zipf's exponent; 0 is uniform.
     skew: f64;
-    /// Instead of Zipf: the keys that were inserted last are read most, as in YCSB D.
+    /// Whether the keys that were inserted last are read most, as in YCSB D. This replaces Zipf.
     latest: bool;
-    /// Index cache of a compute node, bytes per loaded key.
+    /// Bytes of a compute node's index cache per loaded key.
     cache_bytes_per_key: f64;
-    /// Fill of loaded leaves: a share, or `"as-inserted"`.
+    /// Fill level of loaded leaves: a share, or `"as-inserted"`.
     fill: Loaded;
     key_bytes: usize;
-    /// Keys of 32 bytes that look like mail addresses.
+    /// Whether keys of 32 bytes look like mail addresses.
     addresses: bool;
     value_bytes: usize;
-    /// Entries of a leaf, if the paper fixes them; else nodes have 1024 bytes.
+    /// Entries of a leaf, if the paper fixes them; otherwise nodes have 1024 bytes.
     entries: usize;
     mix: String;
-    /// Keys of a scan.
+    /// Number of keys that a scan requests.
     scan: u32;
-    /// Half of the threads scan, and the others run the rest of the mix.
+    /// Whether half of the threads scan, and the others run the rest of the mix.
     by_thread: bool;
-    /// The lock's CAS and the leaf's READ are in one chain, which is not in the paper.
+    /// Whether the lock's CAS and the leaf's READ are in one chain, which the paper does not do.
     lock_and_read: bool;
-    /// Operations in all, including the warm-up.
+    /// Number of operations of all clients, including the warm-up.
     operations: u64;
-    /// Locks of the one memory node.
+    /// Number of locks on the only memory node.
     locks: u32;
-    /// Virtual time of a run without a tree, and minimum virtual time of one with a tree; the first quarter
-    /// is the warm-up.
+    /// Virtual time of a run without a tree, or the minimum virtual time of a run with a tree. The first quarter is the
+    /// warm-up.
     window_ms: f64;
     /// Bytes of a WRITE.
     write_bytes: usize;
 }
 
-/// A [`Fill`] as a file writes it.
+/// A [`Fill`] in the form in which a file gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Loaded {
@@ -121,7 +120,7 @@ impl Dial {
     }
 }
 
-/// A complete setup: it has everything that its world needs.
+/// A complete setup, with every setting that its world needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) model: CostModel,
@@ -147,7 +146,7 @@ pub(crate) struct Resolved {
     pub(crate) locks: u32,
     pub(crate) window_ns: u64,
     pub(crate) write_bytes: usize,
-    /// Factor on the client CPU time that a tree's operations are charged; 1 except in a sensitivity study.
+    /// Factor of the client CPU time that a tree's operations are charged. It is 1 except in a sensitivity study.
     pub(crate) cpu_scale: f64,
 }
 
@@ -155,7 +154,7 @@ impl Setup {
     /// Completes the setup, with a dial set to a value.
     ///
     /// # Errors
-    /// Returns a message that says what is missing or invalid.
+    /// Returns a message that names the setting if one is missing or invalid.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -230,8 +229,8 @@ impl Setup {
 }
 
 impl Resolved {
-    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's,
-    /// folded onto these keys.
+    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's, folded
+    /// onto these keys.
     pub(crate) fn load(&mut self, keys: u64) {
         let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
         self.cache_bytes = (per_key * keys as f64) as u64;

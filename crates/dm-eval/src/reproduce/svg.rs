@@ -1,4 +1,4 @@
-//! A small SVG writer, enough for bars and lines with one axis of figures.
+//! A minimal SVG writer, for bars and lines with one numeric axis.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ pub(crate) fn colour(place: usize) -> &'static str {
     COLOURS[place % COLOURS.len()]
 }
 
-/// The anchor of a text.
+/// The anchors of a text.
 pub(crate) mod anchor {
     pub(crate) const START: &str = "start";
     pub(crate) const MIDDLE: &str = "middle";
@@ -29,7 +29,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Makes an axis from 0, or from the decade below the least figure, to a round number above the greatest.
+    /// Makes an axis for these figures. It begins at 0, or at the power of ten below the smallest figure, and ends at a
+    /// round number above the largest.
     pub(crate) fn of(figures: &[f64], log: bool, bottom: f64, top: f64) -> Self {
         let most = figures.iter().copied().fold(0.0, f64::max);
         let least = figures
@@ -68,7 +69,7 @@ impl Axis {
         self.bottom - (self.bottom - self.top) * part.clamp(0.0, 1.0)
     }
 
-    /// Returns the positions of lines: decades, or three to seven round numbers.
+    /// Returns the positions of grid lines: powers of ten, or three to seven round numbers.
     fn ticks(&self) -> Vec<f64> {
         let mut ticks = Vec::new();
         if self.log {
@@ -86,7 +87,7 @@ impl Axis {
             .into_iter()
             .find(|step| *step >= rough)
             .unwrap_or(rough);
-        // Counted instead of summed up, because 0.1 + 0.2 is not 0.3.
+        // The ticks are counted and not added up, because 0.1 + 0.2 is not 0.3.
         let mut n = 0.0;
         while n * step <= self.high {
             ticks.push(n * step);
@@ -96,7 +97,7 @@ impl Axis {
     }
 }
 
-/// A picture under construction.
+/// A picture that is being drawn.
 #[derive(Debug)]
 pub(crate) struct Svg {
     text: String,
@@ -106,7 +107,7 @@ const STYLE: &str = "text{font-family:sans-serif;fill:#222}.title{font-size:13px
 .tick{font-size:11px;fill:#555}.value{font-size:11px}";
 
 impl Svg {
-    /// Makes an empty picture; `title` is for people who cannot see it.
+    /// Makes an empty picture. Screen readers read `title`.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
         let mut svg = Self { text: String::new() };
         svg.push(&format!(
@@ -138,7 +139,7 @@ impl Svg {
         ));
     }
 
-    /// Draws a name below an axis, tilted if names are too long to be side by side.
+    /// Draws a name below an axis. The name is tilted if names are too long to be side by side.
     pub(crate) fn label(&mut self, x: f64, y: f64, text: &str, tilt: bool) {
         if !tilt {
             return self.text(x, y, "tick", anchor::MIDDLE, text);
@@ -175,7 +176,7 @@ impl Svg {
         ));
     }
 
-    /// Draws a figure of the paper, as a diamond.
+    /// Draws a number of the paper, as a diamond.
     pub(crate) fn diamond(&mut self, x: f64, y: f64) {
         self.push(&format!(
             "<path class=\"paper\" d=\"M{:.1} {y:.1}l6 -6l6 6l-6 6z\" fill=\"#fff\" fill-opacity=\"0.75\" stroke=\"#000\" stroke-width=\"1.4\"/>",
@@ -195,7 +196,7 @@ impl Svg {
     }
 }
 
-/// Formats a tick without useless digits.
+/// Formats a tick without unnecessary digits.
 fn short(tick: f64) -> String {
     let text = figure(tick);
     if text.contains('.') {

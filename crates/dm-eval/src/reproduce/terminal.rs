@@ -1,4 +1,4 @@
-//! Outcomes as text for a terminal.
+//! Formats results as text for a terminal.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
@@ -8,7 +8,7 @@ use super::grade::{Outcome, Spread, Verdict};
 use super::metric::figure;
 use super::sensitivity::Turn;
 
-/// Returns the table of an experiment's claims, and the reasons for missed ones.
+/// Returns the table of an experiment's claims, with reasons for the missed ones.
 pub(crate) fn claims(experiment: &Experiment, outcomes: &[Outcome]) -> String {
     let mut table = plain_table(&["claim", "paper", "model", "over seeds", "off", "kind", "verdict"]);
     let mut notes: Vec<&str> = Vec::new();
@@ -72,7 +72,8 @@ fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim().to_owned() + "\n").collect()
 }
 
-/// Returns how the graded figures depend on the constants: the largest changes first, without small ones.
+/// Returns a table of how the graded figures depend on the constants. It begins with the largest changes and omits
+/// small ones.
 pub(crate) fn sensitivity(turns: &[Turn]) -> String {
     let mut table = plain_table(&["constant", "by", "claim", "from", "to", "change", ""]);
     let mut shown: Vec<&Turn> = turns
@@ -101,7 +102,7 @@ pub(crate) fn sensitivity(turns: &[Turn]) -> String {
     )
 }
 
-/// Returns the paper's number, in its unit.
+/// Returns the paper's number with its unit.
 pub(crate) fn paper(outcome: &Outcome) -> String {
     match (outcome.paper, outcome.kind, outcome.sense) {
         (None, ..) => String::new(),
@@ -119,7 +120,7 @@ pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats the range from the least to the greatest seed.
+/// Formats the range of a figure from the smallest to the largest seed.
 pub(crate) fn range(spread: Spread) -> String {
     let (low, high) = (figure(spread.low), figure(spread.high));
     if low == high {
@@ -154,7 +155,7 @@ pub(crate) fn foretold(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns how many predictions hold, and similar counts.
+/// Returns counts as text: how many predictions hold, how many orders are kept, and so on.
 pub(crate) fn summary<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
     let (mut right, mut predictions, mut fits, mut orders, mut kept, mut not_run) = (0, 0, 0, 0, 0, 0);
     for outcome in outcomes {
@@ -178,7 +179,7 @@ pub(crate) fn summary<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String
     )
 }
 
-/// The reason why a few million keys can represent the paper's count.
+/// The text that explains why a few million keys can represent the paper's number of keys.
 pub(crate) const SCALE: &str = "On scale: the paper loads 10^9 keys, a run here 1 to 2 million. What a point operation \
     costs depends on the depth that is not cached (none, in both), on how contended the hottest leaves are (kept: ranks \
     are drawn over the paper's count and folded onto the loaded keys) and on the index cache per key (kept: half a byte).";

@@ -1,4 +1,4 @@
-//! From a file to outcomes, with a real if tiny run of each world.
+//! Tests the way from a file to graded claims, with a small real run of each world.
 
 use dm_shipped::shipped;
 
@@ -17,7 +17,7 @@ fn small(name: &str) -> Experiment {
     e
 }
 
-/// Returns its first panel.
+/// Returns the experiment with only its first panel.
 fn tiny(name: &str) -> Experiment {
     let e = small(name);
     let first = e.panels[0].name.clone();
@@ -63,7 +63,7 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         again.samples, both.samples,
         "a panel that is run again takes its own place"
     );
-    // Run in another way, so none of it is kept.
+    // These arguments differ, so none of the earlier results is kept.
     let other = Reproduce {
         seeds: Some(2),
         ..only("B")
@@ -83,12 +83,12 @@ fn a_tree_experiment_runs_from_file_to_page() {
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
         assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
-        // A quarter is warm-up, and operations under way when the work ran out (at most one per client) do
-        // not count.
+        // The first quarter is the warm-up. The operations that were in progress when the work ran out (at most one per
+        // client) do not count either.
         let counted = figure(metric::Metric::Operations);
         assert!((6_000.0 - 176.0..=6_000.0).contains(&counted), "{counted}");
     }
-    // Sherman beats FG+ by far under skew, even in a small run.
+    // With skewed keys, Sherman is much faster than FG+, even in a small run.
     let ratio = record.outcomes[0].model.unwrap().mean;
     assert!(ratio > 2.0, "{ratio}");
     let text = terminal::claims(&e, &record.outcomes);
@@ -144,7 +144,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
 }
 
-/// Half of the threads scan and do nothing else; the figures are about the scans.
+/// Half of the threads only scan, and the figures are about the scans.
 #[test]
 fn scans_and_writes_by_thread() {
     let mut e = tiny("sherman-12");

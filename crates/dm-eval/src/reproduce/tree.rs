@@ -1,4 +1,4 @@
-//! Runs of a whole tree: a variant of an index under a mix on the simulated testbed.
+//! Runs a whole tree: a variant of an index with a mix of operations on the simulated testbed.
 
 use dm_bench::{CpuCost, Fabric, Knobs, Measured, OpKind, Point, Registry, RunError, Setting};
 use dm_verbs::Nanos;
@@ -12,7 +12,7 @@ use super::setup::Resolved;
 /// Runs the series named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`]; a read of a wrong value is one.
+/// Returns [`RunError`] if the run fails, or if a read returned a wrong value.
 pub(crate) fn run(
     registry: &Registry,
     series: &str,
@@ -142,7 +142,7 @@ fn figures(point: &Point, m: &Measured) -> Figures {
     }
 }
 
-/// Returns the steps of a cumulative distribution, 0 to 1.
+/// Returns a cumulative distribution as steps from 0 to 1.
 fn distribution(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut so_far = 0;

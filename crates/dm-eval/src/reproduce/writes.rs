@@ -1,4 +1,4 @@
-//! Runs of WRITEs only: how many a card sends and receives, by their size (Sherman Fig. 3).
+//! Runs WRITEs only: the rate at which an RNIC sends and receives them, by their size (Sherman Fig. 3).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::metric::Metric;
 use super::setup::Resolved;
 use dm_bench::RunError;
 
-/// The side of a card that is loaded.
+/// The direction in which an RNIC is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Many compute nodes write to one memory node.
@@ -32,7 +32,7 @@ impl FromStr for Direction {
     }
 }
 
-/// WRITEs go to this many places of a node, which are further apart than a WRITE is long.
+/// Number of addresses of a node to which WRITEs go. Their distance is at least the length of a WRITE.
 const PLACES: u64 = 16_000;
 
 /// Runs the direction named `series`: each client posts a WRITE, awaits it, and posts the next.
@@ -57,7 +57,8 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     let (done, failed) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
     for client in 0..setup.clients {
         let cn = (client % u32::from(writers)) as u16;
-        // Coroutines of 22 threads per compute node, as many as the experiment asks for in all.
+        // The coroutines run on 22 threads of each compute node; their total is the number of clients in the
+        // experiment.
         let thread = (client / u32::from(writers) % 22) as u16;
         let (done, failed, bytes) = (done.clone(), failed.clone(), vec![1_u8; setup.write_bytes]);
         sim.spawn(cn, thread, async move |v| {

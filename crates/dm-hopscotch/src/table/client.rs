@@ -15,7 +15,7 @@ use super::scatter::{above, gather, scatter};
 /// A client of a [`crate::HashTable`]: a coroutine with its own connections.
 ///
 /// Gets and writes are efficient. A hash table has no order, so every scan reads the whole table, and a bulk load
-/// inserts one key after another. Both exist so that programs that are generic over indexes also run on a table.
+/// inserts one key after another. Both exist so that programs for any index also run on a table.
 #[derive(Debug)]
 pub struct TableClient<'h, V: Verbs + Control, K: KeyBytes> {
     v: &'h V,
@@ -36,11 +36,11 @@ impl<'h, V: Verbs + Control, K: KeyBytes> TableClient<'h, V, K> {
         }
     }
 
-    /// Calls `each` for all entries, in no order. This is not a snapshot: entries are read at different moments. No
-    /// entry is returned twice, and an entry that is present throughout is returned.
+    /// Calls `each` for all entries, in no particular order. This is not a snapshot, because entries are read at
+    /// different moments. No entry is passed twice, and an entry that is present throughout the call is passed.
     ///
     /// # Errors
-    /// Returns the same errors as a scan.
+    /// Returns an error if a verb fails or a leaf's bytes contradict each other.
     pub async fn for_each(&self, mut each: impl FnMut(K, &[u8])) -> Result<(), IndexError> {
         let batch = SCAN_BATCH * self.directory.capacity();
         let mut found = Scan::new();
@@ -82,7 +82,7 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         out.reset(self.value_bytes());
-        // The smallest keys so far: at most twice as many as requested.
+        // The smallest keys so far. There are at most twice as many as the caller requested.
         let mut least: Vec<(K, Vec<u8>)> = Vec::new();
         let keep = |least: &mut Vec<(K, Vec<u8>)>| {
             least.sort_unstable_by_key(|entry| entry.0);

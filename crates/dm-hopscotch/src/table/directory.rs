@@ -30,7 +30,7 @@ pub struct Directory<K> {
     pub(super) known: Mutex<Known>,
 }
 
-/// The source of a leaf's address: the slot for keys with these first bits.
+/// The source of a leaf's address: the slot of the keys with these first bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hint {
     lead: u64,
@@ -58,7 +58,8 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Returns the number of key bits that select a slot in the compute node's copy, or `None` if it has no copy yet.
+    /// Returns the number of key bits that select a slot in the compute node's copy. Returns `None` if there is no copy
+    /// yet.
     pub fn depth(&self) -> Option<u8> {
         self.known.with(|known| known.root().map(|root| root.depth))
     }
@@ -78,8 +79,8 @@ impl<K: KeyBytes> Directory<K> {
         self.root_word
     }
 
-    /// Reads the root word, and the directory if it is deeper than the compute node's copy. Returns the root of the
-    /// copy afterwards.
+    /// Reads the root word. If the directory there is deeper than the compute node's copy, reads the directory too.
+    /// Returns the root of the copy afterwards.
     pub(super) async fn look<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         let word = v.word(self.root_word).await?;
         let Some(root) = Root::unpack(word) else {
@@ -105,8 +106,8 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Looks up a slot that led to a leaf left of the key. Returns the leaf to which the slot should point, or `None`
-    /// if the root word has changed.
+    /// Reads a slot that led to a leaf left of the key. Returns the leaf to which the slot should point, or `None` if
+    /// the root word has changed.
     async fn look_up<V: Verbs>(
         &self,
         v: &V,
@@ -141,8 +142,8 @@ impl<K: KeyBytes> Directory<K> {
         })
     }
 
-    /// Walks from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key, and makes
-    /// the slot point to that leaf. If the slot already points to it, a leaf ends inside the slot's range.
+    /// Walks from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key. Makes the
+    /// slot point to that leaf. If the slot does so already, a leaf ends inside the slot's range.
     async fn settle<V: Verbs>(
         &self,
         v: &V,
@@ -162,8 +163,8 @@ impl<K: KeyBytes> Directory<K> {
             let bytes = v.read(at, self.format.node_bytes() as u32).await?;
             let header = match self.format.accept(&bytes) {
                 Ok(header) => header,
-                // A torn leaf may contain the key, even if it stays torn. If a leaf further right is corrupt, the error
-                // is reported by a client that needs a key from there.
+                // A leaf that stays torn may still contain the key. If a leaf further right is corrupt, a client that
+                // needs a key from there reports the error.
                 Err(e) if at != from || e.is_torn() => break,
                 Err(_) => {
                     return Err(bad(
@@ -223,8 +224,8 @@ impl<K: KeyBytes> Directory<K> {
                 }
             }
         }
-        // These slots point to another leaf. It is either further right, because the right leaf has been split since,
-        // or further left, because the split of that leaf is not yet in the directory.
+        // These slots point to another leaf. Either that leaf is further right, because the right leaf has been split
+        // since. Or it is further left, because its own split is not in the directory yet.
         for (number, found) in others {
             let leaf = self.leaf_of(root, number, found)?;
             self.settle(v, root, number, leaf).await?;

@@ -11,8 +11,8 @@ use super::scatter::lead_of;
 
 /// Size in bytes of one READ or WRITE of slots.
 const PIECE: usize = 16 << 10;
-/// The kind of a directory's memory. It differs from the kind of nodes, so the block of a directory is never reused for
-/// a node, and the block of a node is never reused for a directory.
+/// The kind of a directory's memory. Nodes have another kind, so no memory is ever used first for a node and then for a
+/// directory, or the other way round.
 const KIND: u8 = 2;
 
 /// The right to grow the directory. Only one client of a compute node has it at a time.
@@ -33,13 +33,14 @@ impl<K> Drop for Growing<'_, K> {
     }
 }
 
-/// A directory to which no root word points yet. If it is dropped while armed, its memory goes back to the allocator.
+/// A new directory to which no root word points yet. If it is dropped while `armed` is set, its memory returns to the
+/// allocator.
 struct Unnamed<'d, V: Verbs> {
     v: &'d V,
     alloc: &'d Allocator,
     class: Class,
     block: Block,
-    /// Whether WRITEs to it may be in flight.
+    /// Whether WRITEs to the directory may be in flight.
     written: bool,
     armed: bool,
 }
@@ -57,8 +58,8 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Doubles the directory if its slots cannot distinguish `separator` from the keys left of it, unless the directory
-    /// is already too large or too sparse. Returns `false` if the current directory stays.
+    /// Doubles the directory if its slots cannot distinguish `separator` from the keys left of it. Does nothing if the
+    /// directory is already too large or too sparse. Returns `false` if the current directory stays.
     pub(super) async fn grow<V: Verbs + Control>(
         &self,
         v: &V,
@@ -84,8 +85,7 @@ impl<K: KeyBytes> Directory<K> {
         };
         let block = match self.alloc.take(v, class, None).await {
             Ok(block) => block,
-            // The table works without a larger directory: some keys are then found one leaf further to the
-            // right.
+            // The table works without a larger directory: some keys then take one more step to the right.
             Err(AllocError::Exhausted { .. } | AllocError::BadSize { .. }) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
@@ -125,8 +125,8 @@ impl<K: KeyBytes> Directory<K> {
         Ok(true)
     }
 
-    /// Copies the slots that changed in the old directory between the copy and the new root word. A client that
-    /// changes a slot later reads the root word after that, and sees the new one.
+    /// Copies the slots that were changed in the old directory after they were copied and before the root word changed.
+    /// A client that changes a slot after that reads the root word, and finds the new directory.
     async fn carry_over<V: Verbs>(
         &self,
         v: &V,

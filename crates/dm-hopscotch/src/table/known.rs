@@ -15,11 +15,11 @@ pub(super) const DEPTH_LIMIT: u8 = 28;
 const SUSPECT: u64 = 1;
 /// The position of a slot's remaining patience, above that bit.
 const PATIENCE_AT: u32 = 1;
-/// A leaf may end inside a slot's range. Such a slot is right, although it leads to a leaf left of the key
-/// for some keys. This is the number of times that this may happen before the slot is looked up again.
+/// A leaf may end inside a slot's range. Such a slot is right, although it leads some keys to a leaf on their left.
+/// When this has happened this many times, a client reads the slot again.
 const PATIENCE: u64 = 31;
-/// The number of slots around a leaf in which leaves are counted. A sample is enough, because hashes are
-/// equally dense everywhere.
+/// The number of slots around a leaf that [`Known::is_dense`] counts. A sample is enough, because hashes have the same
+/// density everywhere.
 const SAMPLE: u64 = 1024;
 
 /// The root word in unpacked form: the directory's address, and the number of key bits that select a slot.
@@ -90,7 +90,7 @@ impl Root {
     }
 }
 
-/// Returns the leaf's address in a slot, if it is a valid one.
+/// Returns the leaf's address in a slot's word, or `None` if the word is not a valid address.
 pub(super) fn leaf_in(word: u64) -> Option<RemotePtr> {
     let at = RemotePtr::from_raw(word);
     (word & FREE == 0 && !at.is_null()).then_some(at)
@@ -111,14 +111,14 @@ impl Known {
         self.root
     }
 
-    /// Returns the leaf for keys with these first bits, unless the slot must be looked up first.
+    /// Returns the leaf for keys with these first bits. Returns `None` if a client must read the slot first.
     #[inline]
     pub(super) fn leaf(&self, lead: u64) -> Option<RemotePtr> {
         let word = self.word(lead)?;
         (word & SUSPECT == 0).then(|| RemotePtr::from_raw(word & !FREE))
     }
 
-    /// Returns the same leaf, even if the slot must be looked up first.
+    /// Returns the leaf as [`Known::leaf`] does, but also if the slot should be read first.
     pub(super) fn guess(&self, lead: u64) -> Option<RemotePtr> {
         Some(RemotePtr::from_raw(self.word(lead)? & !FREE))
     }
@@ -128,7 +128,7 @@ impl Known {
         self.slots.get(self.root?.number(lead) as usize).copied()
     }
 
-    /// Replaces the copy by a directory that was read, unless one of at least the same depth is known.
+    /// Replaces the copy by a directory that was just read, if that directory is deeper.
     pub(super) fn adopt(&mut self, root: Root, slots: Vec<u64>) {
         if self.root.is_none_or(|known| known.depth < root.depth) {
             (self.root, self.slots) = (Some(root), slots);
@@ -155,7 +155,7 @@ impl Known {
         self.set(root, number, leaf.raw());
     }
 
-    /// Does the same as [`Known::correct`] for a slot inside whose range a leaf ends.
+    /// Sets a slot as [`Known::correct`] does, if a leaf ends inside the slot's range.
     pub(super) fn accept(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw() | PATIENCE << PATIENCE_AT);
     }
@@ -168,8 +168,8 @@ impl Known {
         }
     }
 
-    /// Adds the leaf for these first bits and the leaves behind it to `run`, up to a length of `max`. Adds nothing if
-    /// the slot must be looked up first.
+    /// Appends the leaf for these first bits and the leaves behind it to `run`, until it has `max` leaves. Appends
+    /// nothing if the slot should be read first.
     pub(super) fn run(&self, lead: u64, max: usize, run: &mut Vec<RemotePtr>) {
         let Some(root) = self.root.filter(|_| self.leaf(lead).is_some()) else {
             return;

@@ -11,9 +11,8 @@
 //! ```
 //!
 //! The leaves are like those of a tree: they contain their ranges, are split under their locks, and point to their
-//! right neighbours. So a slot that is out of date costs one step to the right, and never causes a wrong result. The
-//! directory is that of extendible hashing (Fagin et al., TODS 1979), but nothing in it needs to be locked, or up to
-//! date.
+//! right neighbours. So an outdated slot costs steps to the right, but never causes a wrong result. The directory is
+//! that of extendible hashing (Fagin et al., TODS 1979), but it needs no locks and need not be up to date.
 //!
 //! # Invariants
 //! * **I1** No leaf dies, and no leaf changes its low fence key (H10).
@@ -82,15 +81,15 @@ impl<K: KeyBytes> HashTable<K> {
     /// Opens an existing table.
     ///
     /// # Errors
-    /// Returns the same errors as [`HashTable::create_or_open`], and an error if the pool is empty.
+    /// Returns [`OpenError`] if the pool is empty, or for the reasons of [`HashTable::create_or_open`].
     pub async fn open<V: Verbs + Control>(v: &V, options: &TableOptions) -> Result<Self, OpenError> {
         let leaf = Self::leaf(options)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// Opens a table whose superblock was read before, without a verb. It is meant for programs that open one pool many
-    /// times.
+    /// Opens a table without a verb, with a superblock that was read before. Use this in programs that open one pool
+    /// many times.
     ///
     /// # Errors
     /// Returns [`OpenError`] if there is no leaf of these sizes, if the superblock is of another kind or
@@ -162,7 +161,7 @@ impl<K: KeyBytes> HashTable<K> {
     /// Reads the directory. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Returns the errors of a READ, or of a directory that is corrupt.
+    /// Returns an error if a READ fails, or if a slot of the directory is not an address.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<(), IndexError> {
         let _unmetered = v.meter().housekeeping();
         self.directory.look(v).await.map(drop)

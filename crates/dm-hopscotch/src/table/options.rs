@@ -13,19 +13,19 @@ use crate::study::TableFlaws;
 /// Options of a [`crate::HashTable`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TableOptions {
-    /// Size in bytes of every value. Layout option.
+    /// Size in bytes of every value. This is a layout option.
     pub value_bytes: usize,
-    /// Number of entries in a leaf. Layout option.
+    /// Number of entries in a leaf. This is a layout option.
     pub span: usize,
-    /// Number of entries in a neighbourhood. Layout option.
+    /// Number of entries in a neighbourhood. This is a layout option.
     pub neighbourhood: usize,
     /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each combination
     /// of these bits, in a memory node and in every compute node. If a table has more leaves than slots, its results
-    /// are right, but some keys take more than one round trip. Layout option.
+    /// are still right, but some keys take more than one round trip. This is a layout option.
     pub depth_max: u8,
-    /// Number of lock words per memory node. Layout option.
+    /// Number of lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks are in on-chip memory if there is any. If not, they are in host memory. Layout option.
+    /// Whether locks are in on-chip memory if there is any. If not, they are in host memory. This is a layout option.
     pub on_chip: bool,
     /// Size in bytes of a compute node's hotspot buffer for speculative reads. With 0 there is no buffer, and there
     /// are no speculative reads.

@@ -9,7 +9,7 @@ const fn spread(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Applies the inverse of `spread`: multiplies by the inverses of the factors modulo 2⁶⁴, and undoes each shift.
+/// Applies the inverse of `spread`: multiplies by the inverses of the factors modulo 2⁶⁴, and reverses each shift.
 const fn unspread(mut x: u64) -> u64 {
     x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
     x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);

@@ -1,4 +1,5 @@
-//! Every failure has a type and names its place. Nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every failure is a typed error that names its place, that nothing hangs or panics, and that no
+//! acknowledged write is lost.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ fn a_full_pool_keeps_what_it_has() {
         let mut value = Vec::new();
         for (key, acknowledged) in &there {
             let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            // There is no level above the leaves whose update could fail after a leaf was split.
+            // There is no level above the leaves, so no update can fail after a leaf was split.
             assert_eq!(found, *acknowledged, "{key:?}");
             assert!(!found || value == value_of(key.0, 16));
         }
@@ -146,8 +147,8 @@ fn a_damaged_directory_is_named_and_never_believed() {
         let whole = v.read(at, slots as u32 * 8).await.expect("no faults").to_vec();
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
-        // No leaf, a leaf far to the right, a leaf that does not exist, and the first leaf, which is valid but far
-        // away.
+        // The bad words are: no leaf, a leaf far to the right, a leaf that does not exist, and the first leaf, which is
+        // valid but far away.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
             v.load(at.add(8), &bad.to_le_bytes()).expect("in range");
             let cold = open(&v, options()).await;
@@ -169,7 +170,7 @@ fn a_damaged_directory_is_named_and_never_believed() {
                 }
             }
             assert_eq!(errors == 0, bad == word(at).await, "{errors} with {bad:#x}");
-            // A client that knows the directory is not affected.
+            // A client that has a copy of the directory is not affected.
             assert_eq!(table.client(&v).get(&Key8(7), &mut Vec::new()).await, Ok(true));
             v.load(at, &whole).expect("in range");
         }
@@ -187,8 +188,8 @@ fn a_damaged_directory_is_named_and_never_believed() {
     });
 }
 
-/// Any byte of a leaf or of the directory may change: an operation ends with a typed error or an answer, and never
-/// panics.
+/// Changes bytes of leaves and of the directory. Each operation must end with a typed error or an answer, without a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
@@ -197,7 +198,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     }
 }
 
-/// A job that returns how many operations ended in an error.
+/// A job that damages bytes, and returns how many operations ended in an error.
 struct Damaging;
 
 impl Job for Damaging {
@@ -235,7 +236,7 @@ impl Job for Damaging {
                 errors += u64::from(cold.get(&key, &mut value).await.is_err());
             }
             errors += u64::from(cold.for_each(|_, _| {}).await.is_err());
-            // This READ comes behind all requests that the clients have posted.
+            // The connection executes this READ after all requests that the clients have posted.
             v.word(near).await.expect("no faults");
             v.load(near, &before).expect("in range");
         }
@@ -243,8 +244,8 @@ impl Job for Damaging {
     }
 }
 
-/// A memory node is unreachable, or its answers are lost: operations that fail say so, and acknowledged writes are
-/// there when it is back.
+/// A memory node is unreachable, or its answers are lost. Operations that fail return an error, and acknowledged writes
+/// are present when the memory node is back.
 #[test]
 fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
     for (seed, trouble) in [
@@ -279,7 +280,7 @@ fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
                 }
             }
             assert!(failed > 20, "{failed}");
-            // Locks of operations that were cut off may stay held, as their words say. Readers are not affected.
+            // Locks of operations that were cut off may stay held. Readers are not affected.
             let cold = open(&v, options()).await;
             let mut value = Vec::new();
             for n in sure {

@@ -1,5 +1,5 @@
-//! The cost of each operation, to the verb and the byte, in a table that has grown from one leaf: the directory is
-//! known, and there are no other clients. Also the memory of a table.
+//! Tests of the cost of each operation, exact to the verb and the byte, in a table that has grown from one leaf. The
+//! directory is known, and there are no other clients. The tests also measure the memory of a table.
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 use dm_hopscotch::{HashTable, TableOptions};
@@ -83,12 +83,11 @@ impl Job for Measure {
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    // In the simulator, no READ seems slow because another program runs.
+    // In the simulator, no READ is slow because of another program.
     let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
     let found = World::from(sim.build().expect("memory")).run_one(Measure);
     let Costs([get, absent, update, insert, remove]) = found;
-    // Most operations read one neighbourhood. For a few keys a leaf begins inside the slot's range, and takes one
-    // more step.
+    // Most operations read one neighbourhood. If a leaf begins inside a slot's range, a few keys take one more step.
     for gets in [&get, &absent] {
         let near = |c: &&Cost| c.round_trips == 1 && c.reads <= 2 && (162..=175).contains(&c.bytes_read);
         let once = gets.iter().filter(near).count();
@@ -101,7 +100,7 @@ fn budgets_are_met_to_the_byte() {
     };
     assert!(writes(&update, 8 + 8) >= 98, "a value and the unlock");
     assert!(writes(&remove, 1 + 8) >= 98, "a byte and the unlock");
-    // Some inserts hop, and some split a leaf.
+    // Some inserts hop, and some split a leaf, so not all have the minimal cost.
     assert!(writes(&insert, 17 + 8) >= 75, "an entry and the unlock");
 }
 
@@ -131,7 +130,7 @@ fn a_table_takes_what_its_pages_say() {
         );
         let memory = table.alloc_stats().in_use_bytes as u64;
         assert!(memory <= keys * 38, "{} a key", memory as f64 / keys as f64);
-        // Another compute node sees the same directory.
+        // Another compute node reads the same directory.
         let other = HashTable::<Key8>::create_or_open(&v, &options)
             .await
             .expect("the same");
@@ -140,7 +139,7 @@ fn a_table_takes_what_its_pages_say() {
     });
 }
 
-/// A directory does not exceed its maximum depth. Keys that it cannot tell apart are found further to the right.
+/// A directory does not exceed its maximum depth. Keys that it cannot distinguish are found further to the right.
 #[test]
 fn a_shallow_directory_is_as_large_as_it_may_be() {
     let world = Loopback::builder().build().expect("memory");
@@ -199,14 +198,14 @@ fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
     let alloc = alloc.chunk_bytes(with(0).chunk_bytes);
     let parts = locks.local_bytes() + alloc.local_bytes() + size_of::<HashTable<Key8>>();
     assert_eq!(table.local_bytes(), parts as u64);
-    // The first leaf is the directory, of one slot.
+    // The first leaf takes the place of a directory with one slot.
     let client = table.client(&v);
     let inserted = block_on(client.insert(&Key8(1), &[7; 8]));
     assert_eq!(inserted, Ok(Applied::Inserted));
     assert_eq!(table.directory().bytes(), size_of_val(table.directory()) + 8);
 }
 
-/// A walk through a table finds every entry once, whatever the size of its leaves.
+/// A walk through a table finds every entry once, for any size of leaves.
 #[test]
 fn a_walk_finds_every_entry_once() {
     for options in [TableOptions::new(8), small(8)] {

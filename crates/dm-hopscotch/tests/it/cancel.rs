@@ -1,5 +1,5 @@
-//! Operations that are dropped at any poll while a table grows: no lock stays held, the root word names no unfinished
-//! directory, and a dropped write has taken effect as a whole or not at all.
+//! Operations are dropped at any poll while a table grows. No lock stays held, the root word never points to an
+//! unfinished directory, and a dropped write has taken effect as a whole or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -33,17 +33,17 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// Returns `None` if the future was dropped after `polls` polls (at least one).
+/// Polls a future at most `polls` times (at least once). Returns `None` if it did not end.
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let inner = pin!(future);
     Cut { inner, polls }.await
 }
 
-/// The number of keys to which a client still writes.
+/// The number of keys that each client writes.
 const KEYS: u64 = 120;
 const OPERATIONS: u64 = 1_500;
 
-/// The values that each of a client's keys may have.
+/// Each key of one client, with the values that the key may have.
 type Legal = Vec<(Key8, Vec<Option<u64>>)>;
 
 struct Drops(u64);
@@ -91,14 +91,14 @@ impl Job for Drops {
     }
 }
 
-/// Returns the legal value that was found.
+/// Returns the legal value that is equal to the value that was found.
 fn read(key: Key8, legal: &[Option<u64>], found: Option<&[u8]>) -> Option<u64> {
     let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
     let which = legal.iter().copied().find(known);
     which.unwrap_or_else(|| panic!("{key:?}: found {found:?}, legal are {legal:?}"))
 }
 
-/// A client that joins at the end, with an empty cache.
+/// A client that begins at the end, with an empty cache.
 struct Last(Vec<Legal>);
 
 impl Job for Last {

@@ -1,4 +1,4 @@
-//! Opens tables for the test kit.
+//! Helpers that open tables for the test kit.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,5 @@
-//! The conformance script of every index, on tables of several shapes. Together they run in every kind of world.
+//! Runs the conformance script of every index on tables with different options. Together the tests use every kind of
+//! world.
 
 use dm_hopscotch::TableOptions;
 use dm_testkit::{Family, TestKey, WorldKind, conform};
@@ -33,7 +34,7 @@ fn on_cards_that_promise_little() {
     }
 }
 
-/// A directory that may not become as deep as it should: keys are found further to the right.
+/// The directory may not become deep enough, so some keys are found further to the right.
 #[test]
 fn shallow_directory() {
     let shallow = |value_bytes| TableOptions {

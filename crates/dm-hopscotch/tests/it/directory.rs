@@ -1,5 +1,5 @@
-//! The directory alone, over leaves that a test writes itself: the leaves that it finds, its corrections, and its
-//! verbs.
+//! Tests of the directory alone, over leaves that the test itself writes. They check which leaves the directory finds,
+//! how it corrects its slots, and which verbs it posts.
 //!
 //! The tests use the keys as a table stores them, so the first bits are those of the key itself.
 
@@ -11,7 +11,7 @@ use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::common::{open, small};
 
-/// A sixteenth of all keys: the part of one of 16 slots.
+/// A sixteenth of the key range: the range of one of 16 slots.
 const PART: u64 = 1 << 60;
 
 fn leaf(number: u64) -> RemotePtr {
@@ -23,7 +23,7 @@ fn number(at: RemotePtr) -> u64 {
     (at.offset() - (2 << 20)) / 4096
 }
 
-/// Returns the address of the directory of this many bits.
+/// Returns the address at which a test puts a directory of this depth.
 fn directory(depth: u8) -> RemotePtr {
     RemotePtr::new(NodeId(0), (3 << 20) + (64 << 10) * u64::from(depth)).expect("in range")
 }
@@ -77,7 +77,7 @@ impl World {
         init
     }
 
-    /// Writes a directory of these leaves, and the root word that names it.
+    /// Writes a directory of these leaves, and the root word that points to it.
     fn directory(&self, leaves: &[u64]) {
         let depth = leaves.len().ilog2() as u8;
         let slots: Vec<u8> = leaves.iter().flat_map(|n| leaf(*n).raw().to_le_bytes()).collect();
@@ -85,7 +85,7 @@ impl World {
         self.name(directory(depth), depth);
     }
 
-    /// Writes the root word for the directory at this address.
+    /// Writes the root word of the directory at this address.
     fn name(&self, at: RemotePtr, depth: u8) {
         self.write(
             self.table.root_word(),
@@ -102,7 +102,8 @@ impl World {
         block_on(self.table.directory().find(&self.v, &Key8(key)))
     }
 
-    /// Returns the number of the leaf that is found, and the verbs of the search.
+    /// Searches for a key by reading. Returns the number of the leaf that was found, and the counters of the search's
+    /// verbs.
     fn found(&self, key: u64) -> (u64, Counters) {
         let before = self.v.meter().counters();
         let located = self
@@ -113,7 +114,7 @@ impl World {
         (number(located.leaf.at), self.v.meter().counters() - before)
     }
 
-    /// Returns the number of the leaf that is known.
+    /// Returns the number of the leaf to which the compute node's copy leads.
     fn known(&self, key: u64) -> Option<u64> {
         let located = self.table.directory().known(&self.v, &Key8(key))?;
         Some(number(located.leaf.at))
@@ -205,26 +206,26 @@ fn a_directory_is_read_once_and_found_in_again() {
     assert_eq!(world.run(0, 9), [1, 2, 3]);
     assert_eq!(world.run(0, 2), [1, 2]);
     assert_eq!(world.run(9 * PART, 1), [2]);
-    // A directory that has been replaced is not read again.
+    // A directory is not read again if the root word points to one of the same depth.
     world.directory(&[1, 2]);
     block_on(world.table.warm(&world.v)).expect("nothing to read");
     assert_eq!(world.table.directory().depth(), Some(2));
 }
 
-/// A slot that led to a wrong leaf is looked up: root word, slot, and the leaf that it names.
+/// After a slot has led to a wrong leaf, a client reads the root word, the slot, and the leaf to which the slot points.
 #[test]
 fn a_slot_that_led_astray_is_looked_up() {
     let world = World::new();
-    // All four slots name leaf 1, which ends in the first slot. Leaf 2 begins there, leaf 3 at the second slot, and
-    // leaf 4 inside the third.
+    // All four slots point to leaf 1, which ends inside the first slot's range. Leaf 2 begins there, leaf 3 begins at
+    // the second slot, and leaf 4 begins inside the third slot's range.
     world.leaf(1, 0, Some(2 * PART), 2);
     world.leaf(2, 2 * PART, Some(4 * PART), 3);
     world.leaf(3, 4 * PART, Some(9 * PART), 4);
     world.leaf(4, 9 * PART, None, 0);
     world.directory(&[1, 1, 1, 1]);
     assert_eq!(world.found(3 * PART).0, 1);
-    // The first slot is right, although its last keys lie to the right of its leaf. So it is looked up only now and
-    // then.
+    // The first slot is right, although the last keys of its range belong to the next leaf. So it is read again only
+    // from time to time.
     world.doubt(3 * PART);
     assert_eq!(world.known(3 * PART), None);
     let (found, cost) = world.found(3 * PART);
@@ -236,7 +237,7 @@ fn a_slot_that_led_astray_is_looked_up() {
     world.doubt(3 * PART);
     assert_eq!(world.known(3 * PART), None);
     assert_eq!(world.run(3 * PART, 4), [1], "what is doubted begins no run");
-    // The other slots are corrected, in the pool too, with a READ of each leaf on the way.
+    // The other slots are corrected, also in the pool. Each leaf on the way takes a READ.
     for (key, leaf, reads) in [(5 * PART, 3, 5), (8 * PART, 3, 5), (12 * PART, 4, 6)] {
         world.doubt(key);
         let (found, cost) = world.found(key);
@@ -248,7 +249,7 @@ fn a_slot_that_led_astray_is_looked_up() {
     }
 }
 
-/// A client uses a correction that another client has made, and reads a directory that has grown.
+/// A client finds a correction that another client has made, and reads a directory that has become deeper.
 #[test]
 fn what_others_have_changed_is_found() {
     let world = World::new();
@@ -261,20 +262,21 @@ fn what_others_have_changed_is_found() {
     let (found, cost) = world.found(9 * PART);
     assert_eq!((found, cost.reads, cost.cas), (2, 2, 0));
     assert_eq!(world.known(9 * PART), Some(2));
-    // The directory is deeper by now: the client reads root word and slot, then root word and directory.
+    // The directory is deeper now. The client reads the root word and the slot, and then the root word and the
+    // directory.
     world.directory(&[1, 1, 2, 3]);
     world.doubt(15 * PART);
     let (found, cost) = world.found(15 * PART);
     assert_eq!((found, cost.reads), (3, 4));
     assert_eq!(world.table.directory().depth(), Some(2));
-    // A slot whose word is no address.
+    // The word of this slot is not an address.
     world.write(directory(2), &7_u64.to_le_bytes());
     world.doubt(0);
     let at = directory(2);
     assert!(matches!(world.find(0), Err(IndexError::Pool { at: found, .. }) if found == at));
 }
 
-/// A table with one leaf whose directory must not grow begins at the root word after a split.
+/// If a table has one leaf and its directory must not grow, an operation begins at the root word even after a split.
 #[test]
 fn without_a_directory_the_root_word_is_the_slot() {
     let world = World::of(TableOptions {
@@ -298,7 +300,7 @@ fn without_a_directory_the_root_word_is_the_slot() {
     assert_eq!(world.word(world.table.root_word()), leaf(1).raw());
 }
 
-/// The leaves that are read on the way decide how far a slot is corrected.
+/// The leaves on the way determine how far a slot is corrected.
 #[test]
 fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
     // The second of two slots is looked up. Leaves 1 to 3 lie to its left, one after another.
@@ -342,7 +344,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         );
     };
     assert_eq!(corrected(&unborn), Ok(2));
-    // A leaf that begins further to the right than its neighbour says.
+    // This leaf begins further to the right than its left neighbour ends.
     let beyond = |world: &World| {
         let _ = world.leaf(3, 8 * PART + 1, Some(9 * PART), 4);
     };
@@ -351,19 +353,20 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         let _ = world.leaf(3, 8 * PART, Some(9 * PART), 4);
     };
     assert_eq!(corrected(&exactly), Ok(3));
-    // A leaf that cannot be read, for now or for ever.
+    // This leaf cannot be read: it is torn or corrupt.
     let half = |world: &World| {
         let init = world.leaf(3, 2 * PART, Some(9 * PART), 4);
         world.write(leaf(3), &torn(&init));
     };
     assert_eq!(corrected(&half), Ok(2));
     assert_eq!(corrected(&|world| world.write(leaf(2), &[0xff; 512])), Ok(1));
-    // The last leaf.
+    // This leaf has no right neighbour.
     let last = |world: &World| {
         let _ = world.leaf(2, PART, Some(2 * PART), 0);
     };
     assert_eq!(corrected(&last), Ok(2));
-    // The leaf that the slot names: if it is torn, it may be right; otherwise the error is reported.
+    // The slot points to this leaf. If the leaf is torn, it may be the right one; if it is corrupt, the error is
+    // reported.
     let first_half = |world: &World| {
         let init = world.leaf(1, 0, Some(PART), 2);
         world.write(leaf(1), &torn(&init));
@@ -392,14 +395,14 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         world.write(leaf(1), &image(&NodeInit::live(1, fences)));
     };
     assert_eq!(named(&inner), too_far);
-    // A search along leaves that lead in a circle is given up.
+    // If the sibling pointers form a circle, the search ends.
     let circle = |world: &World| {
         let _ = world.leaf(2, PART, Some(2 * PART), 2);
     };
     assert!(matches!(corrected(&circle), Err(IndexError::Exhausted(_))));
 }
 
-/// A split is entered in all slots of its right leaf.
+/// After a split, all slots of the right leaf point to it.
 #[test]
 fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     const SLOTS: u64 = 128;
@@ -421,7 +424,8 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     let expected = |n: u64| if n < 9 { 1 } else { 2 };
     assert!(named(&world).into_iter().eq((0..SLOTS).map(expected)));
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
-    // The same split again, up to a key inside the last slot but one. Slots that name the right leaf already stay.
+    // The same split is installed again, up to a key inside the last slot but one. Slots that already point to the
+    // right leaf stay unchanged.
     assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
     let expected = |n: u64| match n {
         0..9 => 1,
@@ -438,17 +442,18 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
         "the root word alone"
     );
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
-    // A slot that names another leaf is followed from there.
+    // If a slot points to another leaf, the client walks from that leaf.
     world.write(directory(7).add(8 * 110), &leaf(1).raw().to_le_bytes());
     assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
     assert_eq!(world.slot(7, 110), 3);
-    // A slot whose word is no address is reported.
+    // If a slot's word is not an address, the client returns an error.
     world.write(directory(7).add(8 * 110), &5_u64.to_le_bytes());
     let refused = world.install(2, 3, 100 * slot, Some(126 * slot + 1));
     assert!(matches!(refused, Err(IndexError::Pool { at, .. }) if at == directory(7).add(8 * 110)));
 }
 
-/// A split whose separator the directory cannot express doubles it, if it has at most two slots for each leaf.
+/// If the slots cannot distinguish a split's separator, the directory doubles, provided that it has at most two slots
+/// per leaf.
 #[test]
 fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
     let of = |leaves: &[u64], separator: u64, depth_max: u8| {
@@ -486,7 +491,7 @@ fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
         8,
         "four slots to a leaf"
     );
-    // It grows as far as necessary.
+    // The directory doubles as often as necessary.
     assert_eq!(of(&[1, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
     assert_eq!(of(&[1, 2], 14 * PART, 2), [1, 1, 2, 2]);
 }
@@ -530,10 +535,10 @@ fn a_large_directory_is_read_and_written_in_pieces() {
     }
 }
 
-/// Runs two compute nodes that enter splits at the same time; the first one doubles the directory.
+/// Runs two compute nodes that install splits at the same time; the first one doubles the directory.
 ///
-/// The second one runs to its end after this many polls of the first. Returns the slots, the memory of directories
-/// that the allocators count as in use, and whether the first one had ended before the second began.
+/// The second compute node runs to its end after this many polls of the first one. Returns the slots, the bytes of
+/// directories that the allocators count as in use, and whether the first one had ended before the second one began.
 fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
     const EIGHTH: u64 = 1 << 61;
     let options = TableOptions {
@@ -571,7 +576,8 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         left: leaf(left),
         right: leaf(right),
     };
-    // Leaf 1 is split in the middle of its second slot, and leaf 3 at its second slot or in the middle of it.
+    // Leaf 1 is split in the middle of its second slot. Leaf 3 is split at the start of its second slot, or in its
+    // middle.
     let first = tables[0]
         .directory()
         .install(v, split(1, 5, EIGHTH + EIGHTH / 2, 2 * EIGHTH));
@@ -595,7 +601,7 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         assert_eq!(block_on(first), Ok(()));
     }
     if unnamed {
-        // The first one carries over what the second has entered, and knows it too.
+        // The first compute node copies the slots that the second one has changed, and has them in its own copy too.
         let known = tables[0].directory().known(v, &Key8(6 * EIGHTH - 1));
         assert_eq!(known.map(|located| number(located.leaf.at)), Some(7));
     }
@@ -634,7 +640,7 @@ fn what_is_entered_while_a_directory_doubles_is_in_the_new_one() {
     }
 }
 
-/// The memory of a directory that was never named is given back; that of a named one is not.
+/// The memory of a directory to which the root word never pointed is freed. That of a current directory is not.
 #[test]
 fn a_directory_that_nobody_named_is_used_again() {
     let world = World::of(TableOptions {
@@ -648,7 +654,7 @@ fn a_directory_that_nobody_named_is_used_again() {
     block_on(world.table.warm(&world.v)).expect("a directory");
     let in_use = || world.table.alloc_stats().in_use_bytes;
     let before = in_use();
-    // A slot of the copied directory is no address.
+    // A slot of the directory that is copied is not an address.
     world.write(directory(1), &7_u64.to_le_bytes());
     let refused = world.install(2, 3, 12 * PART, None);
     assert!(matches!(refused, Err(IndexError::Pool { .. })), "{refused:?}");
@@ -658,7 +664,8 @@ fn a_directory_that_nobody_named_is_used_again() {
     assert_eq!(in_use(), before + 64);
 }
 
-/// If the answer to the CAS of the root word is lost, the new directory may be named, so its memory stays in use.
+/// If the answer to the CAS of the root word is lost, the root word may point to the new directory, so its memory stays
+/// in use.
 #[test]
 fn a_directory_that_may_be_named_stays_in_use() {
     let mut named = 0;
@@ -687,7 +694,7 @@ fn a_directory_that_may_be_named_stays_in_use() {
             break;
         }
         pool.cut(NodeId(0), Trouble::AnswersLost);
-        // The last answers may be on their way already.
+        // The last answers may have arrived already.
         let lost = block_on(install).is_err();
         pool.restore(NodeId(0));
         let root = block_on(v.word(table.root_word())).expect("in range");

@@ -1,5 +1,5 @@
-//! Leaves alone, without a directory: the bytes that each operation reads, hotspots, and the questions that go to the
-//! store of whole nodes.
+//! Tests of leaves without a directory: the bytes that each operation reads, the hotspots, and the cases in which the
+//! store of whole nodes takes over.
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_hopscotch::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
@@ -28,7 +28,7 @@ fn small_entries() -> Hopscotch<Key8> {
     Hopscotch::new(64, 8, 8).expect("a geometry")
 }
 
-/// Leaves whose entries have lines of their own.
+/// Leaves whose entries each span several lines.
 fn large_entries() -> Hopscotch<Key8> {
     Hopscotch::new(8, 4, 100).expect("a geometry")
 }
@@ -89,7 +89,7 @@ impl World {
         (done, self.v.meter().counters() - before)
     }
 
-    /// Reads a key, and returns whether it is present, with the verbs that this took.
+    /// Reads a key. Returns whether it is present, and the counters of the verbs.
     fn get(&self, at: RemotePtr, key: u64) -> (bool, Counters) {
         let mut value = Vec::new();
         let (found, cost) = self.cost(
@@ -112,7 +112,7 @@ impl World {
         (done.expect("no faults"), cost)
     }
 
-    /// Returns the number of the slot in which a key lies if no other is in its way.
+    /// Returns the number of the slot in which a key lies if no other key occupies the slot.
     fn home(&self, key: u64) -> u16 {
         self.format.home(&Key8(key)) as u16
     }
@@ -130,7 +130,7 @@ impl World {
         self.format.node_bytes() as u64
     }
 
-    /// Returns keys of different homes whose neighbourhoods do not go around the leaf's end.
+    /// Returns keys with different home slots whose neighbourhoods do not wrap around at the leaf's end.
     fn keys(&self) -> Vec<u64> {
         let reach = |key: &u64| self.format.geometry().reach(self.format.home(&Key8(*key)));
         let mut keys: Vec<u64> = (1..400).filter(|key| reach(key).second.is_none()).collect();
@@ -141,12 +141,12 @@ impl World {
     }
 }
 
-/// The only lock.
+/// Returns the address of the only lock word.
 fn lock() -> RemotePtr {
     RemotePtr::new(NodeId(0), (2 << 20) - 64).expect("in range")
 }
 
-/// A get of a key that this compute node has seen reads its entry alone.
+/// If this compute node has read a key before, a get reads only the key's entry.
 #[test]
 fn a_key_that_was_seen_is_read_alone() {
     let entry = (1 + 8 + 8) as u64;
@@ -189,7 +189,7 @@ fn a_key_that_was_seen_is_read_alone() {
     );
 }
 
-/// A guess that is wrong costs one more READ, and a slot that no leaf has costs nothing.
+/// A wrong guess costs one more READ. A guess of a slot that no leaf has costs nothing.
 #[test]
 fn a_wrong_guess_is_found_wrong() {
     let world = World::new(small_entries(), hot());
@@ -206,7 +206,8 @@ fn a_wrong_guess_is_found_wrong() {
     assert_eq!(guessed(ABSENT + 2, u16::MAX), (false, 0, 0, 1));
 }
 
-/// The READ of an entry in one line may take any time. One of several lines must end within the version window.
+/// The READ of an entry within one line may take any time. The READ of an entry of several lines must end within the
+/// version window.
 #[test]
 fn an_entry_of_several_lines_is_believed_within_the_version_window() {
     for (format, window, misguessed) in [
@@ -239,8 +240,8 @@ fn an_entry_of_several_lines_is_believed_within_the_version_window() {
     }
 }
 
-/// A writer reads the neighbourhood behind the lock. An insert that does not look for room there reads the header
-/// before, and a get that does not look for fence keys there reads the header too.
+/// A writer reads the neighbourhood in the chain of the lock's CAS. An insert without `vacancy_piggyback` reads the
+/// header before that. A get without `metadata_replication` reads the header too.
 #[test]
 fn operations_read_the_neighbourhood_and_the_header_as_the_options_say() {
     for piggyback in [true, false] {
@@ -280,7 +281,7 @@ fn operations_read_the_neighbourhood_and_the_header_as_the_options_say() {
     }
 }
 
-/// A writer whose lock is in doubt relies on the whole node.
+/// If the lock word is suspect, the writer reads the whole node.
 #[test]
 fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
     for (doubt, flawed, whole) in [
@@ -318,7 +319,7 @@ fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
     }
 }
 
-/// A remove that empties its neighbourhood looks whether the leaf is sparse, if leaves are merged.
+/// If leaves are merged, a remove that empties its neighbourhood checks whether the leaf is sparse.
 #[test]
 fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
     let sparse = Answer::Sparse(Applied::Removed);
@@ -353,7 +354,7 @@ fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
     }
 }
 
-/// An exchange compares the value that it found in the whole node, if entries have lines of their own.
+/// If an entry spans several lines, an exchange compares the value in the whole node.
 #[test]
 fn an_exchange_of_a_large_entry_compares_its_value() {
     let (value, other) = ([1; 100], [2; 100]);

@@ -1,4 +1,4 @@
-//! Tests of whole hash tables, in one program.
+//! Tests of hopscotch leaves and of hash tables.
 
 mod bad_input;
 mod budgets;

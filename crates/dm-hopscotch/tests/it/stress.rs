@@ -1,6 +1,6 @@
-//! Many clients on small leaves, from an empty table on: leaves split and the directory grows meanwhile. Every answer
-//! is checked, and the histories are linearizable. Each test run has a short version; `cargo xtask stress` runs the
-//! full size.
+//! Runs many clients on small leaves, beginning with an empty table. Leaves split and the directory grows meanwhile.
+//! Every answer is checked, and the histories must be linearizable. `cargo test` runs a short version of each test;
+//! `cargo xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -52,7 +52,7 @@ fn threads_on_loopback() {
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the number of keys and the
-/// share of hot ones.
+/// share of hot keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards.testbed(seed).compute_nodes(3).memory_nodes(2);
     let world = World::from(sim.build().expect("memory"));
@@ -84,7 +84,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -5,8 +5,8 @@ use dm_verbs::{RemotePtr, Verbs};
 
 use crate::{Fill, IndexError, NodeCopy, NodeStore};
 
-/// A load in progress: the leaf being filled, and the first keys of the leaves before it. A leaf's high fence key
-/// and sibling are known only when the next leaf begins.
+/// A load in progress: the current leaf, and the first keys and addresses of the leaves before it. A leaf's high fence
+/// key and its sibling are known only when the next leaf begins.
 pub(super) struct Load<K> {
     fill: Fill,
     copy: NodeCopy<K>,
@@ -38,7 +38,7 @@ impl<K: KeyBytes> Load<K> {
         })
     }
 
-    /// Adds the next entry; writes the current leaf first if it has no room for the entry.
+    /// Adds the next entry. If the current leaf has no room for the entry, writes that leaf first.
     pub(super) async fn push<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,

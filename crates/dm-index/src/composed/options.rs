@@ -24,9 +24,10 @@ impl CpuCost {
         search: Nanos(0),
     };
 
-    /// The cost of a client's own work in a simulator: half of finding the leaf is fixed, and half is exponentially
-    /// distributed, for misses of the CPU's caches. A fit to a median read of 4.9 us (Sherman, Table 1). All indexes
-    /// are given the same cost, so that a comparison of them shows only their use of the network.
+    /// The cost of a client's own work in a simulator. Half of the time to find a leaf is fixed. The other half is
+    /// exponentially distributed and stands for misses of the CPU's caches. The numbers are fitted to a median read of
+    /// 4.9 us (Sherman, Table 1). All indexes have the same cost, so that a comparison shows only their use of the
+    /// network.
     pub const MODEL: Self = Self {
         locate: Nanos(950),
         locate_mean: Nanos(950),
@@ -57,7 +58,8 @@ const RNG_CPU: u32 = 0x6370_7531;
 /// The options of a [`Composed`](crate::Composed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ComposedOptions {
-    /// Retry limit of an operation's loop; exceeding it is a typed error.
+    /// Retry limit of an operation's loop; exceeding it returns
+    /// [`IndexError::Exhausted`](crate::IndexError::Exhausted).
     pub attempts: u32,
     /// CPU time of each operation.
     pub cpu: CpuCost,

@@ -1,4 +1,4 @@
-//! Scans: batches of leaves, each leaf continuing where the one before ended.
+//! Scans: batches of leaves, in which each leaf continues where the previous one ended.
 
 use dm_layout::KeyBytes;
 use dm_verbs::{RemotePtr, Verbs, Why};
@@ -11,7 +11,7 @@ pub const SCAN_BATCH: usize = 32;
 
 /// The progress of one batch of a scan.
 enum Progress<K> {
-    /// Not even the first leaf held the expected key.
+    /// The first leaf did not cover the expected key, or was torn.
     Lost,
     /// All keys below this one were seen.
     UpTo(K),
@@ -20,7 +20,7 @@ enum Progress<K> {
 }
 
 impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V, K, I, L> {
-    /// Takes entries from the leaves of `run` as long as each leaf continues where the one before ended.
+    /// Takes entries from the leaves of `run` as long as each leaf continues where the previous one ended.
     async fn scan_run(
         &self,
         (run, linked): (&[RemotePtr], bool),
@@ -49,8 +49,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     progress = Progress::End;
                     return false;
                 };
-                // Every key below `high` was seen. So the next leaf must be the one that covers `high`
-                // itself, even if leaves were split meanwhile.
+                // Every key below `high` was read. The next leaf must be the one that covers `high`, even if leaves
+                // were split meanwhile.
                 expect = high;
                 progress = Progress::UpTo(high);
                 out.len() < limit
@@ -77,7 +77,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut sibling: Option<Lead> = None;
         // Steps along sibling pointers since the last search in the inner structure.
         let mut hops = 0;
-        // The last leaf that did not show where to continue.
+        // The last leaf that did not show where the scan must continue.
         let mut nowhere = None;
         while out.len() < limit {
             run.clear();
@@ -132,8 +132,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
-                    // Again the leaf does not show where to continue. The address was cached again, so its
-                    // source in the inner structure really contains it, and that source is wrong.
+                    // For the second time, this leaf does not show where the scan must continue. The same address was
+                    // found after the cached one was dropped, so the entry in the inner structure is wrong.
                     if sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {

@@ -7,8 +7,8 @@ use super::ComposedOptions;
 pub struct Flaws {
     /// T-S5: a client that loses the race for the first leaf or for a new root returns an error instead of continuing.
     pub root_race_fatal: bool,
-    /// A scan takes the leaves that a cached inner node lists for all leaves, and does not compare their
-    /// fence keys.
+    /// A scan assumes that a cached inner node lists all leaves of its range, and does not compare the leaves' fence
+    /// keys.
     pub scan_trusts_cache: bool,
 }
 

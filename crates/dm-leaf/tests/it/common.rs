@@ -1,4 +1,4 @@
-//! An inner structure that is a map on the compute node, and nodes of every format.
+//! Helpers: an inner structure that is a map on the compute node, and nodes of every format.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,8 +13,8 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Counters, Env, Nanos, RemotePtr};
 
-/// The low fence key of each leaf, as one compute node knows it. Leaves that others have split off are reached from
-/// the left.
+/// An inner structure that maps low fence keys to leaves, as far as one compute node knows them. Leaves that other
+/// compute nodes have split off are reached through their left neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Mutex<BTreeMap<Key8, RemotePtr>>);
 
@@ -130,7 +130,7 @@ impl Setup {
         }
     }
 
-    /// Returns options with which updates inside one line share their node.
+    /// Returns options with which an update within one line shares the node's lock.
     pub(crate) fn sharing() -> Self {
         let plain = Self::plain();
         Self {
@@ -164,7 +164,8 @@ impl Setup {
     }
 }
 
-/// Makes a pool of this many memory nodes. If there is only one client, it counts the same verbs in every run.
+/// Makes a pool of this many memory nodes, whose clock counts its readings. With only one client, every run posts the
+/// same verbs.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(2 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()

@@ -1,4 +1,4 @@
-//! A merge whose memory node is cut off in the middle, with a parent on another memory node.
+//! Tests of a merge whose memory node is cut off midway, with a parent on the same or on another memory node.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -50,7 +50,7 @@ impl Pool {
             Arc::new(Allocator::new(2, 0)),
             options,
         );
-        // The allocator uses the memory nodes in turn; both leaves are on memory node 0.
+        // The allocator uses the memory nodes in turn. Both leaves must be on memory node 0.
         let (left, right, parent) = block_on(async {
             let made = async |level, fences, entries: &[(Key8, &[u8])]| {
                 let made = leaves.create(&v, level, fences, entries, false).await;
@@ -88,8 +88,8 @@ impl Pool {
         }
     }
 
-    /// Polls the merge `polls` times, and then causes `trouble` on the leaves' memory node. Returns `None` if the
-    /// merge was complete by then, otherwise whether it failed.
+    /// Polls the merge `polls` times, and then causes `trouble` on the memory node of the leaves. Returns `None` if the
+    /// merge was complete by then. Otherwise returns whether it failed.
     fn merge(&self, polls: u64, trouble: Trouble) -> Option<bool> {
         let mut after = NodeCopy::new();
         let mut merging = pin!(self.leaves.merge(&self.v, &self.pair, &self.leaves, &mut after));
@@ -122,7 +122,7 @@ impl Pool {
         (header.state == NodeState::Frozen).then_some(header.owner)
     }
 
-    /// Returns the value of the key, searching from the leaf at `at` on.
+    /// Returns the value of the key. The search begins at the leaf at `at`.
     async fn get(&self, key: u64, at: RemotePtr) -> Vec<u8> {
         let (mut at, mut value) = (Lead::hint(at), Vec::new());
         for _ in 0..9 {
@@ -136,7 +136,7 @@ impl Pool {
         panic!("key {key} is nowhere")
     }
 
-    /// Returns whether a client that was led to the left leaf can write the key there.
+    /// Tries to write the key in the left leaf. Returns whether the left leaf accepted the write.
     async fn write_left(&self, key: u64, value: &[u8]) -> bool {
         let at = Lead::hint(self.pair.left);
         let write = Write::Update(value);
@@ -145,8 +145,8 @@ impl Pool {
     }
 }
 
-/// Lets a merge fail at every step. Returns the number of failed merges, after how many of these a key could be written in
-/// the left leaf, and how often the right leaf still showed that key's old value then.
+/// Lets a merge fail at every step. Returns the number of failed merges, the number of these after which a key could be
+/// written in the left leaf, and how often the right leaf still had the key's old value then.
 fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     let lost = (0..=7).map(Trouble::LostAfter);
     let troubles: Vec<_> = [Trouble::Unreachable, Trouble::AnswersLost]
@@ -203,7 +203,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     (failed, written, stale)
 }
 
-/// The parent stops showing a leaf that is dead, even if nobody waits for it.
+/// If a merge is dropped, either it has not begun, or the parent loses the entry of the dead leaf.
 #[test]
 fn a_merge_that_is_dropped_is_done_or_has_not_begun() {
     let (mut done, mut dropped) = (0, 0);
@@ -233,12 +233,12 @@ fn a_merge_that_fails_halfway_loses_no_entry_and_leaves_no_old_one() {
         "{failed} merges failed, {written} left it open"
     );
     assert_eq!(stale, 0);
-    // If it were opened earlier, that would happen.
+    // If the left leaf were opened earlier, readers could find an old value.
     let (.., stale) = fail_everywhere(true);
     assert!(stale > 0);
 }
 
-/// Neighbours of a bulk load can be merged, and the load is even over the memory nodes, however small it is.
+/// Neighbours of a bulk load can be merged, and the load is spread evenly over the memory nodes, even if it is small.
 #[test]
 fn runs_of_a_bulk_load_grow_with_it() {
     let world = Loopback::builder()

@@ -1,4 +1,4 @@
-//! Leaves that are reached over sibling pointers.
+//! Tests of leaves that are reached through sibling pointers.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
 use dm_verbs::RemotePtr;
 
-/// An inner structure that always returns the same leaf, and records what it is told to learn.
+/// An inner structure that always returns the same leaf, and records the calls of `Inner::found`.
 struct Fixed(RemotePtr, RefCell<Vec<(Key8, RemotePtr, u32)>>);
 
 impl Fixed {
@@ -127,7 +127,7 @@ fn an_inner_structure_learns_of_a_leaf_that_was_reached_by_steps_to_the_right() 
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     block_on(async {
-        // Three leaves, [0, 10), [10, 20) and [20, ...), linked from the last to the first.
+        // There are three leaves, [0, 10), [10, 20) and [20, ...). They are made from the last to the first.
         let mut right = RemotePtr::NULL;
         let mut copy = NodeCopy::new();
         let mut at = Vec::new();

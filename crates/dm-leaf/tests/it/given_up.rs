@@ -1,4 +1,4 @@
-//! Splits that are dropped or fail in the middle, and nodes that are opened or loaded in other ways than usual.
+//! Tests of splits that are dropped or fail midway, and of nodes that are opened or loaded in unusual ways.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -16,14 +16,14 @@ use dm_verbs::{Capability, Env, RemotePtr, VerbError, VerbErrorKind, Verbs};
 
 use crate::common::{Setup, pool};
 
-/// A leaf whose next insert splits it, on a pool whose answers come late.
+/// A leaf that is split by its next insert, on a pool with delayed completions.
 struct Full<F> {
     world: Loopback,
     v: Endpoint,
     nodes: Nodes<Key8, F>,
     alloc: Arc<Allocator>,
     left: RemotePtr,
-    /// The key that finds no room.
+    /// The key for which the leaf has no room.
     key: u64,
 }
 
@@ -65,8 +65,8 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
         }
     }
 
-    /// Polls the insert that splits so many times, and then `trouble` begins. Returns whether the insert succeeded, or
-    /// `None` if it was not over when it was dropped.
+    /// Polls the insert that splits this many times, and then causes `trouble`. Returns whether the insert succeeded,
+    /// or `None` if it had not ended when it was dropped.
     fn split(&self, polls: u64, trouble: Option<Trouble>) -> Option<bool> {
         let (at, write, key) = (Lead::hint(self.left), Write::Insert(&[2; 8]), Key8(self.key));
         let mut insert = pin!(self.nodes.write(&self.v, at, 0, &key, write, None));
@@ -90,14 +90,15 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
         block_on(self.v.read(at, bytes)).unwrap().to_vec()
     }
 
-    /// Returns where the left node leads.
+    /// Returns the sibling of the left node.
     fn right(&self) -> RemotePtr {
         let header = self.nodes.format().header(&self.image(self.left)).unwrap();
         RemotePtr::from_raw(header.sibling)
     }
 }
 
-/// Once the right node holds the new entry, it is live, even if nobody waits for that. Until then it names who opens it.
+/// A right node that holds the new entry becomes live even if its split is dropped. Until then its header names the
+/// node that opens it.
 #[test]
 fn a_right_node_that_is_linked_and_complete_is_opened() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) -> [u32; 2] {
@@ -137,7 +138,7 @@ fn a_right_node_that_is_linked_and_complete_is_opened() {
     }
 }
 
-/// A split that failed without any effect gives its block back; one that may have linked it does not.
+/// A split that failed without an effect frees its block. If the left node may link the block, it is not freed.
 #[test]
 fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
     let format = Slotted::with_span(4, 8).unwrap();
@@ -164,7 +165,7 @@ fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
     assert!(failed > linked && linked > 0, "{linked} of {failed}");
 }
 
-/// A node that is no longer under construction is not opened.
+/// A node that is no longer unborn is not opened.
 #[test]
 fn a_node_that_died_unopened_stays_dead() {
     let format = Checksummed::with_span(4, 8).unwrap();

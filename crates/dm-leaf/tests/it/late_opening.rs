@@ -1,5 +1,5 @@
-//! Splits over two memory nodes that are dropped at every moment: requests that the splitter has posted may land
-//! late.
+//! Tests of splits over two memory nodes that are dropped at every moment. Requests that the splitting client has
+//! posted may be executed late.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -27,8 +27,8 @@ fn leaves<F: NodeFormat<Key8>>(format: F) -> (Leaves<F>, Arc<Allocator>) {
     )
 }
 
-/// Polls `work` for `limit`. Returns `None` if it is not complete by then. `idle` is a client that posts nothing
-/// meanwhile; its processor measures the time.
+/// Polls `work` for the time `limit`. Returns `None` if it is not complete by then. `idle` is a client that posts
+/// nothing meanwhile; its simulated CPU time measures the limit.
 async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     let mut timer = pin!(idle.charge(limit));
     poll_fn(|cx| match core::pin::Pin::new(&mut *work).poll(cx) {
@@ -38,7 +38,7 @@ async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output
     .await
 }
 
-/// Delays everything that this client posts to `node` from now on by several round trips.
+/// Delays all further requests of this client to `node` by several round trips.
 fn hold_up(v: &Endpoint, node: NodeId) {
     let at = RemotePtr::new(node, 0).expect("an offset of zero");
     let mut chain = v.chain(node).many();
@@ -82,8 +82,8 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
     }
 }
 
-/// Delays the splitter's requests after `before`, and drops it 700 ns later. Then another client updates each key.
-/// Returns whether the splitter had linked the right node.
+/// Delays the splitting client's requests from the time `before` on, and drops the split 700 ns later. Then another
+/// client updates each key. Returns whether the split had linked the right node.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
@@ -105,7 +105,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
             .await
             .expect("room")
             .at;
-        // The rest of the left node's memory node is allocated, so that the right node is on the other memory node.
+        // The rest of this memory node is allocated, so that the right node is on the other memory node.
         while alloc
             .alloc(&first, node_bytes, Some(left))
             .await
@@ -131,7 +131,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         for key in 1..=4 {
             write(&second, &store, left, key, 100 + key).await;
         }
-        // The requests that the first client left in flight land.
+        // The requests that the first client left in flight are executed now.
         second.charge(Nanos::from_micros(200)).await;
         for key in 1..=4 {
             let value = get(&second, &store, left, key).await;

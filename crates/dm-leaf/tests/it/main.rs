@@ -1,4 +1,4 @@
-//! Nodes of every format under a plain map as the inner structure: their bytes and verbs, and the answers to
+//! Tests of nodes of every format, with a map as the inner structure: their bytes and verbs, and the results of
 //! concurrent clients.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]

@@ -1,4 +1,4 @@
-//! The memory of nodes: allocated, abandoned midway, freed, reused.
+//! Tests of the memory of nodes: how it is allocated, abandoned, freed and reused.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -19,7 +19,7 @@ use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
 
 use crate::common::{Setup, Table, client, cost, pool};
 
-/// Makes a compute node's nodes in a pool whose memory is reused after rounds of reclamation that the test starts.
+/// Makes a compute node's nodes in a pool whose memory is reused. Collections run only when the test starts them.
 pub(crate) fn reclaiming<F: NodeFormat<Key8>>(
     v: &Endpoint,
     format: F,
@@ -53,7 +53,7 @@ fn slotted() -> Slotted<Key8> {
     Slotted::with_span(4, 8).unwrap()
 }
 
-/// The memory of a node that was never linked is reused for the next node, in another incarnation.
+/// The memory of a node that was never linked is reused for the next node, with another incarnation.
 #[test]
 fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -87,8 +87,8 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
             (second.incarnation, second.version)
         );
         assert!(second.incarnation != first.incarnation && second.version != first.version);
-        // A client with an old address does not accept the node before it is linked and opened. Opening it again
-        // changes nothing.
+        // A client with an old address must not accept the node before the node is linked and opened. Opening the node
+        // twice changes nothing.
         let get = || {
             let mut value = Vec::new();
             block_on(nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut value)).unwrap()
@@ -100,7 +100,7 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         assert_eq!(dm_layout::audit(format, &opened).unwrap().state, NodeState::Live);
         assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
         assert_eq!(image(second.at), opened);
-        // Damage is reported, and the lock becomes free.
+        // Corrupt bytes are an error, and the lock is released.
         if format.state_word().is_none() {
             block_on(v.write(second.at, &vec![0xff; format.node_bytes()])).unwrap();
             assert!(matches!(
@@ -128,7 +128,7 @@ fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
     !(0..polls).any(|_| work.as_mut().poll(&mut cx).is_ready())
 }
 
-/// The block of a node is freed if its client is dropped before anything points to the node.
+/// If an operation is dropped before anything points to its new node, the node's block is freed.
 #[test]
 fn what_is_dropped_before_it_is_linked_comes_back() {
     let mut cases = [0; 2];
@@ -172,8 +172,8 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
     assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
 }
 
-/// All keys are inserted and removed several times, by two compute nodes that each have their own knowledge of the
-/// leaves. The third time takes no more memory.
+/// Two compute nodes, which each know only some of the leaves, insert and remove all keys several times. The third time
+/// takes no more memory.
 #[test]
 fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     let pool = pool(1);
@@ -200,7 +200,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
         for n in 0..200 {
             assert_eq!(block_on(one.remove(&Key8(n))), Ok(Applied::Removed));
         }
-        // A client pins nothing between its operations.
+        // Between operations, a client pins no memory.
         for _ in 0..5 {
             block_on(alloc.collect_alone(&v)).unwrap();
             block_on(other.collect_alone(&w)).unwrap();
@@ -214,8 +214,8 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     assert!(fetched[2] <= fetched[0] + (8 << 10), "{fetched:?}");
 }
 
-/// A member announces itself when a round is due: at the beginning of an operation, and in a loop that waits for
-/// other clients.
+/// A member announces itself when an announcement is due: at the beginning of an operation, and in a loop that waits
+/// for other clients.
 #[test]
 fn a_compute_node_announces_itself_when_it_is_due() {
     let announced = |cost: &str| cost.contains("housekeeping_verbs");
@@ -246,20 +246,20 @@ fn a_compute_node_announces_itself_when_it_is_due() {
         let (waited, spent) = cost(&v, wait);
         assert!(matches!(waited, Err(IndexError::Exhausted(_))));
         assert_eq!(announced(&spent), due, "{spent}");
-        // The last client of a compute node makes it leave the pool.
+        // When the last client of a compute node ends, the compute node leaves the pool.
         let before = v.meter().counters();
         drop(index);
         let left = v.meter().counters() - before;
         assert!(left.verbs() + left.housekeeping_verbs > 0, "{left:?}");
     }
-    // Without members there is nothing to announce.
+    // A pool without members needs no announcements.
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
     let nodes = Setup::plain().nodes(slotted(), 1, 0);
     assert!(!NodeStore::<Endpoint, Key8>::reclaim(&nodes).is_due(&v));
 }
 
-/// The store passes on what a long operation asks of the allocator, and one that tries again.
+/// The store passes the announcements of a long operation, and of one that retries, to the allocator.
 #[test]
 fn a_long_operation_announces_its_compute_node() {
     for tends in [false, true] {
@@ -279,7 +279,7 @@ fn a_long_operation_announces_its_compute_node() {
     }
 }
 
-/// A READ that took longer than the version window decides nothing.
+/// The result of a READ that took longer than the version window is not used.
 #[test]
 fn a_read_that_took_too_long_is_repeated() {
     for (step, flaw, answers) in [
@@ -314,7 +314,7 @@ fn a_read_that_took_too_long_is_repeated() {
     }
 }
 
-/// The store answers a bulk load's questions about its nodes as their format does.
+/// The store answers a bulk load's questions with the answers of the format.
 #[test]
 fn a_store_says_of_its_nodes_what_their_format_says() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F, refuses: bool) {

@@ -1,5 +1,5 @@
-//! Nodes that a client has left in the middle of a merge, a hop or a WRITE of one entry. The next writer of either node
-//! mends them, whatever has landed.
+//! Tests of nodes that a client has left in the middle of a merge, of a hop, or of a WRITE of one entry. The next
+//! writer of either node mends them, regardless of which requests have taken effect.
 
 use std::cell::Cell;
 
@@ -23,8 +23,9 @@ use crate::memory::reclaiming;
 const KEYS: [[u64; 2]; 2] = [[10, 11], [20, 21]];
 const LINE: usize = 64;
 
-fn at(line: u64) -> RemotePtr {
-    RemotePtr::new(NodeId(0), 1 << 20 | line << 12).unwrap()
+/// Returns the address of node number `number`.
+fn at(number: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), 1 << 20 | number << 12).unwrap()
 }
 
 const fn value(key: u64) -> [u8; 8] {
@@ -104,8 +105,8 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
         }
     }
 
-    /// Lands the first `whole` WRITEs, and of the next one the lines that `mask` has, as if the client had died then. The
-    /// sweep of its locks leaves doubt.
+    /// Executes the first `whole` WRITEs, and the lines in `mask` of the next one, as if the client had died then. The
+    /// sweep of the client's locks leaves the lock words suspect.
     fn die(&self, whole: usize, mask: u64) {
         for (at, bytes) in &self.steps[..whole] {
             block_on(self.v.write(*at, bytes)).unwrap();
@@ -132,7 +133,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
         }
     }
 
-    /// Follows the leads from `at` until a node answers.
+    /// Follows sibling and forwarding pointers from `at` until a node answers.
     fn get(&self, at: RemotePtr, key: u64) -> Result<Option<Vec<u8>>, IndexError> {
         let (mut lead, mut found) = (Lead::hint(at), Vec::new());
         for _ in 0..8 {
@@ -164,7 +165,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
             .state
     }
 
-    /// Checks that readers find every key from either node, except where `torn` allows an error.
+    /// Checks that readers that begin at either node find every key. An error is allowed if the node is torn.
     fn is_readable(&self, what: &str) {
         for key in KEYS.concat() {
             for at in [self.left, self.right]
@@ -184,7 +185,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
         }
     }
 
-    /// Checks that both nodes are whole, and that the right one was retired if it is dead.
+    /// Checks that both nodes are complete, and that the right node was retired if it is dead.
     fn is_whole(&self, what: &str) {
         assert_eq!(self.state(self.left), NodeState::Live, "{what}");
         let right = self.state(self.right);
@@ -195,14 +196,16 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
     }
 }
 
-/// Calls `each` for every prefix of a merge, and for some subsets of the lines of the WRITE that the death interrupts.
+/// Calls `each` for every prefix of a merge's WRITEs, and for some subsets of the lines of the WRITE that the death
+/// interrupts.
 fn every_death<F: NodeFormat<Key8> + Clone>(
     format: &F,
     flaws: LeafFlaws,
     each: impl Fn(&Pair<F>, usize, &str),
 ) {
     let steps = Pair::new(format, flaws).steps;
-    // A node of these formats is unreadable if a WRITE of the whole node lands in part, unless it is being buried.
+    // If a WRITE of the whole node is executed only in part, the nodes of these formats are unreadable, unless the
+    // WRITE marks the node as dead.
     let whole_only = |step: &Step| {
         format.range(dm_layout::Part::Rest).is_empty() && step.0 == at(0) && format.node_bytes() > LINE
     };
@@ -255,7 +258,7 @@ fn a_merge_that_was_left_is_ended_by_the_next_writer_of_either_node() {
                 );
                 let mended = (pair.v.meter().counters() - before).mended;
                 assert!(mended <= 1, "{mended}, {what}");
-                // The other half of the merge's keys, from both nodes.
+                // The other keys of the merge are read from both nodes.
                 for other in [10, 20, 21] {
                     let start = if other < 20 { pair.left } else { pair.right };
                     let _settled = pair.write(start, other, Write::Insert(&[9; 8]));
@@ -276,7 +279,7 @@ fn a_merge_that_was_left_is_ended_by_the_next_writer_of_either_node() {
                         assert_eq!(pair.get(at, now), Ok(expected.clone()), "{now} from {at}, {what}");
                     }
                 }
-                // Before the left node is changed, the merge has no effect. After that it is completed.
+                // Before the left node is changed, the merge is undone. After that it is completed.
                 let by_steps = !format.range(dm_layout::Part::Rest).is_empty();
                 let completed = landed >= if by_steps { 2 } else { 3 };
                 assert!(!completed || pair.state(pair.right) == NodeState::Dead, "{what}");
@@ -310,7 +313,7 @@ fn a_node_is_tended_without_a_write() {
     every_format!(check);
 }
 
-/// A dead node goes back to the allocator once, by the client that opens the left node.
+/// The block of the dead node is retired once, by the client that opens the left node.
 #[test]
 fn the_dead_node_is_retired_once() {
     let format = Slotted::with_span(8, 8).unwrap();
@@ -329,7 +332,7 @@ fn the_dead_node_is_retired_once() {
     assert!(died.get() > 10);
 }
 
-/// Whoever opens both nodes although the left one has all keys lets two values of a key exist.
+/// If a client opens both nodes although the left one has all keys, a key can have two values.
 #[test]
 fn to_open_a_widened_node_and_its_neighbour_loses_writes() {
     let flaws = LeafFlaws {
@@ -350,7 +353,7 @@ fn to_open_a_widened_node_and_its_neighbour_loses_writes() {
     );
 }
 
-/// Without the doubt of its lock, a torn node may be a WRITE that is still landing.
+/// If the lock word is not suspect, the WRITE of a torn node may still be in progress, so nobody mends the node.
 #[test]
 fn a_torn_node_is_mended_only_in_doubt() {
     for (forgets, doubt) in [(false, true), (true, true), (false, false)] {
@@ -379,11 +382,12 @@ fn a_torn_node_is_mended_only_in_doubt() {
     }
 }
 
-/// A hop that landed in part loses no key. The next writer that needs the whole leaf gives it one version again.
+/// A hop of which only some lines were written loses no key. The next writer that needs the whole leaf gives all lines
+/// the same version again.
 #[test]
 fn a_hop_that_was_left_is_ended() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
-    // Keys until one finds its neighbourhood full and hops help.
+    // Keys are inserted until a key finds its neighbourhood full and hops can make room.
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
     let mut keys = Vec::new();
@@ -450,8 +454,8 @@ fn a_hop_that_was_left_is_ended() {
     }
 }
 
-/// A value over several lines that was written in part is torn for readers. The next write of its key ends that, and
-/// takes no line of the dead client's for its own.
+/// A value over several lines of which only some lines were written is torn for readers. The next write of its key
+/// writes all lines, and keeps none of the dead client's lines.
 #[test]
 fn a_torn_entry_is_written_over_in_doubt() {
     let format = Slotted::<Key8>::with_span(3, 150).unwrap();
@@ -508,7 +512,7 @@ fn a_torn_entry_is_written_over_in_doubt() {
     }
 }
 
-/// A root that was replaced by its child, and whose client died while it marked it as dead, leads back to the root word.
+/// A client died while it marked a replaced root as dead. Readers of that node go back to the root word.
 #[test]
 fn a_torn_root_is_no_node_any_more() {
     let format = Slotted::<Key8>::with_span(8, 8).unwrap();

@@ -1,4 +1,4 @@
-//! Merging two neighbours with or without a parent, and removing a root that has one child.
+//! Tests of merges of two neighbours, with and without a parent, and of the removal of a root with one child.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use dm_verbs::{Effect, RemotePtr, Verbs};
 
 use crate::common::{Setup, cost, pool};
 
-/// Leaves that meet at 20 and end at 40, and their parent, which has one more child behind them.
+/// Two leaves, [.., 20) and [20, 40), and their parent, which has one more child to the right of them.
 struct Family<F> {
     _pool: Loopback,
     v: Endpoint,
@@ -21,12 +21,12 @@ struct Family<F> {
     pair: Neighbours<Key8>,
 }
 
-/// The properties in which a family differs from one that can be merged.
+/// The properties of a family.
 #[derive(Clone, Copy)]
 struct Wish {
     left: u64,
     right: u64,
-    /// The parent's entries in front of the right leaf's and behind it, by key.
+    /// The parent's entries to the left and to the right of the right leaf's entry, by key.
     children: &'static [u64],
     /// The memory nodes of the left leaf, the right leaf and the parent.
     homes: [u16; 3],
@@ -80,7 +80,7 @@ impl<F: NodeFormat<Key8> + Clone> Family<F> {
             .map(|key| (Key8(*key), child(key).raw().to_le_bytes()))
             .collect();
         let children: Vec<_> = children.iter().map(|(key, value)| (*key, &value[..])).collect();
-        // The parent is not a root, so it can be sparse.
+        // The parent is not a root, so it can become sparse.
         let below = FenceKeys::new(Key8(0), Some(Key8(1_000)));
         let parent = loop {
             let made = block_on(parents.create(&v, 1, below, &children, false))
@@ -149,7 +149,7 @@ fn done(sparse: bool, parent_sparse: bool) -> Result<Merge, IndexError> {
     })
 }
 
-/// Merges a family on these memory nodes, and returns the cost.
+/// Merges a family on these memory nodes. Returns the cost.
 fn merged<F: NodeFormat<Key8> + Clone>(format: &F, homes: [u16; 3]) -> String {
     let wish = Wish {
         homes,
@@ -173,7 +173,7 @@ fn merged<F: NodeFormat<Key8> + Clone>(format: &F, homes: [u16; 3]) -> String {
         Ok(true)
     );
     assert!(parent.children().eq(children));
-    // It can be merged only once.
+    // The same pair cannot be merged twice.
     assert_eq!(family.merge(&family.pair).0, Ok(Merge::Changed));
     spent
 }
@@ -191,7 +191,7 @@ fn the_left_one_takes_over_what_both_hold() {
         merged(&checksummed, [0, 0, 0]),
         merged(&checksummed, [0, 0, 1]),
     ];
-    // A parent or children on another memory node take one round trip more.
+    // If the parent or its children are on another memory node, a merge takes one more round trip.
     let expected = [
         "5 reads, 10 writes, 960 bytes_read, 601 bytes_written, 6 round_trips, 3 masked_cas, 1 merges",
         "5 reads, 10 writes, 960 bytes_read, 601 bytes_written, 7 round_trips, 3 masked_cas, 1 merges",
@@ -232,7 +232,7 @@ fn an_unlinking_that_fails_leaves_the_merge_done() {
     assert_eq!(family.keys(family.pair.left), [0, 20]);
 }
 
-/// A quarter of a merged node stays free.
+/// A merge is refused if less than a quarter of the merged node would stay free.
 #[test]
 fn two_that_hold_too_much_stay_two() {
     let format = Slotted::with_span(8, 8).unwrap();
@@ -252,7 +252,7 @@ fn two_that_hold_too_much_stay_two() {
             other => panic!("{left} and {right}: {other:?}"),
         }
     }
-    // Two leaves on different memory nodes are not merged either.
+    // Two leaves on different memory nodes cannot be merged.
     let wish = Wish {
         homes: [0, 1, 0],
         ..USUAL
@@ -285,7 +285,7 @@ fn what_is_not_as_the_caller_takes_it_for_stays() {
         change(&mut pair);
         let (merged, _, spent) = family.merge(&pair);
         assert_eq!(merged, Ok(Merge::Changed), "change {i}");
-        // A look without a lock finds the change.
+        // A READ without a lock finds the change.
         assert!(!spent.contains("cas"), "{spent}");
         assert_eq!(
             block_on(
@@ -301,7 +301,7 @@ fn what_is_not_as_the_caller_takes_it_for_stays() {
     }
 }
 
-/// The parent must have both as adjacent children, and the right one must not be its first child.
+/// The parent must list both nodes as adjacent children, and the right one must not be its first child.
 #[test]
 fn a_parent_that_shows_something_else_keeps_both() {
     let format = Slotted::with_span(8, 8).unwrap();
@@ -366,7 +366,7 @@ fn a_root_with_one_child_ends_when_its_caller_says_so() {
         assert_eq!(asked.get(), ends || !agrees, "{case}");
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(nodes.copy(&v, at, &mut copy)), Ok(!ends), "{case}");
-        // The lock is free, and a dead root forwards nowhere.
+        // The lock is free, and a dead root has no forwarding address.
         let write = dm_index::Write::Update(&[6; 8]);
         let written = block_on(nodes.write(&v, Lead::hint(at), 1, &Key8(0), write, None)).unwrap();
         assert_eq!(
@@ -377,10 +377,11 @@ fn a_root_with_one_child_ends_when_its_caller_says_so() {
     }
 }
 
-/// A node that another client writes at the moment has changed; one that contradicts itself is reported.
+/// If another client is writing the node, the merge returns `Changed`. If a node's bytes contradict each other, it
+/// returns an error.
 #[test]
 fn a_torn_node_has_changed_and_garbage_is_named() {
-    // Entries of two lines and more, which can be torn by themselves.
+    // Each entry spans two lines or more, so an entry can be torn.
     let format = Slotted::<Key8>::with_span(4, 100).unwrap();
     type Damage = fn(&mut [u8], usize);
     let cases: [(Damage, bool); 4] = [

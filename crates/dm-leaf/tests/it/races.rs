@@ -1,4 +1,5 @@
-//! One operation in the middle of another: every pair, at every point where the first one waits.
+//! Runs one operation in the middle of another one, for every pair of operations and every point at which the first
+//! waits.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -56,13 +57,15 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 enum Order {
     Behind,
     Before,
-    /// After this many polls of the first, which continues when the second has ended or waits for it.
+    /// The second operation begins after this many polls of the first one. The first one continues when the second one
+    /// has ended or waits for it.
     After(usize),
-    /// After this many polls of the first, which is dropped then.
+    /// The first operation is dropped after this many polls, and then the second one begins.
     Instead(usize),
 }
 
-/// Returns both answers and the final content, and whether the first operation had ended before the second began.
+/// Runs both operations. Returns both answers and the final content, and whether the first operation ended before the
+/// second one began.
 fn run<F: NodeFormat<Key8> + Clone>(
     setup: Setup,
     format: &F,
@@ -142,7 +145,7 @@ fn run<F: NodeFormat<Key8> + Clone>(
             let (key, value) = entry.split_once('=').unwrap();
             let got = block_on(carry_out(client, Get(key.parse().unwrap()), 0));
             assert_eq!(got, value, "what a scan finds is found by its key");
-            // Every lock is free.
+            // All locks are free again.
             let written = block_on(carry_out(
                 client,
                 Update(key.parse().unwrap()),
@@ -170,7 +173,7 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
             if over {
                 break;
             }
-            // A dropped operation has taken effect or not.
+            // A dropped operation has either taken effect as a whole or not at all.
             let (found, _) = run(setup, format, keys, pair, Order::Instead(polls));
             let alone = block_without(setup, format, keys, pair.1);
             let left = [&orders[0][2], &orders[1][2], &alone];
@@ -184,7 +187,7 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
     assert!(cases > 40, "{cases} runs with one in the middle of the other");
 }
 
-/// Returns the final content after the second operation alone.
+/// Returns the final content if only the second operation runs.
 fn block_without<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], second: Do) -> String {
     run(setup, format, keys, (Get(keys[0]), second), Order::Behind).0[2].clone()
 }
@@ -213,7 +216,7 @@ fn around_a_split() {
     );
 }
 
-/// Two leaves, one of which becomes sparse with its next remove.
+/// There are two leaves, one of which becomes sparse with its next remove.
 #[test]
 fn around_a_merge() {
     let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];

@@ -1,4 +1,4 @@
-//! The mixtures that one READ may show of a node, and the copy that is made of them.
+//! Tests of mixed states of a node that one READ may return, and of the copies that clients make of them.
 
 use dm_alloc::Allocator;
 use dm_index::{NodeCopies, NodeCopy, Restructure};
@@ -9,7 +9,8 @@ use dm_loopback::{Loopback, block_on};
 use dm_sync::Arc;
 use dm_verbs::Verbs;
 
-/// While a READ is in flight, a key is removed and inserted again in another slot: the READ shows it in both.
+/// While a READ is in flight, a key is removed and inserted again in another slot. The READ returns the key in both
+/// slots.
 #[test]
 fn a_key_that_moved_during_the_read_is_copied_once() {
     let world = Loopback::builder().nodes(1).build().expect("a world");
@@ -29,7 +30,8 @@ fn a_key_that_moved_during_the_read_is_copied_once() {
             .await
             .expect("room")
             .at;
-        // The bytes that such a READ shows: key 2 is in its old slot, and in a free slot of another line.
+        // The test writes the bytes that such a READ returns: key 2 is in its old slot, and in a free slot of another
+        // line.
         let mut image = v.read(at, format.node_bytes() as u32).await.expect("no trouble");
         let free = format.slots(&image).last().expect("eight slots");
         format.put(&mut image, free, &Key8(2), [9; 8].as_slice().into());

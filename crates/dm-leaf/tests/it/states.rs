@@ -1,4 +1,4 @@
-//! The answers of a node in every state to readers and writers, and the state that writers leave behind.
+//! Tests of a node in every state: the answers that readers and writers get, and the state that writers leave.
 
 use dm_index::{
     Answer, Applied, IndexError, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write,
@@ -30,7 +30,8 @@ fn at(node: u16, line: u64) -> RemotePtr {
 }
 
 impl<F: NodeFormat<Key8> + Clone> One<F> {
-    /// Makes a node of these keys as `init` says, changed by `change`, in memory that nobody allocates.
+    /// Makes a node of these keys from `init`, and applies `change` to its bytes. The node's memory is not from the
+    /// allocator.
     fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
         let pool = pool(2);
         let v = pool.connect(0).unwrap();
@@ -81,7 +82,7 @@ impl<F: NodeFormat<Key8> + Clone> One<F> {
         )
     }
 
-    /// Tries all operations: checks the answer to a get, and that all writes end with the same answer.
+    /// Tries all operations. Checks the answer of a get, and that all writes end with the same answer.
     #[track_caller]
     fn says(&self, linked: bool, key: u64, get: &str, written: &str) {
         assert_eq!(told(&self.get(linked, key)), get, "get of {key}");
@@ -166,7 +167,7 @@ fn a_live_node_answers_for_its_keys_and_says_where_others_are() {
         assert_eq!(copy.fences, FenceKeys::new(Key8(10), Some(Key8(50))));
         let entries: Vec<_> = copy.iter().map(|(key, value)| (key.0, value.to_vec())).collect();
         assert_eq!(entries, KEYS.map(|key| (key, VALUE.to_vec())));
-        // A node of another level, and a node that ends without a right neighbour.
+        // The nodes are one of another level, and one that ends but has no right neighbour.
         let other = One::new(format, NodeInit { level: 1, ..live(64) }, |_, _| {});
         other.says(true, 10, "elsewhere", "elsewhere");
         let alone = One::new(format, live(0), |_, _| {});
@@ -196,7 +197,7 @@ fn a_dead_node_forwards_by_a_hint() {
     every_format!(check);
 }
 
-/// A client with an old address cannot tell whether an unborn node has been linked.
+/// A client with an old address cannot know whether an unborn node is linked, so it does not use the node.
 #[test]
 fn an_unborn_node_is_none_to_who_has_a_hint() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -207,12 +208,12 @@ fn an_unborn_node_is_none_to_who_has_a_hint() {
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert!(copy.unborn);
-        // The splitter is still alive: a writer waits for it, in formats in which the splitter needs no lock to open
-        // the node.
+        // The splitting client may still be alive. So a writer waits for it, if the format lets it open the node
+        // without a lock.
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
-        // Any client that finds an unborn root makes it live.
+        // Any client that finds a linked, unborn root makes the root live.
         let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
         assert_eq!(told(&root.write(false, 10, Write::Update(&VALUE))), "elsewhere");
         assert_eq!(told(&root.write(true, 10, Write::Update(&VALUE))), "Replaced");
@@ -223,7 +224,7 @@ fn an_unborn_node_is_none_to_who_has_a_hint() {
     every_format!(check);
 }
 
-/// A frozen node that does not name the other node of its merge cannot be mended.
+/// If a frozen node does not name the other node of its merge, it cannot be mended. Readers use it, and writers wait.
 #[test]
 fn a_frozen_node_is_read_and_waited_for() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -240,19 +241,19 @@ fn a_frozen_node_is_read_and_waited_for() {
                 .write(&one.v, one.lead(true), 0, &Key8(10), Write::Remove, None),
         );
         assert_eq!(told(&written), "exhausted");
-        // It tries as often as it may, and takes the lock each time.
+        // The writer uses all of its attempts, and takes the lock each time.
         assert!(
             cost.starts_with("64 reads") && cost.contains("64 masked_cas"),
             "{cost}"
         );
-        // The lock is free.
+        // The lock is free again.
         one.put(one.at, live(0), |_, _| {});
         assert_eq!(told(&one.write(true, 10, Write::Update(&VALUE))), "Replaced");
     }
     every_format!(check);
 }
 
-/// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are reported.
+/// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are an error.
 #[test]
 fn torn_bytes_are_read_again_and_garbage_is_named() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -272,7 +273,7 @@ fn torn_bytes_are_read_again_and_garbage_is_named() {
         garbage.says(true, 10, "corrupt", "corrupt");
         let copied = block_on(garbage.nodes.copy(&garbage.v, garbage.at, &mut NodeCopy::new()));
         assert!(matches!(copied, Err(IndexError::Corrupt { node, .. }) if node == garbage.at));
-        // The lock is free.
+        // The lock is free again.
         torn.put(torn.at, live(0), |_, _| {});
         assert_eq!(told(&torn.write(true, 11, Write::Insert(&VALUE))), "Inserted");
     }
@@ -320,8 +321,8 @@ fn copies_end_at_the_first_node_that_is_torn_or_dead() {
     every_format!(check);
 }
 
-/// The next writer finishes a split whose writer abandoned it after it linked the right node, wherever the right node
-/// is and whether it is already live or not.
+/// The next writer finishes a split that was abandoned after the right node was linked. The right node may be on any
+/// memory node, and may already be live.
 #[test]
 fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -358,7 +359,7 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// Returns the cost of each of several writes to an empty root, one after another.
+/// Writes several times to an empty root. Returns the cost of each write.
 fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
@@ -383,7 +384,7 @@ fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
     writes.into_iter().map(told).collect()
 }
 
-/// The cost of every write, to the byte.
+/// Checks the cost of every write, exact to the byte.
 #[test]
 fn every_write_costs_what_it_must() {
     let (plain, sharing) = (Setup::plain(), Setup::sharing());
@@ -406,7 +407,7 @@ fn every_write_costs_what_it_must() {
             "Removed: 1 reads, 2 writes, 128 bytes_read, 9 bytes_written, 2 round_trips, 1 masked_cas",
             "Absent: 1 reads, 1 writes, 128 bytes_read, 8 bytes_written, 2 round_trips, 1 masked_cas",
         ],
-        // Slotted, shared locks: an update shares its node by FAA.
+        // Slotted, shared locks: an update takes a share of the node's lock by FAA.
         [
             "Inserted: 1 reads, 1 writes, 128 bytes_read, 17 bytes_written, 2 round_trips, 2 masked_cas",
             "Present: 1 reads, 128 bytes_read, 2 round_trips, 2 masked_cas",
@@ -446,8 +447,8 @@ fn every_write_costs_what_it_must() {
     );
 }
 
-/// A full node splits at its median key. The new entry is in the half to which it belongs. The right node is on the
-/// same memory node as the left one, unless nodes are spread.
+/// A full node is split at its median key, and the new entry is in its half. The right node is on the memory node of
+/// the left one, unless nodes are spread.
 #[test]
 fn a_full_node_splits() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -510,7 +511,7 @@ fn a_full_node_splits() {
     check(&Checksummed::with_span(4, 8).unwrap());
 }
 
-/// A leaf is sparse if at most a quarter of it is in use, unless it has no neighbour.
+/// A leaf is sparse if at most a quarter of it is in use. A leaf without a neighbour does not count as sparse.
 #[test]
 fn a_removal_tells_when_its_leaf_is_sparse() {
     let format = Slotted::with_span(8, 8).unwrap();
@@ -573,7 +574,8 @@ fn a_write_leaves_its_caller_a_copy_of_the_node() {
     every_format!(check);
 }
 
-/// A share that leads nowhere is given back without waiting, and the lock is not taken.
+/// If a writer with a share must go to another node, it gives the share back without waiting, and does not take the
+/// lock.
 #[test]
 fn who_shares_a_node_that_does_not_answer_goes_on_at_once() {
     let format = slotted();
@@ -599,7 +601,7 @@ fn who_shares_a_node_that_does_not_answer_goes_on_at_once() {
 
 #[test]
 fn flaws_do_what_they_are_called() {
-    // An insert into a free slot and a remove share the lock.
+    // With the flaw, an insert into a free slot and a remove take a share of the lock.
     let mut setup = Setup::sharing();
     setup.nodes.flaws.slots_shared = true;
     let found = costs(&slotted(), setup);
@@ -610,7 +612,7 @@ fn flaws_do_what_they_are_called() {
             "Removed: 1 reads, 1 writes, 128 bytes_read, 1 bytes_written, 2 round_trips, 2 faa"
         ]
     );
-    // An entry whose lines disagree is read again, or is none.
+    // If an entry's lines disagree, it is read again; with the flaw, it counts as absent.
     let format = Slotted::<Key8>::with_span(2, 100).unwrap();
     for has in [false, true] {
         let pool = pool(1);
@@ -633,7 +635,7 @@ fn flaws_do_what_they_are_called() {
     }
 }
 
-/// Makes a node of those keys, as a splitter has announced it, whose right node is at `right_at`.
+/// Makes a left node whose split was abandoned after its right node, which has these keys, was linked at `right_at`.
 fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
     let mut right = vec![0; format.node_bytes()];
     let one = One::new(format, live(at(0, 3).raw()), |format, image| {
@@ -658,7 +660,7 @@ fn request<'v>(right_at: RemotePtr) -> SplitRequest<'v, Key8> {
     }
 }
 
-/// A client that finishes a split does not change the right node if that is live, or in a split of its own.
+/// A client that finishes a split does not change the right node if it is live or is itself being split.
 #[test]
 fn a_right_node_in_a_split_of_its_own_is_left_as_it_is() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -682,7 +684,8 @@ fn a_right_node_in_a_split_of_its_own_is_left_as_it_is() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// Hopscotch leaves, of which a reader may see one neighbourhood, are cleared before the right node is opened.
+/// A reader may see only one neighbourhood of a hopscotch leaf. So its moved entries are cleared before the right node
+/// is opened.
 #[test]
 fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
     fn spent<F: NodeFormat<Key8> + Clone>(format: &F) -> String {
@@ -704,7 +707,7 @@ fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
     );
 }
 
-/// Every split costs the expected verbs, in its order, on one or two memory nodes.
+/// Checks the verbs of every split, on one and on two memory nodes.
 #[test]
 fn every_split_costs_what_it_must() {
     fn spent<F: NodeFormat<Key8> + Clone>(format: &F, spread: bool, used: bool, born_live: bool) -> String {
@@ -719,7 +722,8 @@ fn every_split_costs_what_it_must() {
             .collect();
         let create = |entries: &[_]| block_on(nodes.create(&v, 0, FenceKeys::ALL, entries, false)).unwrap();
         let first = create(&entries).at;
-        // Memory that was a node before is none to an old address until it is linked.
+        // If another node used the memory before, a client with an old address must not accept the node until it is
+        // linked.
         let before = used.then(|| {
             loop {
                 let other = create(&[]);
@@ -753,15 +757,17 @@ fn every_split_costs_what_it_must() {
         spent(&slotted, true, false, true),
     ];
     let expected = [
-        // On one memory node the splitter opens the right node in the chain that links it; on two, by a CAS between.
+        // On one memory node, the chain that links the right node also opens it. On two memory nodes, a CAS opens it in
+        // between.
         "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 5 writes, 1 cas, 128 bytes_read, 328 bytes_written, 5 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
-        // Written whole, it is live from the start, or opened under its own lock in memory that was a node before.
+        // A node that is written whole is live from the start. If another node used its memory before, it is opened
+        // under its own lock.
         "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "2 reads, 5 writes, 256 bytes_read, 400 bytes_written, 5 round_trips, 2 masked_cas, 1 splits",
-        // With the flaw there is nothing to open.
+        // With the flaw, the right node is live from the start.
         "1 reads, 5 writes, 128 bytes_read, 328 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
     ];
     assert_eq!(found, expected);

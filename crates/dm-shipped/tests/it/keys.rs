@@ -1,4 +1,4 @@
-//! Every index runs with keys of every size.
+//! Runs every index with keys of every size.
 
 use dm_bench::report::Row;
 use dm_bench::{Fabric, Origin, Setting};

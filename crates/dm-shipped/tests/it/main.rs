@@ -1,4 +1,4 @@
-//! The shipped indexes in the harness.
+//! Tests of the shipped indexes in the harness.
 
 mod deaths;
 mod keys;

@@ -1,9 +1,9 @@
-//! A measurement begins with caches as they are after a long time.
+//! Tests that a measurement begins with the caches that a long run would have.
 
 use dm_bench::{Distribution, Fabric, Setting};
 
-/// Returns the round trips of SMART's gets with a cache that holds a third of the inner nodes, after `warm_up_ns` of the
-/// same.
+/// Returns the round trips per get of SMART. The cache holds a third of the inner nodes. `warm_up_ns` is the simulated
+/// time of gets before the measurement.
 fn round_trips(warm_up_ns: u64) -> f64 {
     let setting = Setting {
         distribution: Distribution::Zipf {
@@ -27,7 +27,7 @@ fn round_trips(warm_up_ns: u64) -> f64 {
 #[test]
 fn a_limited_cache_is_in_its_steady_state_from_the_begin() {
     let [begin, late] = [0, 40_000_000].map(round_trips);
-    // A cache of the hottest keys alone misses 4 % less.
+    // If the cache held only the hottest keys, it would miss 4 % less.
     assert!(
         (0.98..1.02).contains(&(begin / late)),
         "{begin:.3} round trips at the begin, {late:.3} later"

@@ -1,10 +1,10 @@
-//! What a compute node has learned: where leaves begin. Put a model that predicts leaves in its place.
+//! The fence keys and leaves that a compute node has learned. Replace this by a model that predicts leaves.
 
 use dm_index::KeyBytes;
 use dm_sync::{Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::RemotePtr;
 
-/// A sorted array of fences, each with a leaf that answered for it once.
+/// A sorted array of fence keys. Each has a leaf that answered for it at some time.
 #[derive(Debug)]
 pub(super) struct Array<K>(Mutex<Vec<(K, RemotePtr)>>);
 
@@ -13,12 +13,12 @@ impl<K: KeyBytes> Array<K> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Replaces everything.
+    /// Replaces all entries.
     pub(super) fn fill(&self, leaves: &[(K, RemotePtr)]) {
         self.0.with(|known| *known = leaves.to_vec());
     }
 
-    /// Returns the leaf of the last fence at or below `key`.
+    /// Returns the leaf of the last fence key at or below `key`.
     pub(super) fn leaf(&self, key: &K) -> Option<RemotePtr> {
         self.0.with(|known| {
             let after = known.partition_point(|(low, _)| low <= key);
@@ -26,7 +26,7 @@ impl<K: KeyBytes> Array<K> {
         })
     }
 
-    /// Adds up to `max` leaves to `run`, beginning with the one that [`Array::leaf`] returns.
+    /// Appends up to `max` leaves to `run`, beginning with the leaf that [`Array::leaf`] returns.
     pub(super) fn run(&self, key: &K, max: usize, run: &mut Vec<RemotePtr>) {
         self.0.with(|known| {
             let after = known.partition_point(|(low, _)| low <= key);
@@ -36,7 +36,8 @@ impl<K: KeyBytes> Array<K> {
         });
     }
 
-    /// Learns that `leaf` answered for `low`. Then it is the leaf of every greater key, or one to its left.
+    /// Learns that `leaf` answered for `low`. The leaf of every larger key is then this leaf, or one to the right of
+    /// it.
     pub(super) fn learn(&self, low: K, leaf: RemotePtr) {
         self.0.with(|known| {
             let after = known.partition_point(|(fence, _)| *fence <= low);
@@ -50,7 +51,7 @@ impl<K: KeyBytes> Array<K> {
         });
     }
 
-    /// Forgets every entry that leads to this leaf.
+    /// Removes every entry that leads to this leaf.
     pub(super) fn forget(&self, leaf: RemotePtr) {
         self.0.with(|known| known.retain(|(_, at)| *at != leaf));
     }

@@ -1,4 +1,4 @@
-//! The inner structure: B-link levels, whose nodes a client caches.
+//! The inner structure: B-link levels. Clients cache their nodes.
 
 use dm_assemble::{OpenError, Pool};
 use dm_blink::{Blink, BlinkOptions};
@@ -12,7 +12,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Options;
 
-/// From a key to its leaf.
+/// The inner structure, which leads from a key to its leaf.
 pub(crate) type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
@@ -23,7 +23,7 @@ pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
     let alloc = pool.alloc().clone();
     let nodes = NodeOptions {
         attempts: options.attempts,
-        // Not the kind of the leaves: their bytes differ.
+        // Leaves have another kind, because their bytes differ.
         kind: 1,
         ..NodeOptions::default()
     };
@@ -31,7 +31,7 @@ pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
     let nodes = Nodes::new(format, locks.clone(), alloc.clone(), nodes);
     let cache = IndexCache::new(options.cache_bytes);
     let blink = BlinkOptions::new(options.attempts);
-    // A known root is good as long as the memory of its epoch is.
+    // A cached root is valid as long as the epoch in which it was read.
     Ok(Blink::new(nodes, cache, pool.root_word(), blink).in_epochs(alloc.epochs().cloned()))
 }
 

@@ -1,23 +1,24 @@
-//! Fences as the inner structure: where each leaf begins, as far as this compute node has learned it.
+//! An inner structure made of fence keys: the first key of each leaf, as far as this compute node knows it.
 //!
-//! What is learned is local, and it is all that there is: memory nodes hold the leaves, each with its fence keys and a
-//! pointer to its right neighbour, and one word that names the first leaf. What the array does not know, a client
-//! finds over the leaves' pointers (`walk.rs`), and then the array knows it.
+//! The fence keys are only in local memory. Memory nodes hold the leaves, each with its fence keys and a pointer to its
+//! right neighbour, and one word that points to the first leaf. If the array does not have a leaf, a client finds it by
+//! following these pointers (`walk.rs`), and adds it to the array.
 //!
 //! # Rules of every inner structure
-//! 1. It answers with the leaf of the key **or one to its left**. From there the operation goes right by itself. A
-//!    leaf to the right of the key's is a detour: the operation comes back and asks again.
-//! 2. Every answer from the array is a hint ([`Lead::hint`]). The leaf may have been split or merged since, and its
-//!    memory may be another leaf's by now. Only an address that *this operation* read from the root word or from a
-//!    living leaf is [`Lead::linked`].
-//! 3. `stale` may keep the entry, `invalidate` may not. The same answer again would lead to the same dead end, for
-//!    ever. After `invalidate`, the answer must come from farther left, or from a read.
-//! 4. The array may be used for ever, by rule 2, because dead leaves become leaves of the same kind only. A structure
-//!    that keeps anything but hints may use it only in the epoch in which it was read (`dm_sync::epoch`).
-//! 5. With `reach`, hints are rough: so many steps to the right are normal. After more of them, or after an error on
-//!    the way, which may be another leaf's, the operation asks `find`. That answer must come from a read.
-//! 6. An async method begins each look at shared local state with `v.local(LocalStep::Section).await`, so that the
-//!    explorer can run other clients in between. The methods that are not async are called right behind a step.
+//! 1. It returns the leaf of the key **or a leaf to the left of it**. From there, the operation moves right by itself.
+//!    If it returns a leaf to the right of the key's leaf, the operation has to ask again.
+//! 2. Every address from the array is a hint ([`Lead::hint`]). The leaf may have been split or merged since, and
+//!    another leaf may use its memory. Only an address that *this operation* has read from the root word or from a live
+//!    leaf is [`Lead::linked`].
+//! 3. `stale` may keep the entry, but `invalidate` must not: the same address would lead to the same failure again, for
+//!    ever. After `invalidate`, the next address must be one further to the left, or one that was read.
+//! 4. By rule 2, an entry of the array never expires, because the memory of a dead leaf is reused only for leaves. A
+//!    structure that keeps more than hints may use it only in the epoch in which it was read (`dm_sync::epoch`).
+//! 5. If `reach` returns a number, hints are rough, and this many steps to the right are normal. After more steps, or
+//!    after an error on the way, which may belong to another key's leaf, the operation calls `find`. `find` must return
+//!    an address that it has read.
+//! 6. An async method awaits `v.local(LocalStep::Section)` before each access to shared local state, so that the
+//!    explorer can run other clients at this point. For the other methods, the caller has done so.
 
 use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopies, Restructure, Split};
 use dm_sync::Fingerprint;
@@ -25,21 +26,22 @@ use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use super::array::Array;
 
-/// Steps to the right after which a client reads the leaves in between, and learns all of them.
+/// Number of steps to the right after which a client reads the leaves on the way, and learns all of them.
 const REACH: u32 = 4;
 
-/// Where each known leaf begins.
+/// The known leaves by their first keys.
 #[derive(Debug)]
 pub(crate) struct Fences<K, L> {
     pub(super) array: Array<K>,
-    /// Names the first leaf, which lives for ever: a merge ends the right one of two leaves.
+    /// The word that points to the first leaf. The first leaf never dies, because a merge removes the right one of two
+    /// leaves.
     pub(super) root_word: RemotePtr,
     pub(super) leaves: L,
     pub(super) attempts: u32,
 }
 
 impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
-    /// The leaf that the array named, or `None` if this operation has read the leaf.
+    /// The leaf that the array returned, or `None` if this operation has read the leaf's address.
     type Proof = Option<RemotePtr>;
 
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>> {
@@ -71,10 +73,11 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         Ok(())
     }
 
-    /// The leaf was split, and the key is to its right. The entry still leads the keys that the leaf kept.
+    /// Keeps the entry: the leaf was split and the key is to its right, but the entry is still right for the leaf's
+    /// other keys.
     fn stale(&self, _: &V, _: Self::Proof) {}
 
-    /// There is no such leaf any more.
+    /// Removes the entries of a leaf that no longer exists.
     fn invalidate(&self, _: &V, proof: Self::Proof) {
         if let Some(leaf) = proof {
             self.array.forget(leaf);
@@ -85,7 +88,7 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         proof.map(|_| REACH)
     }
 
-    /// The operation has gone right: the next one for this key need not.
+    /// Learns the leaf that the operation has reached, so that the next operation on this key finds it at once.
     async fn found(&self, v: &V, key: &K, leaf: RemotePtr, _hops: u32) {
         v.local(LocalStep::Section).await;
         self.array.learn(*key, leaf);
@@ -95,7 +98,7 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         Ok(v.cas(self.root_word, 0, leaf.raw()).await? == 0)
     }
 
-    /// Only this compute node learns of the split now. The others find the new leaf from its left neighbour.
+    /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         self.array.learn(split.separator, split.right);

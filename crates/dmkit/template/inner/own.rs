@@ -1,4 +1,4 @@
-//! The inner structure: an array of fences of my own.
+//! The inner structure: an array of fence keys, as a beginning for your own structure.
 
 mod array;
 mod fences;
@@ -15,7 +15,7 @@ use crate::leaf::{Whole, whole};
 use array::Array;
 use fences::Fences;
 
-/// From a key to its leaf.
+/// The inner structure, which leads from a key to its leaf.
 pub(crate) type Inner<K> = Fences<K, Whole<K>>;
 
 pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(

@@ -1,4 +1,4 @@
-//! The inner structure: a radix tree whose entries say where each leaf begins.
+//! The inner structure: a radix tree whose entries have the first key of each leaf.
 
 use dm_art::{Art, ArtOptions, SeparatorOptions, Separators};
 use dm_assemble::{OpenError, Pool};
@@ -12,7 +12,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::{Options, lock_options};
 
-/// From a key to its leaf.
+/// The inner structure, which leads from a key to its leaf.
 pub(crate) type Inner<K> = Separators<K, Singles<K>>;
 
 pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
@@ -20,12 +20,12 @@ pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
     _leaf_locks: &Arc<Locks>,
     options: &Options,
 ) -> Result<Inner<K>, OpenError> {
-    // An entry is a leaf of its own kind, with one key and a lock of its own.
+    // An entry is a leaf of one key, with its own lock.
     let entry = SingleLeaf::new(8)?;
     let locks = pool.locks_in_nodes(entry.lock_at(), lock_options(options, LockPlace::Host))?;
     let entries = Singles::new(entry, locks, SingleOptions::new(options.attempts));
     let art = ArtOptions {
-        // The separators' answers are cached instead of the nodes that lead to them.
+        // Separators are cached, so the radix nodes that lead to them need no cache.
         cache_bytes: 0,
         attempts: options.attempts,
         depth_slack: 0,

@@ -1,4 +1,4 @@
-//! Over the leaves from left to right: for what the array does not know, and to merge neighbours.
+//! Walks over the leaves from left to right, to find leaves that the array does not have, and to merge neighbours.
 
 use dm_index::{Hops, IndexError, KeyBytes, Lead};
 use dm_index::{Neighbours, NodeCopies, NodeCopy, Restructure};
@@ -7,7 +7,7 @@ use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 use super::fences::Fences;
 
 impl<K: KeyBytes, L> Fences<K, L> {
-    /// Learns every leaf, and returns how many the array knows then.
+    /// Learns every leaf. Returns the number of leaves that the array then has.
     pub(crate) async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,
@@ -17,7 +17,8 @@ impl<K: KeyBytes, L> Fences<K, L> {
         Ok(self.array.len() as u64)
     }
 
-    /// Walks from the nearest known leaf to the leaf of `key`, or to the last one, and learns those on the way.
+    /// Walks from the nearest known leaf to the leaf of `key`, or to the last leaf if there is no key. Learns the
+    /// leaves on the way.
     pub(super) async fn walk<V: Verbs>(
         &self,
         v: &V,
@@ -39,7 +40,7 @@ impl<K: KeyBytes, L> Fences<K, L> {
             }
             while self.leaves.copy(v, lead.at, &mut copy).await?
                 && copy.level == 0
-                // Half of a split that nobody can see yet, unless a neighbour leads there.
+                // An unborn leaf is not used, unless a neighbour's pointer leads to it.
                 && (lead.linked || !copy.unborn)
                 && key.is_none_or(|key| copy.fences.low <= *key)
             {
@@ -52,14 +53,14 @@ impl<K: KeyBytes, L> Fences<K, L> {
                 lead = Lead::linked(copy.sibling);
                 let _far = hops.step(&mut retry, lead.at).await?;
             }
-            // The leaf was merged, or its memory is another one's: it is no entry any more.
+            // The leaf was merged, or another leaf uses its memory, so the entry is wrong.
             v.local(LocalStep::Section).await;
             self.array.forget(lead.at);
             retry.again_wiser(lead.at, Why::Stale).await?;
         }
     }
 
-    /// Merges the leaf of `key` with its right neighbour, if both are as they seem. If not, the leaf stays sparse,
+    /// Merges the leaf of `key` with its right neighbour, if neither has changed. Otherwise the leaf stays sparse,
     /// which only wastes memory until the next remove from it.
     pub(super) async fn merge<V: Verbs, R: Restructure<V, K>>(
         &self,
@@ -89,8 +90,8 @@ impl<K: KeyBytes, L> Fences<K, L> {
             until: copy.fences.high,
             parent: RemotePtr::NULL,
         };
-        // No entry of this compute node may lead to memory that is about to be given back. Other compute nodes'
-        // entries may, by rule 2.
+        // No entry of this compute node may lead to memory that is about to be freed. By rule 2, entries of other
+        // compute nodes may.
         let unlink = async || {
             v.local(LocalStep::Section).await;
             self.array.forget(right);

@@ -1,4 +1,4 @@
-//! Leaves of which a client reads one neighbourhood: hopscotch tables.
+//! Leaves that are hopscotch tables. A client reads one neighbourhood of them.
 
 use dm_assemble::{OpenError, Pool};
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
@@ -12,7 +12,7 @@ use crate::Options;
 
 /// Whole leaves, for splits, merges, scans and loads.
 pub(crate) type Whole<K> = Nodes<K, Hopscotch<K>>;
-/// Leaves as an operation reads and writes them.
+/// Leaves as operations read and write them.
 pub(crate) type Leaves<K> = Neighbourhoods<K, Whole<K>>;
 
 pub(crate) fn format<K: KeyBytes>(options: &Options) -> Result<Hopscotch<K>, OpenError> {
@@ -31,7 +31,7 @@ pub(crate) fn whole<K: KeyBytes, V: Verbs>(
 ) -> Result<Whole<K>, OpenError> {
     let nodes = NodeOptions {
         attempts: options.attempts,
-        // Dead leaves become leaves again and nothing else. The inner structure's nodes have other kinds.
+        // The memory of dead leaves is reused only for leaves. The nodes of the inner structure have other kinds.
         kind: 2,
         ..NodeOptions::default()
     };

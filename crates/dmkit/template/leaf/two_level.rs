@@ -1,4 +1,4 @@
-//! Leaves that a client reads whole: unsorted entries under a version in each line.
+//! Leaves that a client reads whole: unsorted entries, with a version in each line.
 
 use dm_assemble::{OpenError, Pool};
 use dm_index::KeyBytes;
@@ -12,7 +12,7 @@ use crate::Options;
 
 /// Whole leaves.
 pub(crate) type Whole<K> = Nodes<K, Slotted<K>>;
-/// Leaves as an operation reads and writes them.
+/// Leaves as operations read and write them.
 pub(crate) type Leaves<K> = Whole<K>;
 
 pub(crate) fn format<K: KeyBytes>(options: &Options) -> Result<Slotted<K>, OpenError> {
@@ -26,7 +26,7 @@ pub(crate) fn whole<K: KeyBytes, V: Verbs>(
 ) -> Result<Whole<K>, OpenError> {
     let nodes = NodeOptions {
         attempts: options.attempts,
-        // Dead leaves become leaves again and nothing else. The inner structure's nodes have other kinds.
+        // The memory of dead leaves is reused only for leaves. The nodes of the inner structure have other kinds.
         kind: 2,
         ..NodeOptions::default()
     };

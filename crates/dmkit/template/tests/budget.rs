@@ -1,4 +1,4 @@
-//! What operations cost. Verbs are counted in the seam, so the budget is exact on any machine.
+//! Tests of the verbs that operations post. Counts of verbs are the same on every machine.
 
 use dm_index::{Applied, Key8, RangeIndex};
 use dm_loopback::block_on;
@@ -74,7 +74,7 @@ fn a_compute_node_that_is_behind_pays_for_it_a_few_times_only() {
         let mut value = Vec::new();
         near.insert(&Key8(0), &[1; 8]).await.expect("no faults");
         far.get(&Key8(0), &mut value).await.expect("no faults");
-        // One compute node splits leaves, and nobody tells the other.
+        // One compute node splits leaves. The other one is not told about it.
         for key in 1..1_000 {
             near.insert(&Key8(key), &[1; 8]).await.expect("no faults");
         }

@@ -1,4 +1,4 @@
-//! The script of every index, many clients, what operations cost, and every interleaving of a few clients.
+//! Tests: the script of every index, many clients, the verbs of operations, and every interleaving of a few clients.
 
 mod budget;
 mod costs;

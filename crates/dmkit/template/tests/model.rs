@@ -1,4 +1,4 @@
-//! Every interleaving of a few clients, on two memory nodes and a card that uses every freedom it has.
+//! Explores every interleaving of a few clients, on two memory nodes whose RNICs use every freedom that they have.
 
 use dm_alloc::Superblock;
 use dm_explore::{Client, Elapsed, Endpoint, Knobs, Model, Search};
@@ -11,7 +11,7 @@ use my_index::{Index, Options};
 
 type Map = KvMap<u64, u64>;
 
-/// Nodes of four entries. No memory is used again.
+/// Nodes of four entries, without reclamation.
 const TINY: Options = Options {
     span: 4,
     locks_per_node: 16,
@@ -28,7 +28,7 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
     let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
     let keep = Arc::clone(&found);
     let mut model = Model::new("my-index")
-        // Two: on one, the order of a queue pair hides a wait that is missing.
+        // Two, because on one memory node the order of a queue pair would hide a missing wait.
         .memory_nodes(2)
         .memory(64 << 10, 256)
         .setup(move |v: Endpoint| {
@@ -58,7 +58,7 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
         .fingerprint(Fingerprint::fingerprint)
         .spec(Map::loaded(preload.iter().map(|key| (*key, *key))));
     for (i, ops) in clients.iter().enumerate() {
-        // Each client is a compute node of its own, with a memory of its own of the leaves.
+        // Each client is a compute node of its own, with its own knowledge of the leaves.
         let client = move |c: Client<Index<Key8>, Map>| async move {
             let index = c.shared().client(c.verbs());
             for op in *ops {
@@ -71,10 +71,10 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
     model
 }
 
-/// The keys of one full leaf: the next insert splits it.
+/// The keys of one full leaf. The next insert splits it.
 const FULL: &[u64] = &[2, 4, 7, 1];
 
-/// Clocks that never say that a limit has passed: locks are waited for, and no lease runs out.
+/// Settings in which no time limit ever passes: clients wait for locks, and no lease ends.
 fn knobs() -> Knobs {
     Knobs {
         elapsed: Elapsed::Never,
@@ -82,12 +82,12 @@ fn knobs() -> Knobs {
     }
 }
 
-/// A search that was cut short (by depth, states or time) does not pass: it has found nothing *so far*.
+/// A search that was cut short (by depth, states or time) does not pass, because it has not explored everything.
 #[test]
 fn a_split_beside_a_get_or_a_write_is_linearizable_in_every_interleaving() {
     const SPLIT: Ops = &[KvOp::Insert(6, 60)];
     const BESIDE: [&[Ops]; 3] = [
-        // The second one finds the leaf by what the first one has learned.
+        // The second client finds the leaf by an entry that the first client has learned.
         &[SPLIT, &[KvOp::Get(7), KvOp::Get(7)]],
         &[SPLIT, &[KvOp::Update(7, 70)]],
         &[SPLIT, &[KvOp::Remove(1)]],
@@ -98,8 +98,8 @@ fn a_split_beside_a_get_or_a_write_is_linearizable_in_every_interleaving() {
     }
 }
 
-/// The broken twin. It takes locks in one chain with the READ although this card may serve the READ first. A model
-/// that can't fail shows nothing.
+/// The broken twin takes locks in one chain with the READ, although this RNIC may serve the READ first. A model that
+/// cannot fail shows nothing.
 #[test]
 fn the_model_finds_a_lock_that_does_not_protect_the_read_behind_it() {
     const TWO: &[Ops] = &[&[KvOp::Insert(6, 60)], &[KvOp::Insert(6, 61)]];

@@ -1,4 +1,4 @@
-//! One script for every index, and many clients with every answer checked.
+//! Runs the script of every index, and many clients with every answer checked.
 
 use dm_index::Key8;
 use dm_testkit::{Family, Stress, TestKey, WorldKind, conform, seats, stress};

@@ -1,4 +1,4 @@
-//! The script of every index, what operations cost, and every interleaving of a few clients.
+//! Runs the script of every index, measures the cost of operations, and explores every interleaving of a few clients.
 
 use dm_alloc::Superblock;
 use dm_explore::{Client, Elapsed, Endpoint, Knobs, Model, Search};
@@ -29,7 +29,7 @@ impl<K: TestKey> IndexUnderTest for Opened<K> {
     }
 }
 
-/// Leaves of this span and neighbourhood.
+/// Indexes with leaves of this span and neighbourhood.
 struct Spans(usize, usize);
 
 impl Family for Spans {
@@ -81,7 +81,8 @@ fn a_get_is_one_round_trip_and_a_write_two() {
             assert_eq!(client.update(&Key8(key), &[3; 8]).await, Ok(Applied::Replaced));
             assert_eq!(lap().0, 2);
             assert_eq!(client.remove(&Key8(key)).await, Ok(Applied::Removed));
-            // One more where nothing is left of the neighbourhood: it looks whether the leaf should be merged.
+            // If the neighbourhood becomes empty, the remove takes one more round trip, to check whether the leaf
+            // should be merged.
             assert!(lap().0 <= 3);
         }
     });
@@ -89,7 +90,7 @@ fn a_get_is_one_round_trip_and_a_write_two() {
 
 type Map = KvMap<u64, u64>;
 
-/// Leaves of four entries and radix nodes of one line. No memory is reused: other models cover that.
+/// Leaves of four entries and radix nodes of one line. No memory is reused, because other models cover reclamation.
 const TINY: Shape = Shape {
     span: 4,
     neighbourhood: 2,
@@ -100,7 +101,7 @@ const TINY: Shape = Shape {
     ..Shape::new(8)
 };
 
-/// Returns a model that starts with these keys; then each client does one operation.
+/// Returns a model that starts with these keys, and in which each client runs one operation.
 fn model(preload: &'static [u64], clients: &'static [KvOp<u64, u64>]) -> Model<ArtHopscotch<Key8>, Map> {
     let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
     let keep = Arc::clone(&found);
@@ -159,7 +160,7 @@ fn every_interleaving_of_a_split_with_reads_and_writes_is_linearizable() {
         let verdict = model(FULL, clients).run_with(&knobs, Search::exhaustive());
         assert!(verdict.is_pass(), "{clients:?}: {verdict}");
     }
-    // This card may serve a READ before the CAS of its chain, so lock-and-read must fail here.
+    // This RNIC may serve a READ before the CAS of its chain, so lock-and-read must fail here.
     let credulous = knobs.pretend(dm_verbs::Capability::CasThenReadInOrder);
     let verdict =
         model(FULL, &[KvOp::Insert(6, 60), KvOp::Insert(6, 61)]).run_with(&credulous, Search::exhaustive());

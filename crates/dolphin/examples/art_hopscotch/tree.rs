@@ -12,9 +12,9 @@ use dm_lock::{LockOptions, LockPlace};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};
 
-/// From a key to its leaf.
+/// The inner structure, which leads from a key to its leaf.
 type Inner<K> = Separators<K, Singles<K>>;
-/// Leaves of which a client reads one neighbourhood.
+/// Leaves. A client reads one neighbourhood of a leaf.
 type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 
 /// Parameters stored in the superblock; every client that opens the pool must use the same ones.
@@ -27,9 +27,9 @@ pub(crate) struct Shape {
     pub(crate) locks_per_node: u32,
     /// Maximum number of compute nodes that use the pool at once; 0 for no reclamation.
     pub(crate) members: u16,
-    /// Bytes that an allocator asks for at once; each compute node may choose its own.
+    /// Size in bytes of the chunks that an allocator requests. It may differ between compute nodes.
     pub(crate) chunk_bytes: u64,
-    /// Retry limit of every loop; exceeding it is a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub(crate) attempts: u32,
 }
 
@@ -48,7 +48,7 @@ impl Shape {
     }
 }
 
-/// The index, as the threads of one compute node share it.
+/// The index, with the state that the threads of one compute node share.
 pub(crate) type ArtHopscotch<K> = Handle<ArtHopscotchParts<K>>;
 
 /// The parts of the index.
@@ -93,7 +93,7 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
     async fn assemble<V: Verbs + Control>(pool: &mut Pool<'_, V>, shape: &Shape) -> Result<Self, OpenError> {
         let (leaf, entry) = (Self::leaf(shape)?, SingleLeaf::new(8)?);
         pool.whole_lines()?;
-        // Leaves' locks are in a table, on the RNIC if it has room; entries carry their own.
+        // The locks of leaves are in a table, on the RNIC if it has room. An entry contains its own lock.
         let locks = |place| LockOptions {
             place,
             budget: shape.attempts,
@@ -102,7 +102,7 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
         let leaf_locks = pool.locks(locks(LockPlace::Chip))?;
         let entry_locks = pool.locks_in_nodes(entry.lock_at(), locks(LockPlace::Host))?;
         let alloc = pool.alloc().clone();
-        // Leaves have a kind of memory of their own: kind 0 is for entries, kind 1 for radix nodes.
+        // The memory of leaves has its own kind. Kind 0 is for entries, and kind 1 is for radix nodes.
         let whole = NodeOptions {
             attempts: shape.attempts,
             kind: 2,
@@ -113,7 +113,7 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
         let entries = Singles::new(entry, entry_locks, single);
         let art = ArtOptions {
             types: shape.types,
-            // The separators' answers are cached instead of the nodes that lead to them.
+            // Separators are cached, so the radix nodes that lead to them need no cache.
             cache_bytes: 0,
             attempts: shape.attempts,
             depth_slack: 0,

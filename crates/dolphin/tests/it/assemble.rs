@@ -1,4 +1,4 @@
-//! The page quotes the example and the template of `dmkit new`, and nothing else.
+//! Tests that `docs/assemble.md` quotes only the example and the template of `dmkit new`, and quotes them exactly.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn what_the_walk_through_quotes_is_in_the_files() {
     let mut quotes = 0;
     for block in page.split("```rs").skip(1) {
         let code = block.split("```").next().unwrap_or_default();
-        // The code begins after the rest of the fence's line.
+        // The code begins after the line with the opening fence.
         let code = lines(code.split_once('\n').map_or("", |(_, code)| code));
         let quoted = files
             .iter()

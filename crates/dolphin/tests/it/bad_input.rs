@@ -1,4 +1,5 @@
-//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
+//! lost.
 
 use dm_alloc::{AllocError, Superblock};
 use dm_layout::{RADIX_HEAD_BYTES, RadixSlot, SingleLeaf, SlotWord};
@@ -50,7 +51,7 @@ fn more_memory_nodes_than_a_slot_can_name_are_refused() {
         most: 256,
     };
     assert_eq!(refused, OpenError::Pool(expected));
-    // An open that fails creates nothing.
+    // A failed open must create nothing.
     let inspected = block_on(Superblock::inspect(&v)).err();
     assert!(
         matches!(inspected, Some(AllocError::NotFormatted { .. })),
@@ -77,7 +78,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     assert!(block_on(Dolphin::<Key8>::create_or_open(&v, &fits)).is_ok());
 }
 
-/// Options on which all clients of a tree must agree, each changed.
+/// Changes of the options that all clients of a tree must share, one each.
 const OTHERS: [fn(&mut Options); 6] = [
     |o| o.value_bytes = 8,
     |o| o.leaf_bytes = 320,
@@ -107,8 +108,8 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             let mut other = options();
             change(&mut other);
             let opened = Dolphin::<Key8>::open(&v, &other).await;
-            // The pool determines where locks are, and who takes part; a client that opens the pool follows
-            // it.
+            // The pool determines the place of the locks and whether it has members. A client that opens the pool
+            // adopts this.
             let own = nth < 4;
             assert_eq!(opened.is_err(), own, "{nth}: {opened:?}");
             if let Err(refused) = opened {
@@ -239,7 +240,7 @@ fn nor_those_to_which_a_rough_hint_leads_over_its_leaves() {
         cache_bytes: 512,
         ..options()
     };
-    // Fewer: some leaves must be looked up, and their entries are on three nodes, too.
+    // Fewer operations succeed, because some leaves must be searched, and their entries are on all three memory nodes.
     cut_off_one_of_three(rough, 80);
 }
 
@@ -256,8 +257,8 @@ fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
 
 // ---- damaged bytes --------------------------------------------------------------------------------------------------
 
-/// Returns what is linked in the root's slot of the keys' first byte, 0: the entry of the first leaf, or the
-/// node above it and others.
+/// Returns the address in the root's slot of the keys' first byte, 0. It leads to the entry of the first leaf, or to a
+/// node above several entries.
 async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     let slot = tree.root().add(RADIX_HEAD_BYTES as u64);
     let word = SlotWord::from_raw(v.word(slot).await.expect("no faults"));
@@ -268,7 +269,7 @@ async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     }
 }
 
-/// Returns the leaf that an entry names.
+/// Returns the leaf to which an entry points.
 async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     let layout = SingleLeaf::<Key8>::new(8).expect("small");
     let bytes = v
@@ -279,8 +280,8 @@ async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
 }
 
-/// Damages `bytes` bytes at `at`. Until they are restored, each operation by a handle without a cache must name the place;
-/// afterwards all operations must succeed.
+/// Damages `bytes` bytes at `at`. As long as they are damaged, each operation of a handle without a cache must return
+/// an error that names the place. When they are restored, all operations must succeed.
 async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
     for garbage in [0, 0xff] {
@@ -328,7 +329,7 @@ fn a_leaf_an_entry_and_a_radix_node_of_garbage_are_named() {
     });
 }
 
-/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
+/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
@@ -343,7 +344,8 @@ impl Job for Damaging {
     type Out = Damage;
 
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
-        // No handle is considered dead: each of the many handles does little, and is dropped.
+        // The pool has no members, so no compute node can be expelled. There are many handles, each for a few
+        // operations.
         let tree = Tree::<Key8>::new(Options {
             members: 0,
             ..options()
@@ -354,7 +356,7 @@ impl Job for Damaging {
         let (first, _) = below(v, &known).await;
         assert_eq!(client.remove(&Key8(5)).await, Ok(Applied::Removed));
         load_for_damage(&client).await;
-        // The root's first words, and the first blocks: leaves, separators and nodes, mixed.
+        // The test changes the root's first words, and the first blocks, which hold leaves, separators and nodes.
         let places = [(known.root(), 32), (first, 8 << 10), (first, 8 << 10)];
         damage(&tree, v, &known, &places).await
     }

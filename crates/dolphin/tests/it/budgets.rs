@@ -1,5 +1,5 @@
-//! The cost of each operation, to the verb and the byte: all separators cached, and no other client. The
-//! costs are the same on loopback and in the simulator. Also the memory of a tree.
+//! Tests of the cost of each operation, exact to the verb and the byte, with all separators cached and no other client.
+//! The costs are the same on loopback and in the simulator. The tests also measure the memory of a tree.
 
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
@@ -9,8 +9,8 @@ use dolphin::{Key8, Options};
 
 use crate::common::Tree;
 
-/// The counters: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and left,
-/// locks and unlocks.
+/// The counters: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and released, and locks
+/// taken and released.
 type Cost = [u64; 8];
 
 fn cost_of(c: Counters) -> Cost {
@@ -35,17 +35,17 @@ fn cost_of(c: Counters) -> Cost {
     ]
 }
 
-/// The even numbers below twice this are loaded.
+/// Number of loaded keys. The keys are the even numbers below twice this number.
 const LOADED: u64 = 5_000;
 /// Number of keys that are measured.
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
-/// The bytes that an update, an insert into a leaf of whole keys, and a remove change, and those of an unlock
-/// by WRITE.
+/// The bytes that an update, an insert into a leaf without packed keys, and a remove write. They do not include the
+/// unlock.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
-/// An insert into a packed leaf writes a part of a line, up to the entry's end: its control byte, keys of two
-/// bytes, and one to six values.
+/// An insert into a packed leaf writes its line up to the end of the entry: a control byte, keys of two bytes, and one
+/// to six values.
 const PACKED: core::ops::RangeInclusive<u64> = 1 + 12 + 8..=1 + 12 + 48;
 const PRESENCE: u64 = 1;
 const LOCK: u64 = 8;
@@ -70,7 +70,7 @@ impl Job for Measure {
             cost_of(now - core::mem::replace(&mut before, now))
         };
         let (mut out, mut costs) = (Vec::with_capacity(8), Vec::new());
-        // From all parts of the tree, so that no leaf is filled up.
+        // The keys are from all parts of the tree, so that no leaf becomes full.
         for key in (0..KEYS).map(|n| n * (2 * LOADED / KEYS)) {
             let (even, odd) = (Key8(key), Key8(key + 1));
             assert_eq!(client.get(&even, &mut out).await, Ok(true));
@@ -94,7 +94,7 @@ impl Job for Measure {
     }
 }
 
-/// One key, and its second update.
+/// Measures the second update of one key.
 struct Plain;
 
 impl Job for Plain {
@@ -138,11 +138,11 @@ fn budgets_are_met_to_the_byte() {
     within(found, on);
     within(loopback().run_one(Measure(whole_keys)), whole_keys);
     within(simulated(cx6.clone(), Measure(off)), off);
-    // No lock word is ever written by WRITE, so nothing changes if atomics race with WRITEs.
+    // No lock word is ever written by a WRITE, so nothing changes if atomics race with WRITEs.
     let mut racy = cx6.clone();
     racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
     within(simulated(racy, Measure(on)), on);
-    // Without masked atomics nothing is shared.
+    // Without masked atomics, no lock is shared.
     let mut plain = cx6;
     plain.caps.masked_atomics = false;
     assert_eq!(
@@ -188,7 +188,7 @@ fn within(found: Vec<(&'static str, u64, Cost)>, options: Options) {
     }
 }
 
-/// This many keys, dense or spread over all numbers; leaves of packed keys or whole ones.
+/// Inserts this many keys, which are dense or spread over all numbers, into leaves with or without packed keys.
 struct Fill(u64, bool, bool);
 
 impl Job for Fill {
@@ -201,7 +201,7 @@ impl Job for Fill {
         let tree = Tree::<Key8>::new(options).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         for n in 0..self.0 {
-            // Odd multiples are a permutation of all numbers, and of those below a power of two.
+            // Multiplication by an odd number permutes all numbers, and also the numbers below a power of two.
             let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let key = Key8(if self.1 { key & (self.0 - 1) } else { key });
             assert_eq!(client.insert(&key, &[1; 8]).await, Ok(Applied::Inserted));
@@ -217,10 +217,10 @@ impl Job for Fill {
 
 const KEYS_OF_A_TREE: u64 = 1 << 17;
 
-/// Bytes per key after inserts in random order, with every allocation counted.
+/// Measures the bytes per key after inserts in random order, with every allocation.
 #[test]
 fn a_tree_is_small() {
-    // Dense and sparse, packed and whole.
+    // The cases are dense and sparse keys, with and without packing.
     let limits = [
         (true, true, 18.0),
         (false, true, 32.0),

@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, and a dropped write has happened completely or not at
-//! all. Splits, merges and their changes to separators are dropped too.
+//! Tests of operations that are dropped at any poll: no lock stays held, and a dropped write has taken effect as a
+//! whole or not at all. Splits, merges and their changes of separators are dropped too.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -32,7 +32,7 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
         polls -= 1;
         match inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // It is dropped before it is woken.
+            // The future is dropped before it is woken again.
             Poll::Pending if polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -43,19 +43,19 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 60;
 
-/// Returns close keys, distant ones, and some in between, so that leaves hold keys of several widths and lines
-/// change their shape.
+/// Returns close keys, distant keys, and keys in between. So leaves hold keys of several widths, and the width of the
+/// keys in a line changes.
 fn key_of(n: u64) -> Key8 {
     let shift = [0, 20, 50];
     Key8(n << shift[(n % 3) as usize])
 }
 
-/// The possible contents of each key of a client, one, or several after dropped writes; and the numbers of
-/// operations that were dropped and that ended.
+/// One client's keys, with the possible contents of each (several after dropped writes), and the numbers of operations
+/// that were dropped and that ended.
 struct Own(Vec<(Key8, Vec<Option<u64>>)>, u64, u64);
 
 impl Own {
-    /// Narrows the possible values to those that a read allows.
+    /// Keeps only the possible contents that are equal to the content that a read found.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let (key, legal) = &mut self.0[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
@@ -94,7 +94,7 @@ impl Job for Drops {
             };
             let (i, removes) = (rng.below(KEYS) as usize, nth / 100 % 2);
             let key = own.0[i].0;
-            // Different from any other client's. Writes and removes prevail alternately.
+            // The value differs from those of all other clients. Writes and removes alternate in being more frequent.
             let seed = match rng.below(4) {
                 3 => None,
                 n if n <= 2 * removes => Some(None),
@@ -128,7 +128,7 @@ impl Job for Drops {
     }
 }
 
-/// A client that joins at the end, with nothing cached, and needs every lock.
+/// A client that begins at the end, with an empty cache, and that takes every lock.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

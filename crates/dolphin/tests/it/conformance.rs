@@ -1,12 +1,12 @@
-//! Every size passes the same script in every world.
+//! Runs the same script with every size of leaves, in every world.
 
 use dm_testkit::{Family, TestKey, WorldKind, conform};
 use dolphin::{NodeTypes, Options, Rdwc};
 
 use crate::common::Tree;
 
-/// Trees whose leaves hold about this many entries of whole keys, for any key size, and more if the keys are
-/// packed; with read delegation and write combining over this number of local locks.
+/// Trees whose leaves hold about `entries` entries without packing, for any key size, and more entries with packing.
+/// They use read delegation and write combining, with this number of local locks.
 struct Trees {
     entries: usize,
     types: NodeTypes,

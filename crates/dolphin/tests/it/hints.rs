@@ -1,4 +1,4 @@
-//! Separators that are wrong: they cost additional steps once, and never give a wrong answer.
+//! Tests of wrong separators: each costs additional steps once, and none causes a wrong answer.
 
 use dm_art::{Art, ArtOptions, DEFAULT_TURN, SeparatorOptions, SingleOptions, Singles};
 use dm_index::{CpuCost, RangeIndex, Scan};
@@ -11,12 +11,12 @@ use dolphin::{Dolphin, Key8, NodeTypes, Options};
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 
-/// Even numbers.
+/// Number of keys, which are even numbers.
 const KEYS: u64 = 1_000;
 
 fn options(separators: SeparatorOptions) -> Options {
     Options {
-        // Nobody else allocates: wrong entries come from an allocator of their own.
+        // Nobody else allocates, because the wrong entries come from an allocator of their own.
         members: 0,
         separators,
         attempts: 200,
@@ -24,7 +24,7 @@ fn options(separators: SeparatorOptions) -> Options {
     }
 }
 
-/// Returns options of a client that believes an entry again that has misled it, if the flaws are compiled in.
+/// Returns options of a client that follows an entry again that has misled it, if the flaws are compiled in.
 fn believes_anything() -> SeparatorOptions {
     SeparatorOptions {
         #[cfg(feature = "study")]
@@ -33,8 +33,8 @@ fn believes_anything() -> SeparatorOptions {
     }
 }
 
-/// Opens the separators' tree by itself, and enters a separator that leads to the leaf of a different key, as
-/// a client that was very late would do.
+/// Opens the tree of separators directly, and installs a separator that leads to the leaf of another key. A client that
+/// is very late could do the same.
 async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
     let superblock = Superblock::inspect(v).await.expect("a pool");
     let entry = SingleLeaf::new(8).expect("small");
@@ -84,7 +84,7 @@ fn looked_up(separators: SeparatorOptions, scan_first: bool) -> Result<(), dm_in
             next.next()
         });
         loaded.await.expect("an empty tree");
-        // From here on, some keys seem to be in a leaf far above them, or below.
+        // From here on, the separators of some keys lead to leaves far to the right or to the left.
         mislead(&v, Key8(333), Key8(1_500)).await;
         mislead(&v, Key8(1_001), Key8(1)).await;
         let mut value = Vec::new();
@@ -96,7 +96,8 @@ fn looked_up(separators: SeparatorOptions, scan_first: bool) -> Result<(), dm_in
         for key in 0..2 * KEYS {
             assert_eq!(client.get(&Key8(key), &mut value).await?, key % 2 == 0, "{key}");
         }
-        // A client that was led too far below goes right; if it was led too far above, it removes the entry.
+        // If a client is led too far to the left, it goes right. If it is led too far to the right, it removes the
+        // entry.
         let other = Dolphin::<Key8>::open(&v, &options(believes_anything()))
             .await
             .expect("a pool");
@@ -125,8 +126,8 @@ fn who_believes_the_same_entry_again_never_comes_through() {
     }
 }
 
-/// With room for a third of an exact record, no client asks the radix tree for a leaf, and most searches end
-/// one or two leaves to the right of their beginning.
+/// If the cache has room for only a third of the exact separators, still no client asks the radix tree for a leaf. Most
+/// searches end one or two leaves to the right of the hint.
 #[test]
 fn who_has_no_room_for_all_separators_remembers_them_roughly() {
     const MANY: u64 = 60_000;
@@ -168,13 +169,13 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
         let cost = v.meter().counters() - before;
         let calls = 3 * MANY.div_ceil(59);
         assert_eq!((cost.cache_misses, cost.torn_reads), (0, 0));
-        // 4 in 3 calls are the round trips of clients that know their leaves.
+        // Clients that know their leaves need 4 round trips for 3 calls.
         let steps = (cost.round_trips - calls * 4 / 3) as f64 / calls as f64;
         assert!(
             steps > 0.2 && steps < 2.0,
             "{steps} round trips for steps to the right a call, {leaves} leaves"
         );
-        // Changes are found as well: new leaves, and leaves that are removed.
+        // Clients also find changes: new leaves, and leaves that are removed.
         for n in 0..3_000 {
             let key = Key8(spread(n).0 + 3);
             assert_eq!(client.insert(&key, &[3; 8]).await, Ok(dolphin::Applied::Inserted));
@@ -189,7 +190,7 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
             .chain((6_000..8_000).map(spread));
         assert!(scan.keys().iter().copied().eq(expected));
         assert!(tree.cache_bytes() <= tight.cache_bytes);
-        // Also by a client that has read nothing before.
+        // A client with an empty cache finds them too.
         let cold = Dolphin::<Key8>::create_or_open(&v, &tight)
             .await
             .expect("the pool");
@@ -201,8 +202,8 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
     });
 }
 
-/// Another compute node splits the last leaf many times: a client that has approximate separators, and only
-/// the old ones, walks to the right only once.
+/// Another compute node splits the last leaf many times. A client that has only the old separators, approximately,
+/// walks to the right only once.
 #[test]
 fn a_rough_hint_from_which_the_way_has_grown_long_is_looked_up_anew() {
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");

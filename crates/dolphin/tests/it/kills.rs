@@ -1,5 +1,5 @@
-//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
-//! short runs; `cargo xtask stress --kills` does the full size.
+//! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
+//! runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
 use dm_verbs::Nanos;
@@ -7,7 +7,8 @@ use dolphin::{Key8, Options, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Leaves of about a dozen entries, so that they split and merge often, and values of two words, which can tear.
+/// Returns a tree with leaves of about a dozen entries, so that they split and merge often, and with values of two
+/// words, which can be torn.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         leaf_bytes: 512,
@@ -24,8 +25,8 @@ fn tree(run: KillRun) -> Tree<Key8> {
     })
 }
 
-/// The same tree without shared locks: each update waits for the one before. The long runs have no shares until those of
-/// dead clients are given back.
+/// Returns the same tree without shared locks, so that each update waits for the previous one. The long runs use no
+/// shares, because a dead client's share of a lock is never given back.
 fn unshared(run: KillRun) -> Tree<Key8> {
     let mut tree = tree(run);
     tree.options.shared_updates = false;

@@ -1,6 +1,6 @@
-//! Many clients on small leaves, with every answer checked: leaves split and merge, separators are entered
-//! and removed, memory is reused. Every test run does a short run of each kind; `cargo xtask stress` does the
-//! full size.
+//! Runs many clients on small leaves, and checks every answer. Leaves split and merge, separators are installed and
+//! removed, and memory is reused. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full
+//! size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -11,14 +11,14 @@ use dolphin::{DEFAULT_ATTEMPTS, Key8, KeyN, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Leaves of about a dozen entries (because they pack their keys), so that they split and merge often; values
-/// of two words, so that they can tear. The cache has room for a part of the separators.
+/// Returns options with leaves of about a dozen entries with packed keys, so that they split and merge often, and with
+/// values of two words, which can be torn. The cache has room for some of the separators.
 fn options(value_bytes: usize) -> Options {
     Options {
         leaf_bytes: (64 + 8 * (value_bytes + 34)).next_multiple_of(64),
         cache_bytes: 24 << 10,
         chunk_bytes: 64 << 10,
-        // Often, so that memory is reused while others read.
+        // Collections are frequent, so that memory is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -48,7 +48,7 @@ fn correct(report: Report, script: &Stress) -> Counters {
     met
 }
 
-/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, options: Options) -> Counters {
     let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
     let world = World::from(world.build().expect("memory"));
@@ -62,8 +62,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), options(100));
 }
 
-/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script, keys
-/// and outages.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
+/// the keys and the outages.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -79,7 +79,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
             keys: operations / 5,
             ..Stress::new(operations, seed)
         },
-        // Few keys, and mostly the hot ones.
+        // There are few keys, and most operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -90,10 +90,10 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let script = world.script(script);
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
-        // Room for an exact record of the first separators, or only for an approximate one.
+        // The cache has room for the first separators exactly, or only for an approximation of them.
         cache_bytes: if seed.is_multiple_of(3) { 24 << 10 } else { 8 << 10 },
         packed_keys: !seed.is_multiple_of(3),
-        // A client that waits for one that waits for a node that is cut off need not wait long.
+        // With fewer attempts, a client waits less for a client that itself waits for the memory node that is cut off.
         attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
         ..options(16)
     };
@@ -108,7 +108,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     }
     println!("{report}");
     let report = report.expect_correct();
-    // After the cut most writes to the lost half fail, and their keys are not written again.
+    // After the cut, most writes to the lost half fail, and no client writes their keys again.
     assert!(
         report.failed > 100 && report.verified > script.keys / 4,
         "{report}"
@@ -122,7 +122,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -23,9 +23,9 @@ use measure::{Measured, TOLERANCE, measure};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Nodes in use, bytes per key.
+/// Limit of the bytes per key of nodes in use.
 const NODES: f64 = 32.0;
-/// The index cache with all levels, bytes per key.
+/// Limit of the bytes per key of the index cache with all levels.
 const CACHE: f64 = 0.45;
 
 fn keys(mut words: impl Iterator<Item = String>) -> Result<u64, Box<dyn Error>> {

@@ -1,5 +1,5 @@
-//! The memory of a tree after inserts in random order, counted twice: by its own account, and by the
-//! allocator, which must be `dm_testkit::CountingAllocator`.
+//! Measures the memory of a tree after inserts in random order. The memory is counted twice: by the tree itself, and by
+//! the global allocator, which must be `dm_testkit::CountingAllocator`.
 
 use std::error::Error;
 
@@ -10,22 +10,21 @@ use dm_testkit::Counts;
 use dm_workload::KeySpace;
 use sherman::{Applied, Options, Sherman};
 
-/// The allowed difference between the compute node's account and the allocator's count, in bytes. The account includes
-/// the handles themselves, which are on the stack here, and the count includes the reference counts of shared
-/// data.
+/// The allowed difference in bytes between the tree's own count and the allocator's count. The own count includes the
+/// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 pub(crate) const TOLERANCE: i64 = 4096;
 
 /// The measured sizes.
 pub(crate) struct Measured {
     pub(crate) keys: u64,
-    /// Nodes in use, leaves and inner ones, bytes.
+    /// Bytes of the leaves and inner nodes in use.
     pub(crate) nodes: u64,
-    /// Chunks got from memory nodes, bytes.
+    /// Bytes of the chunks that were requested from memory nodes.
     pub(crate) chunks: u64,
     pub(crate) cache: CacheBytes,
-    /// Cached nodes by level, from 1 on.
+    /// The number of cached nodes of each level, from level 1 on.
     pub(crate) cached: Vec<usize>,
-    /// All other memory that the compute node uses for the tree, by its own count, in bytes.
+    /// Bytes of all other memory that the compute node uses for the tree, by its own count.
     pub(crate) others: u64,
     /// The bytes that were freed when the tree was dropped.
     pub(crate) freed: i64,
@@ -42,10 +41,10 @@ impl Measured {
     }
 }
 
-/// Inserts `keys` keys of 8 bytes with values of 8 into an empty tree, in random order, and counts.
-/// `progress` is called regularly with the number of keys.
+/// Inserts `keys` keys of 8 bytes with values of 8 bytes into an empty tree, in random order, and measures its memory.
+/// Calls `progress` regularly with the number of keys.
 pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measured, Box<dyn Error>> {
-    // The world has twice the budget, plus room for chunks that are partly used.
+    // The world has twice the memory of the limit, and room for partly used chunks.
     let world = Loopback::builder()
         .nodes(1)
         .host_bytes(keys * 64 + (64 << 20))

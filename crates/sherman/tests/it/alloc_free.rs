@@ -1,4 +1,4 @@
-//! In the steady state, a get, an update or an upsert of a present key allocates nothing on the compute node.
+//! Tests that in the steady state a get, an update or an upsert of a present key allocates nothing on the compute node.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
@@ -7,7 +7,7 @@ use dm_testkit::{Counts, IndexUnderTest, TestKey};
 use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
 const KEYS: u64 = 2_000;
-/// Number of scans. Each may allocate the list of its leaves, which grows by doubling up to 32.
+/// Number of scans, and the maximum number of allocations of each: the list of its leaves grows by doubling up to 32.
 const SCANS: u64 = 100;
 const PER_SCAN: u64 = 6;
 
@@ -35,7 +35,8 @@ fn operations_on_present_keys_allocate_nothing() {
             }
             let mut read = Vec::new();
             let mut scan = Scan::new();
-            // Two passes: buffers, pools and the cache have their final size after the first one.
+            // There are two passes, because buffers, pools and the cache have their final size only after the first
+            // one.
             for steady in [false, true] {
                 let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {

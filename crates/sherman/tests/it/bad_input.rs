@@ -1,4 +1,5 @@
-//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
+//! lost.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +70,7 @@ fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes()
     let refused = block_on(Sherman::<Key8>::create_or_open(&v, &options)).err();
     let expected = AllocError::TooManyNodes { listed: 33, most: 32 };
     assert_eq!(refused, Some(OpenError::Pool(expected)));
-    // An open that fails creates nothing.
+    // A failed open must create nothing.
     let far = Options {
         far_children: true,
         ..options
@@ -90,7 +91,7 @@ fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes()
 
 // ---- memory runs out --------------------------------------------------------------------------------------------
 
-/// Returns whether the error says that memory was missing, with any effect.
+/// Returns whether the error is that no memory node had room.
 fn is_full(e: &IndexError) -> bool {
     matches!(e, IndexError::OutOfMemory { nodes: 2, .. })
 }
@@ -203,7 +204,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             );
             says(&other, &["another geometry", "differ from byte"]);
         }
-        // Techniques are each client's choice: any variant with the same layout opens it.
+        // Each client chooses its techniques. So every variant with the same layout can open the pool.
         let paper = Variant::PaperRtt.apply(Options::new(8));
         assert!(Sherman::<Key8>::open(&v, &paper).await.is_ok());
         let odd = Options {
@@ -259,7 +260,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
                     refused += 1;
                 }
                 Err(other) => panic!("superblock damaged at {at}: {other}"),
-                // These bytes are unused, or are the root word, which is not part of the checksum.
+                // These bytes are unused, or are the root word, which the checksum does not cover.
                 Ok(_) => {}
             }
             v.write(page(at), &word.to_le_bytes()).await.expect("no faults");
@@ -357,7 +358,7 @@ fn a_node_of_garbage_is_named() {
     );
 }
 
-/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
+/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -390,13 +391,13 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             let mut damaged = before.clone();
             for _ in 0..1 + rng.below(3) {
                 let at = rng.below(256) as usize;
-                // The sibling pointer is left alone, because a cyclic chain has its own test.
+                // The sibling pointer is not changed here, because another test covers pointers that form a circle.
                 if !(8..16).contains(&at) {
                     damaged[at] ^= 1 << rng.below(8);
                 }
             }
             v.load(node, &damaged).expect("in range");
-            // This handle has nothing cached, so it reads inner nodes.
+            // This handle has an empty cache, so it reads inner nodes.
             let cold = open(&v, options).await;
             let cold = cold.client(&v);
             let key = Key8(rng.below(200));
@@ -418,13 +419,14 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     });
 }
 
-/// A leaf that points to itself, or to one that points back: a client that follows gives up, in bounded time.
+/// A leaf points to itself, or two leaves point to each other. A client that follows the pointers gives up after a
+/// bounded number of steps.
 #[test]
 fn siblings_that_lead_in_circles_are_left_for_the_root() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
-        // These handles take the first leaf for the root until they learn otherwise.
+        // These handles use the first leaf as the root until they read the root word again.
         let mut stale = Vec::new();
         for _ in 0..4 {
             stale.push(open(&v, options()).await);
@@ -461,7 +463,7 @@ fn siblings_that_lead_in_circles_are_left_for_the_root() {
 
 // ---- nodes that do not answer -----------------------------------------------------------------------------------
 
-/// Keys of the tree, loaded beforehand: its leaves are on all memory nodes in turn.
+/// Number of keys that are loaded first. The tree's leaves are then on all memory nodes.
 const LOADED: u64 = 400;
 
 struct Load;
@@ -497,7 +499,7 @@ fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
     }
 }
 
-/// Clients that write while a node is cut off, and the possible contents of each client's keys.
+/// Clients that write while a memory node is cut off, and the possible contents of each client's keys.
 struct Through {
     tree: Sherman<Key8>,
     legal: Mutex<BTreeMap<u64, Vec<u64>>>,
@@ -625,7 +627,7 @@ fn a_dead_lock_holder_is_named() {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let (tree, out) = (std::rc::Rc::clone(&tree), std::rc::Rc::clone(&result));
         sim.spawn(1, 0, move |v| async move {
-            // This handle belongs to another compute node, so it has a cache of its own.
+            // This handle belongs to another compute node, so it has its own cache.
             let cold = open(&v, options()).await;
             let client = cold.client(&v);
             let mut value = Vec::new();

@@ -1,5 +1,5 @@
-//! These tests check the exact cost of each operation, with all inner nodes cached and no other client. The
-//! costs are the same on loopback and in the simulator.
+//! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
+//! on loopback and in the simulator.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
@@ -67,8 +67,8 @@ const GET: Cost = Cost {
     ..NONE
 };
 
-/// Costs of one tree: gets of a present and an absent key, and each kind of write, with a present and with an
-/// absent key.
+/// Costs of the operations on one tree: a get of a present key and of an absent key, and each kind of write on a
+/// present and on an absent key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Costs {
     get: Cost,
@@ -81,7 +81,7 @@ struct Costs {
     remove: Cost,
 }
 
-/// Number of loaded entries: the even numbers below twice this.
+/// Number of loaded entries. The keys are the even numbers below twice this number.
 const LOADED: u64 = 2_000;
 
 struct Measure<I>(I);
@@ -101,7 +101,7 @@ impl<K: TestKey, F: LeafFormat<K>> Job for Measure<Tree<K, F>> {
         tree.warm(v).await.expect("inner nodes");
         let key = K::nth(LOADED);
         let odd = K::nth(LOADED + 1);
-        // From now on, the lock word is as this compute node last left it.
+        // After this update, the compute node knows the current lock word.
         assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
         let mut before = v.meter().counters();
         let mut lap = || {
@@ -150,7 +150,7 @@ fn simulated() -> World {
         .into()
 }
 
-/// Returns the costs on loopback, after a comparison with the simulator.
+/// Returns the costs on loopback, after checking that the costs in the simulator are equal.
 fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     let there = loopback().run_one(Measure(Tree::<K, F>::new(options)));
     let simulated = simulated().run_one(Measure(Tree::<K, F>::new(options)));
@@ -158,7 +158,8 @@ fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     there
 }
 
-/// Checks that the writes cost `shape` and these bytes: unlock alone, value, whole entry, presence.
+/// Checks that the writes have the cost `shape` with these bytes: only the unlock, a value, a whole entry, a presence
+/// byte.
 fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remove]: [u64; 3]) {
     assert_eq!((costs.get, costs.get_absent), (GET, GET));
     let with = |bytes| Cost {
@@ -184,7 +185,7 @@ const TWO: Cost = Cost {
     masked_cas: 1,
     ..NONE
 };
-/// The same without an entry.
+/// The cost of the chains [masked CAS, READ] and [WRITE unlock].
 const TWO_UNLOCK: Cost = Cost { writes: 1, ..TWO };
 /// The cost of masked CAS, READ, [WRITE entry, WRITE unlock].
 const THREE: Cost = Cost {
@@ -262,7 +263,7 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
         let world = World::from(world.build().expect("memory"));
         world.run_one(Measure(Tree::<Key8>::new(Options::new(8))))
     };
-    // CAS and READ are not ordered, so they are posted one after the other.
+    // CAS and READ are not ordered, so the READ is posted after the CAS has completed.
     let unordered = run(counted().cas_then_read(CasThenRead::AnyLineFirst));
     expect(&unordered, THREE_UNLOCK, THREE, [8, 17, 1]);
     // If atomics race with WRITEs, the unlock is a CAS in the same chain.
@@ -276,8 +277,8 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
     expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
     // Without on-chip memory, the locks are in host memory, at the same cost.
     expect(&run(counted().chip_bytes(0)), TWO_UNLOCK, TWO, [8, 17, 1]);
-    // Without masked atomics, the lock is taken by a CAS of the whole word. Its expected value is right, because this
-    // compute node left it there.
+    // Without masked atomics, the lock is taken by a CAS of the whole word. The expected value is right, because this
+    // compute node wrote the word last.
     let guessed = Cost {
         masked_cas: 0,
         cas: 1,
@@ -329,8 +330,8 @@ impl Job for Scans {
 #[test]
 fn a_scan_takes_a_round_trip_for_32_leaves() {
     let there = simulated().run_one(Scans);
-    // If the machine suspends a thread for longer than the read window, the thread repeats its READs, as it
-    // must. So one undisturbed run is enough.
+    // If the machine suspends a thread for longer than the read window, the thread must repeat its READs. So the test
+    // passes if one of several runs is undisturbed.
     assert!((0..5).any(|_| loopback().run_one(Scans) == there));
     for (leaves, cost) in there {
         assert_eq!(
@@ -340,7 +341,7 @@ fn a_scan_takes_a_round_trip_for_32_leaves() {
         );
         assert_eq!(cost.bytes_read, cost.reads * 1024);
         assert_eq!((cost.writes, cost.cas, cost.masked_cas, cost.faa), (0, 0, 0, 0));
-        // Leaves are assumed to be half full until they are seen.
+        // Until leaves are read, a scan assumes that they are half full.
         assert!(cost.reads <= 2 * leaves as u64 + 1, "{leaves} leaves: {cost:?}");
     }
 }
@@ -379,7 +380,7 @@ impl Job for Splits {
 
 #[test]
 fn a_leaf_split_takes_five_round_trips() {
-    // [CAS, READ leaf], [WRITE right], [WRITE left: head, rest; right: head; left: head; unlock],
+    // The chains are: [CAS, READ leaf], [WRITE right], [WRITE left: header, rest; right: header; left: header; unlock],
     // [CAS, READ parent], [WRITE separator, WRITE unlock].
     let expected = Cost {
         round_trips: 5,
@@ -456,7 +457,8 @@ fn a_lock_that_was_handed_over_saves_its_round_trip() {
             handed.len()
         );
         for c in handed {
-            // READ, [WRITE entry, and the unlock unless the lock is handed over].
+            // The verbs are a READ and a chain with the WRITE of the entry, and with the unlock if the lock is not
+            // handed over.
             assert_eq!(
                 (c.round_trips, c.reads, c.masked_cas),
                 (2, 1, 0),

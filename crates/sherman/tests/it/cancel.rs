@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write has
-//! happened completely or not at all.
+//! Tests of operations that are dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write
+//! has taken effect as a whole or not at all.
 
 use core::future::Future;
 use core::marker::PhantomData;
@@ -19,7 +19,7 @@ use dm_testkit::{IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of
 use dm_verbs::{Control, Nanos, Verbs};
 use sherman::{Key8, LeafFormat, NodeSize, Options, Sherman, Variant};
 
-/// Returns options with small nodes, so that splits are cancelled too, and few locks, so that nodes share them.
+/// Returns options with small nodes, so that splits are dropped too, and with few locks, so that nodes share locks.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Span(6),
@@ -45,7 +45,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls -= 1;
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // It is dropped before it is woken.
+            // The future is dropped before it is woken again.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -59,7 +59,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     Cut { inner, polls }.await
 }
 
-/// The possible contents of a key: one, or several after a dropped write.
+/// The possible contents of a key. There are several after a dropped write.
 #[derive(Clone, Debug)]
 struct Legal(Vec<Option<u64>>);
 
@@ -71,7 +71,7 @@ impl Legal {
     fn is(&mut self, value: Option<u64>) {
         self.0 = vec![value];
     }
-    /// Narrows the possible contents to those that a read allows.
+    /// Keeps only the possible contents that are equal to the content that a read found.
     fn saw(&mut self, what: &str, found: Option<&[u8]>) {
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
         match self.0.iter().copied().find(known) {
@@ -84,7 +84,7 @@ impl Legal {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// One client's keys, and their possible contents.
+/// One client's keys, with the possible contents of each.
 struct Own {
     me: u64,
     clients: u64,
@@ -112,7 +112,7 @@ impl Own {
         Key8::nth(i * self.clients + self.me)
     }
 
-    /// Runs one operation on one of its keys, and drops it after `polls` polls.
+    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls.
     async fn step<I: RangeIndex<Key = Key8>>(
         &mut self,
         index: &I,
@@ -175,7 +175,7 @@ impl Own {
         Ok(())
     }
 
-    /// Checks that every key holds a possible content. Nothing is dropped here.
+    /// Reads every key, and checks that its content is a possible one. No operation is dropped here.
     async fn look<I: RangeIndex<Key = Key8>>(&mut self, index: &I) {
         let mut read = Vec::new();
         for i in 0..KEYS {
@@ -225,7 +225,7 @@ impl<F: LeafFormat<Key8>> Job for Drops<F> {
     }
 }
 
-/// A client that joins at the end, with nothing cached.
+/// A client that begins at the end, with an empty cache.
 struct Last<F> {
     own: dm_sync::Mutex<Vec<Own>>,
     options: Options,
@@ -335,7 +335,7 @@ fn in_the_simulator() {
     drops::<Checksummed<Key8>>(&testbed(7).into(), options(Variant::Hierarchical), 800, 5, 7);
 }
 
-/// Whole clients are dropped at any point of their work; half of them at random times.
+/// Whole clients are dropped at any point of their work, half of them at random times.
 #[test]
 #[expect(
     clippy::await_holding_refcell_ref,

@@ -1,4 +1,4 @@
-//! Opens Sherman for the test kit.
+//! Opens Sherman trees for the test kit.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Every correct variant passes the same script in every world.
+//! Runs the same script with every correct variant, in every world.
 
 use crate::common::Tree;
 use dm_layout::{Checksummed, Slotted};
@@ -10,8 +10,8 @@ struct LineVersions(Variant, NodeSize);
 /// Trees of a variant with leaves under a checksum.
 struct Checksums(Variant, NodeSize);
 
-/// Trees whose clients share gets, updates and upserts, over so few local locks that most operations find
-/// another key there.
+/// Trees whose clients share gets, updates and upserts. There are so few local locks that an operation often finds
+/// another key at its lock.
 struct Shared(u32);
 
 fn options(variant: Variant, node: NodeSize, value_bytes: usize) -> Options {

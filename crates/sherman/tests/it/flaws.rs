@@ -1,7 +1,7 @@
-//! Tests of published flaws, each switched on alone: the flaw shows, and the default passes the same scenario.
+//! Tests of published flaws, each switched on alone. The flaw must show, and the default must pass the same scenario.
 //!
-//! T-S2b and T-S4 need a request that is delayed past several round trips. Neither loopback nor the simulated network
-//! does that, so the explorer tests them. T-S7 has its test in `dm-cache`.
+//! T-S2b and T-S4 need a request that is delayed by several round trips. Neither loopback nor the simulated network
+//! delays a request that long, so the explorer tests these flaws. The test of T-S7 is in `dm-cache`.
 
 use crate::common::Tree;
 use dm_alloc::Superblock;
@@ -51,7 +51,7 @@ fn t_s5_who_loses_the_race_for_the_first_leaf_gives_up() {
             compute_node,
             thread: 0,
         });
-        // Both clients find the pool ready, and create the first leaf at about the same time.
+        // Both clients find an empty tree, and create its first leaf at about the same time.
         let world = World::from(testbed(1).build().expect("memory"));
         drop(world.run_one(Opened::<Slotted<Key8>>::new(options(flaws))));
         world.run(&seats, &Arc::new(FirstInsert(options(flaws))))
@@ -83,8 +83,8 @@ impl<F: LeafFormat<Key8>> Job for Opened<F> {
 
 // ---- T-S1 and T-S2a: images torn by hand ------------------------------------------------------------------------
 
-/// Returns a get's answer for key 1 from a torn READ, which took `line` from before an update and the other lines from after
-/// it. The update changes 200 bytes over several lines from all ones to all twos.
+/// Returns the answer of a get for key 1 from a torn READ. The READ has `line` from before an update and the other
+/// lines from after it. The update changes 200 bytes over several lines from all ones to all twos.
 async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
     v: &V,
     flaws: Flaws,
@@ -101,7 +101,7 @@ async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
         .expect("an empty pool");
     let client = tree.client(v);
     assert_eq!(client.insert(&Key8(1), &[1; 200]).await, Ok(Applied::Inserted));
-    // The tree has one leaf, whose level is 0: the root word is its address.
+    // The tree has one leaf. Its level is 0, so the root word is its address.
     let leaf = RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults"));
     let before = v.read(leaf, 1024).await.expect("no faults").to_vec();
     assert_eq!(client.update(&Key8(1), &[2; 200]).await, Ok(Applied::Replaced));
@@ -134,7 +134,7 @@ fn t_s1_a_torn_entry_counts_as_absent() {
     };
     for line in 0..3 {
         let found = on_loopback::<Slotted<Key8>>(DEFAULT, line);
-        // The client reads again until its budget ends, because the image stays torn here. It never returns a wrong value.
+        // The image stays torn, so the client reads again until its budget is used up. It never returns a wrong value.
         assert!(matches!(found, Err(IndexError::Exhausted(_))), "{found:?}");
         assert_eq!(
             on_loopback::<Slotted<Key8>>(torn_entry_absent, line),
@@ -146,7 +146,7 @@ fn t_s1_a_torn_entry_counts_as_absent() {
 
 #[test]
 fn t_s2a_bookends_accept_a_mixture() {
-    // The middle of the value is old, both its ends are new.
+    // The middle of the value is old, and both ends are new.
     let mixed = on_loopback::<Bookend<Key8>>(DEFAULT, 1)
         .expect("accepted")
         .expect("present");
@@ -163,7 +163,7 @@ fn t_s2a_bookends_accept_a_mixture() {
 
 // ---- flaws that a crowd of checked clients runs into ------------------------------------------------------------
 
-/// Runs clients of one compute node on a few keys, and some of another compute node, in the simulator.
+/// Runs several clients of one compute node on a few keys, and some of another compute node, in the simulator.
 fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Report {
     let script = Stress {
         keys: 400,
@@ -182,7 +182,7 @@ fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Rep
     stress(Tree::<Key8, F>::new(options), world, &seats(2, 8, 4), &script)
 }
 
-/// Checks that some seed shows the flaw, and that the default passes every seed.
+/// Checks that at least one seed shows the flaw, and that the default passes with every seed.
 fn shows<F: LeafFormat<Key8>>(what: &str, flawed: Options, plain: Options, world: impl Fn(u64) -> World) {
     let mut shown = Vec::new();
     for seed in 0..4 {
@@ -216,8 +216,8 @@ fn t_s6_tickets_that_carry_break_mutual_exclusion() {
     shows::<Slotted<Key8>>("T-S6", options(flaws), options(DEFAULT), world);
 }
 
-/// The explorer tests lanes that a plain WRITE releases beside racing atomics (T-S13), because dm-lock releases them by CAS
-/// when a card says that its atomics race with WRITEs.
+/// If an RNIC says that its atomics race with WRITEs, dm-lock releases lanes by CAS. So this test passes; the explorer
+/// tests lanes that a plain WRITE releases while atomics race (T-S13).
 #[test]
 fn t_s13_lanes_on_a_card_that_says_that_its_atomics_race_are_exact() {
     // Four locks share a word, and there are few words.

@@ -1,4 +1,5 @@
-//! Tests that the futures of operations stay small, because they are copied and stored in allocations of that size.
+//! Tests that the futures of operations stay small, because they are copied and are stored in allocations of their
+//! size.
 
 use crate::common::Tree;
 use dm_index::{RangeIndex, Scan};

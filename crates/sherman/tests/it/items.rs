@@ -88,8 +88,8 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// Returns a word of up to six letters out of two, often with the same eight letters in front. Such words give neighbours of
-/// all kinds.
+/// Returns a word of up to six letters from an alphabet of two, often with the same eight letters in front. Such words
+/// are neighbours of each other in all possible ways.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);
@@ -177,7 +177,7 @@ fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
         chunk_bytes: 256 << 10,
-        // Rounds run only on request, so that memory does not depend on the clock.
+        // Collections run only when the test starts them, so that the memory does not depend on the clock.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             operations: 8,
@@ -197,7 +197,7 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 .await
                 .expect("a tree");
             let items = tree.items(&v, by_fours).expect("a tree of items");
-            // Creates the first leaf of the empty tree.
+            // This creates the first leaf of the empty tree.
             items.upsert(b"x", b"").await.expect("an upsert");
             items.remove(b"x").await.expect("a remove");
             let empty = tree.allocated_bytes();
@@ -226,8 +226,8 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 );
                 fetched.push(tree.alloc_stats().fetched_bytes);
             }
-            // Round 2 may have free blocks of one length when another is needed; after that the blocks are
-            // enough for ever.
+            // In round 2 there may be free blocks of one length when another length is needed. After that, the blocks
+            // are enough.
             assert_eq!(fetched[2..], [fetched[1]; 2], "no chunk in rounds 3 and 4");
             assert!(fetched[1] <= fetched[0] + (u64::from(nodes) * (256 << 10)));
         });
@@ -325,7 +325,7 @@ fn what_is_dropped_midway_happened_or_did_not() {
             }
         }
         assert!(ways[0] > 0, "none was dropped before it happened");
-        // No lock is held, so writes go on.
+        // No lock is held, so writes succeed.
         assert_eq!(items.upsert(keys[1], b"new").await, Ok(Applied::Replaced));
     });
 }
@@ -377,7 +377,7 @@ fn bad_input_and_broken_blocks_are_named() {
             matches!(broken, Err(IndexError::Corrupt { node, .. }) if node == at),
             "{broken:?}"
         );
-        // Stores a word that names no block, as a plain client of the tree could do.
+        // A client that uses the tree without `Items` could store such a word, which points to no block.
         client
             .upsert(&leading_bytes(b"odd"), &[0xff; 8])
             .await

@@ -1,12 +1,13 @@
-//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
-//! short runs; `cargo xtask stress --kills` does the full size.
+//! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
+//! runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
 use crate::common::Tree;
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills, simulated_kills};
 use dm_verbs::Nanos;
 use sherman::{Key8, NodeSize, Options, ReclaimOptions, Variant};
 
-/// Small nodes, so that they split and merge often, and values of two words, which can tear.
+/// Returns a tree with small nodes, so that they split and merge often, and with values of two words, which can be
+/// torn.
 fn tree(run: KillRun) -> Tree<Key8> {
     let variants = [Variant::Default, Variant::TwoLevel, Variant::PaperRtt];
     Tree::new(variants[run.seed as usize % variants.len()].apply(Options {
@@ -29,7 +30,7 @@ fn kills_in_both_worlds() {
     }
 }
 
-/// Without fences, compute nodes that were suspended write to nodes that others have locked meanwhile.
+/// Without fences, a compute node that was suspended writes to nodes that other compute nodes have locked meanwhile.
 #[test]
 fn a_missing_fence_is_found() {
     let wrong = |seed| {

@@ -1,4 +1,4 @@
-//! Tests that memory is not reused while requests of an operation of unknown effect may still land in it.
+//! Tests that memory is not reused while requests of an operation of unknown effect may still be in flight.
 
 use dm_index::{Applied, IndexError, Key8, RangeIndex};
 use dm_loopback::{Loopback, Trouble, block_on};
@@ -8,7 +8,7 @@ use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 fn options() -> Options {
     Options {
         node: NodeSize::Span(8),
-        // Rounds run only by `collect`.
+        // Collections run only when the test calls `collect`.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             ..ReclaimOptions::new()
@@ -41,7 +41,7 @@ fn an_operation_of_unknown_effect_stays_announced_until_a_read_behind_it() {
     pool.cut(NodeId(0), Trouble::Unreachable);
     block_on(client.get(&Key8(1), &mut value)).expect_err("it is cut off");
     pool.restore(NodeId(0));
-    // These keys are far from the leaf whose lock the operation may hold.
+    // These keys are far from the leaf whose lock the dropped operation may hold.
     for i in 200..400 {
         assert_eq!(block_on(other.remove(&Key8(i))), Ok(Applied::Removed));
     }

@@ -1,12 +1,12 @@
-//! Bytes per key after inserts in random order, at a size for every run; `cargo xtask memory` has the full one.
+//! Tests the bytes per key after inserts in random order, with few keys; `cargo xtask memory` has the full size.
 
 #[path = "../../examples/sherman_memory/measure.rs"]
 mod measure;
 
 use measure::{TOLERANCE, measure};
 
-/// Few keys: the steps in which the cache's slots and directories are allocated weigh more, and inner nodes
-/// that were all made at about the same time are about equally full.
+/// There are few keys. So the step size of the cache's allocations has a larger effect, and inner nodes that were all
+/// made at about the same time are about equally full.
 const KEYS: u64 = 200_000;
 const NODES: f64 = 33.0;
 const CACHE: f64 = 0.5;

@@ -17,11 +17,11 @@ fn small() -> Options {
 }
 
 fn key(i: u64) -> Key8 {
-    // A bijection, so that neighbours are inserted and removed in scattered order.
+    // The mapping is a bijection, so that neighbours are inserted and removed in scattered order.
     Key8(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Grows a tree of several levels over two memory nodes and empties it again; half-way it is still whole.
+/// Grows a tree of several levels over two memory nodes, and empties it again. The test also checks the tree half-way.
 #[test]
 fn a_tree_shrinks_as_it_grew() {
     const KEYS: u64 = 4_000;
@@ -57,7 +57,7 @@ fn a_tree_shrinks_as_it_grew() {
             0,
             "the root is a leaf"
         );
-        // The emptied tree works as a new one does.
+        // The emptied tree works like a new one.
         for i in 0..KEYS {
             assert_eq!(
                 client.upsert(&key(i), &i.to_le_bytes()).await.unwrap(),
@@ -72,8 +72,8 @@ fn a_tree_shrinks_as_it_grew() {
     });
 }
 
-/// A loaded tree shrinks too, except where a run of leaves or of their parents begins on another memory node,
-/// which is frequent with such small nodes in such a small tree.
+/// A loaded tree shrinks too. An exception are places where a run of leaves, or of their parents, begins on another
+/// memory node. With such small nodes and such a small tree, this is frequent.
 #[test]
 fn a_loaded_tree_shrinks() {
     const KEYS: u64 = 6_000;

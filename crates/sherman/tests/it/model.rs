@@ -1,4 +1,4 @@
-//! Property tests: any sequence of operations against a `BTreeMap`, on nodes so small that several levels split.
+//! Property tests: compares any sequence of operations with a `BTreeMap`. Nodes are so small that several levels split.
 
 use crate::common::Tree;
 use dm_index::RangeIndex;
@@ -9,7 +9,7 @@ use dm_verbs::Env;
 use proptest::prelude::*;
 use sherman::{Key8, KeyN, LeafFormat, NodeSize, Options, Variant};
 
-/// The growth of a test's tree.
+/// The counts of a test's tree.
 struct Grown {
     entries: usize,
     splits: u64,
@@ -36,7 +36,7 @@ fn run<K: TestKey, F: LeafFormat<K>>(options: Options, ops: &[Op<K>]) -> Result<
                 return Err(TestCaseError::fail(e.to_string()));
             }
         }
-        // Both the same client and one with nothing cached must see the contents.
+        // The same client, and a client with an empty cache, must find all entries.
         let cold = index.open(&v).await.expect("a pool");
         for tree in [&tree, &cold] {
             if let Err(e) = check_all(&tree.client(&v), &model).await {
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// The property tests reach their goals: splits of leaves, of inner nodes, and of nodes above those.
+/// Checks that scripts of this size split leaves, inner nodes, and nodes above those.
 #[test]
 fn scripts_of_this_size_split_on_several_levels() {
     let mut rng = dm_testkit::Rng::new(9, 0);
@@ -100,7 +100,8 @@ fn scripts_of_this_size_split_on_several_levels() {
         ..Options::new(8)
     };
     let grown = run::<Key8, Slotted<Key8>>(options, &script).expect("the model's answers");
-    // At most four entries a leaf and four children a node: 120 entries are 30 leaves, 8 nodes, 2 nodes and a root.
+    // There are at most four entries per leaf and four children per node: 120 entries need 30 leaves, 8 nodes, 2 nodes
+    // and a root.
     assert!(grown.entries >= 120, "{}", grown.entries);
     assert!(
         grown.splits > grown.entries as u64 / 4 + 8 + 2,
@@ -109,7 +110,7 @@ fn scripts_of_this_size_split_on_several_levels() {
     );
 }
 
-/// Ascending, descending and interleaved insertion, with removal of all keys and reuse of the same tree.
+/// Inserts keys in ascending, descending and interleaved order, removes all keys, and uses the same tree again.
 #[test]
 fn insertion_orders() {
     let orders: [fn(u64) -> u64; 3] = [|i| i, |i| 2_000 - i, |i| i * 997 % 2_003];
@@ -132,7 +133,7 @@ fn insertion_orders() {
                 .chain([Op::Scan(key(0), 3_000)])
                 .collect();
             let grown = run::<Key8, Slotted<Key8>>(options, &script).expect("the model's answers");
-            // All keys were removed in between.
+            // All keys were removed between the insertions.
             assert!(
                 grown.splits > 300 && grown.merges > 100,
                 "{} {}",
@@ -143,8 +144,8 @@ fn insertion_orders() {
     }
 }
 
-/// Ascending keys, then others far above them, then keys that descend from there towards a full leaf:
-/// splitting for ascending inserts costs at most the two more splits that a full leaf needs.
+/// Inserts ascending keys, then others far above them, and then keys that descend from there towards a full leaf.
+/// Splitting for ascending inserts costs at most the two additional splits that a full leaf needs.
 #[test]
 fn descending_keys_behind_a_full_leaf() {
     let splits = |bias, descending: u64| {

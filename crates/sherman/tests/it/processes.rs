@@ -1,4 +1,5 @@
-//! A tree in a pool file: another process opens it, reads its content, and writes beside this one.
+//! Tests a tree in a pool file. A second process opens the file, reads the tree, and writes while this process writes
+//! too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,9 +12,9 @@ use sherman::{Key8, NodeSize, OpenError, Options, Sherman};
 
 const FILE: &str = "SHERMAN_TEST_POOL";
 
-/// Keys of each process: the parent's are even, the child's odd.
+/// Number of keys of each process. The parent's keys are even, the child's are odd.
 const KEYS: u64 = 5_000;
-/// Number of keys written before the other process starts.
+/// Number of keys that are written before the other process starts.
 const BEFORE: u64 = 1_000;
 
 struct TempPath(PathBuf);
@@ -62,7 +63,7 @@ fn model(numbers: impl Iterator<Item = u64>) -> Model<Key8> {
     model
 }
 
-/// Not a separate test: the second process runs this when the test below starts it.
+/// This is not a separate test: the second process runs it when the test below starts that process.
 #[test]
 fn child_process() {
     let Ok(path) = std::env::var(FILE) else { return };
@@ -123,7 +124,7 @@ fn two_processes_share_a_tree() {
             .await
             .expect("both processes' keys");
     });
-    // A last check, after all clients have gone.
+    // The last check runs after all clients have ended.
     drop((v, world));
     let world = Loopback::open(&path.0).expect("the pool file");
     let v = world.connect(0).expect("a client");

@@ -1,5 +1,5 @@
-//! Tests that every compute node reuses the memory of dead nodes, beside readers, and without waiting for silent compute
-//! nodes for ever.
+//! Tests that every compute node reuses the memory of dead nodes while others read, and that no compute node waits for
+//! ever for a silent one.
 
 use core::future::poll_fn;
 use core::pin::pin;
@@ -16,7 +16,8 @@ use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
-        // A round takes about half of a chunk on each of two compute nodes, so three rounds do not fit.
+        // Each insertion and removal of all keys takes about half of a chunk on each of two compute nodes. So without
+        // reuse, the memory is too small for three repetitions.
         chunk_bytes: 256 << 10,
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
@@ -28,7 +29,7 @@ fn small() -> Options {
 }
 
 fn key(i: u64) -> Key8 {
-    // A bijection, so that neighbours are inserted and removed in scattered order.
+    // The mapping is a bijection, so that neighbours are inserted and removed in scattered order.
     Key8(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
@@ -54,7 +55,7 @@ fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<K
     (0..compute_nodes).map(tree).collect()
 }
 
-/// Runs rounds of every compute node, until nothing waits any more.
+/// Collects on every compute node until no block is in limbo.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..4 {
         for (cn, tree) in (0..).zip(trees) {
@@ -71,7 +72,7 @@ fn everything_in_and_out_three_times_takes_memory_once() {
     }
 }
 
-/// Runs over this many memory nodes.
+/// Inserts and removes all keys several times, over this many memory nodes.
 fn in_and_out(nodes: u16) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
@@ -131,7 +132,7 @@ fn in_and_out(nodes: u16) {
     check(empty, &taken);
 }
 
-/// Checks the live, limbo and fetched bytes after each round of a tree that took `empty` before.
+/// Checks the live, limbo and fetched bytes after each repetition. An empty tree has `empty` live bytes.
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
         assert_eq!((*live, *limbo), (empty, 0), "{taken:?}");
@@ -227,8 +228,8 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
     }
 }
 
-/// A compute node stops in the middle of an operation. The other one's retired blocks wait for its lease and
-/// its fence, and are free after that.
+/// A compute node stops in the middle of an operation. Blocks that the other one retires stay in limbo until the lease
+/// of the silent one has ended and it is fenced. After that they are free.
 #[test]
 fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     let (sim, trees) = simulated(small(), 1, 7);
@@ -238,7 +239,7 @@ fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     sim.spawn_task(async move {
         let client = tree[1].client(&silent);
         client.insert(&key(0), &[1; 8]).await.expect("room");
-        // This operation was begun and is not polled any more, so it stays pinned and announces nothing.
+        // This operation was begun and is not polled any more. So its seat stays pinned, and it announces nothing.
         let mut value = Vec::new();
         let key = key(0);
         let mut begun = pin!(client.get(&key, &mut value));

@@ -1,5 +1,5 @@
-//! Many clients on small nodes, with every answer checked. Every test run does a short run of each kind;
-//! `cargo xtask stress` does the full size.
+//! Runs many clients on small nodes, and checks every answer. `cargo test` runs a short version of each kind; `cargo
+//! xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -13,13 +13,13 @@ use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, KeyN, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
-/// Returns options with small nodes, so that a thousand operations cause some splits, and values of two words, which
-/// can tear.
+/// Returns options with small nodes, so that a thousand operations cause some splits, and with values of two words,
+/// which can be torn.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
         chunk_bytes: 32 << 10,
-        // Rounds are frequent, so that the memory of dead nodes is reused while others read.
+        // Collections are frequent, so that the memory of dead nodes is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -29,8 +29,8 @@ fn options(variant: Variant) -> Options {
     })
 }
 
-/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than
-/// needed, so a sibling is placed on another memory node when its own is full.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes. `host_bytes` is little more than
+/// needed, so a memory node may be full; a sibling is then placed on another memory node.
 fn loopback(script: &Stress, host_bytes: u64) -> Report {
     let world: World = Loopback::builder()
         .nodes(3)
@@ -59,8 +59,8 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
-/// variant.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
+/// and the variant.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let variants = [
         Variant::Default,
@@ -74,7 +74,8 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     // The memory is little more than needed.
     let bytes = if shrinks { 1 << 20 } else { 840 << 10 };
     let bytes = match variant {
-        // Its keys have 24 bytes, and a small node also holds two of them as fence keys: it has room for few entries.
+        // This variant has keys of 24 bytes, and two of them are fence keys. So a small node has room for only a few
+        // entries.
         Variant::PaperRtt => bytes * 3,
         _ => bytes,
     };
@@ -93,7 +94,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         true => waves(operations, seed),
         false => Stress {
             keys: operations / 5,
-            // Every third run concentrates on the hot keys.
+            // In every third run, most operations use the hot keys.
             hot_percent: if seed % 3 == 2 { 40 } else { 5 },
             ..Stress::new(operations, seed)
         },
@@ -104,7 +105,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     });
     let seats = seats(3, 12, 4);
     let options = Options {
-        // With fewer attempts, a client does not wait long for another one that waits for the node that is cut off.
+        // With fewer attempts, a client waits less for a client that itself waits for the memory node that is cut off.
         attempts: if outage {
             1 << 14
         } else {
@@ -126,7 +127,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let report = report.expect_correct();
     assert_eq!(report.calls.total(), operations);
     if outage {
-        // After the cut most writes to the lost half fail, and their keys are not written again.
+        // After the cut, most writes to the lost half fail, and no client writes their keys again.
         assert!(
             report.failed > 100 && report.verified > script.keys / 2,
             "{report}"
@@ -173,7 +174,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Nodes of four entries: parents split and merge together with their children, at the same separators.
+/// Nodes have four entries, so parents split and merge together with their children, at the same separators.
 #[test]
 fn simulated_trees_of_tiny_nodes() {
     let mut merges = 0;
@@ -198,7 +199,7 @@ fn simulated_trees_of_tiny_nodes() {
     assert!(merges > 2_000, "{merges}");
 }
 
-/// Runs clients that share operations, mostly on a few hot keys. Every answer is checked, whether delegated or not.
+/// Runs clients that share operations, mostly on a few hot keys. Checks every answer, including delegated ones.
 fn shared(world: &World, seats: &[dm_testkit::Seat], operations: u64, seed: u64) -> Report {
     let script = Stress {
         keys: 4_000,
@@ -267,7 +268,7 @@ fn clients_that_share_on_simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -1,5 +1,5 @@
-//! In the steady state, operations that change no node allocate nothing on the compute node: operations on
-//! present keys, and those that find their key absent.
+//! Tests that in the steady state operations that change no node allocate nothing on the compute node: operations on
+//! present keys, and operations that find their key absent.
 
 use crate::common::Tree;
 use dm_loopback::{Loopback, block_on};
@@ -11,7 +11,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 
-/// Returns keys that differ in bytes 5 to 7, which gives small nodes below a large one.
+/// Returns keys that differ in bytes 5 to 7. They give small nodes below a large node.
 fn key(n: u64) -> Key8 {
     Key8(n.wrapping_mul(0x9E37_79B1) & 0xff_ffff)
 }
@@ -33,7 +33,8 @@ fn operations_that_change_no_node_allocate_nothing() {
                 assert_eq!(client.insert(&key(n), &value).await, Ok(Applied::Inserted));
             }
             let mut read = Vec::new();
-            // Two passes: buffers, pools and the cache have their final size after the first one.
+            // There are two passes, because buffers, pools and the cache have their final size only after the first
+            // one.
             for steady in [false, true] {
                 let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {

@@ -1,4 +1,5 @@
-//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
+//! lost.
 
 use crate::common::Tree;
 use dm_layout::{RadixSlot, SlotWord};
@@ -25,7 +26,7 @@ async fn open<V: Verbs + Control>(v: &V) -> Smart<Key8> {
 fn a_full_pool_keeps_what_it_has() {
     let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let filled = fill_up(Tree::<Key8>::new(options()), &World::from(world.expect("memory")));
-    // A leaf without a slot is nowhere.
+    // If an insert writes a leaf but finds no room for a node, the leaf is not reachable.
     assert!(
         filled.acknowledged > 500 && filled.present == filled.acknowledged,
         "{filled:?}"
@@ -100,14 +101,14 @@ fn garbage_is_named() {
             let image = v.read(at, 64).await.expect("no faults").to_vec();
             for garbage in [[0; 64], [0xff; 64]] {
                 v.load(at, &garbage).expect("in range");
-                // This handle has nothing cached.
+                // This handle has an empty cache.
                 let cold = open(&v).await;
                 let client = cold.client(&v);
                 for found in failures(&client, &key, &[2; 16]).await {
                     let found = found.expect("nothing of the kind is there");
                     let named = match found {
                         IndexError::Corrupt { node, .. } => node == at,
-                        // All ones look like a held lock.
+                        // If all bits of a lock word are 1, the lock seems to be held.
                         IndexError::LockTimeout { .. } => is_leaf && garbage[0] == 0xff,
                         _ => false,
                     };
@@ -121,7 +122,7 @@ fn garbage_is_named() {
     });
 }
 
-/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
+/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -132,7 +133,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         for n in 0..200 {
             assert_eq!(client.insert(&Key8(n * 7), &[1; 16]).await, Ok(Applied::Inserted));
         }
-        // The root, and the blocks of the first chunks: nodes and leaves, mixed.
+        // The test changes the root and the blocks of the first chunks, which hold both nodes and leaves.
         let (first, _) = below(&v, &tree, 0).await;
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;

@@ -1,5 +1,5 @@
-//! These tests check the exact cost of each operation, with all inner nodes cached and no other client. The
-//! costs are the same on loopback and in the simulator.
+//! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
+//! on loopback and in the simulator.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
@@ -41,11 +41,11 @@ impl Cost {
     }
 }
 
-/// A key that is alone below its slot, far from the others.
+/// A key that is alone below its slot of the root.
 const ALONE: u64 = 1 << 40;
-/// A key that shares that slot, and differs one byte below.
+/// A key that uses the same slot of the root as `ALONE`, and differs from it in the next byte.
 const BESIDE: u64 = ALONE + (5 << 32);
-/// The even keys below twice this are loaded.
+/// Number of loaded keys. The keys are the even numbers below twice this number.
 const LOADED: u64 = 2_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ struct Costs {
     insert_again: Cost,
 }
 
-/// With this slack of link depths.
+/// Measures all operations of a tree with this slack of link depths.
 struct Measure(u8);
 
 impl Job for Measure {
@@ -138,7 +138,7 @@ fn simulated(memory_nodes: u16) -> World {
     sim.build().expect("memory").into()
 }
 
-/// READ of a leaf, lock word apart.
+/// The cost of a READ of a leaf, without its lock word.
 const LEAF: Cost = Cost {
     round_trips: 1,
     reads: 1,
@@ -149,19 +149,19 @@ const LEAF: Cost = Cost {
     cas: 0,
     faa: 0,
 };
-/// READ of a node of 256 slots.
+/// The cost of a READ of a node of 256 slots.
 const NODE: Cost = Cost {
     bytes_read: 2064,
     ..LEAF
 };
-/// \[CAS lock, READ leaf\], \[WRITE …, WRITE unlock\].
+/// The cost of the chains \[CAS lock, READ leaf\] and \[WRITE …, WRITE unlock\].
 const LOCKED: Cost = Cost {
     round_trips: 2,
     writes: 2,
     lock_cas: 1,
     ..LEAF
 };
-/// \[WRITE leaf, CAS slot\].
+/// The cost of the chain \[WRITE leaf, CAS slot\].
 const PUT: Cost = Cost {
     round_trips: 1,
     reads: 0,
@@ -184,7 +184,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
         get: LEAF,
         absent_beside_leaf: LEAF,
         absent_in_node: NODE,
-        // Checksum and value, lock word.
+        // An update writes the checksum and the value, and the lock word.
         update: Cost {
             bytes_written: 16 + 8,
             ..LOCKED
@@ -192,7 +192,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
         update_absent: NODE,
         insert: PUT,
         insert_present: LEAF,
-        // READ leaf, [WRITE node, WRITE leaf, FAA depth, CAS slot].
+        // The verbs are READ leaf, and then the chain [WRITE node, WRITE leaf, FAA depth, CAS slot].
         leaf_split: Cost {
             round_trips: 2,
             reads: 1,
@@ -207,7 +207,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
             bytes_written: 128,
             ..PUT
         },
-        // State, lock word; and the slot, which nobody awaits.
+        // A remove writes the state and the lock word. It also changes the slot by a CAS that it does not await.
         remove: Cost {
             bytes_written: 8 + 8,
             cas: 1,
@@ -216,7 +216,8 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
         insert_again: PUT,
     };
     assert_eq!(found, expected);
-    // With slack a split takes one verb less, but its leaf proves no absence: the node above is read, too.
+    // With slack, a split takes one verb less. But its leaf does not prove that a key is absent, so the node above is
+    // read too.
     let slack = Costs {
         absent_beside_leaf: Cost {
             round_trips: 2,
@@ -281,7 +282,7 @@ impl Job for Scans {
 #[test]
 fn a_scan_takes_a_round_trip_for_each_level_and_each_64_leaves() {
     for (entries, cost) in loopback(2).run_one(Scans) {
-        // Root, branch 6, branch 7; and the nodes below that turn out to be needed.
+        // A scan reads the root, the nodes at branches 6 and 7, and the nodes below them that it needs.
         assert!(
             cost.round_trips <= 3 + 2 + entries.div_ceil(64) as u64 * 2,
             "{entries} entries: {cost:?}"

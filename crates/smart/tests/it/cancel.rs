@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write has
-//! happened completely or not at all.
+//! Tests of operations that are dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write
+//! has taken effect as a whole or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -13,7 +13,7 @@ use dm_testkit::{IndexUnderTest, Job, Rng, TestKey, World, seats, value_of};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Verbs};
 use smart::{Applied, IndexError, Key8, NodeTypes, Options, RangeIndex, Rdwc, Scan, Smart};
 
-/// Returns options with small nodes, so that splits, growth and merges are cancelled too.
+/// Returns options with small nodes, so that splits, growth and merges are dropped too.
 fn options(rdwc: Rdwc) -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -36,7 +36,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls = self.polls.saturating_sub(1);
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // It is dropped before it is woken.
+            // The future is dropped before it is woken again.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -53,7 +53,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// One client's keys, and the possible contents of each: one, or several after a dropped write.
+/// One client's keys, with the possible contents of each. There are several after a dropped write.
 struct Own {
     me: u64,
     clients: u64,
@@ -89,7 +89,7 @@ impl Own {
         }
     }
 
-    /// Runs one operation on one of its keys, and drops it after `polls` polls.
+    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls.
     async fn step(
         &mut self,
         index: &impl RangeIndex<Key = Key8>,
@@ -99,7 +99,7 @@ impl Own {
         let i = rng.below(KEYS);
         let key = self.key(i);
         self.writes += 1;
-        // Different from any other client's.
+        // The value differs from those of all other clients.
         let seed = (self.me + 1) << 32 | self.writes;
         let value = value_of(seed, 16);
         let before = self.legal[i as usize].clone();
@@ -197,8 +197,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that joins at the end, with nothing cached: every key holds a possible content, and every lock is
-/// free.
+/// A client that begins at the end, with an empty cache. It checks that every key has a possible content, and that
+/// every lock is free.
 struct Last(Mutex<Vec<Own>>, Options);
 
 impl Job for Last {

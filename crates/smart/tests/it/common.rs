@@ -1,4 +1,4 @@
-//! SMART as the test kit opens it.
+//! Opens SMART trees for the test kit.
 
 use std::marker::PhantomData;
 

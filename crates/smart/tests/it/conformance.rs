@@ -1,4 +1,4 @@
-//! Every correct variant passes the same script in every world.
+//! Runs the same script with every correct variant, in every world.
 
 use crate::common::Tree;
 use dm_testkit::{Family, TestKey};
@@ -24,8 +24,8 @@ dm_testkit::conformance! {
     default => Trees(NodeTypes::SHIPPED, ALL);
 }
 
-/// Other sizes change when nodes are copied, and a small cache changes when images are stale: each in the
-/// world that shows it best.
+/// With other sizes, nodes are copied at other times; with a small cache, other images are stale. Each setting runs in
+/// the world that shows its effect best.
 mod others {
     use super::*;
     use dm_testkit::{WorldKind, conform};

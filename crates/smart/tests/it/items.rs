@@ -1,4 +1,4 @@
-//! Items of variable length: the same script as every index, behind radix levels.
+//! Runs the script of every index on items of variable length, behind radix levels.
 
 use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};

@@ -1,5 +1,5 @@
-//! Compute nodes die in the middle of everything, and others take over: every answer is checked. Every test run has a few
-//! short runs; `cargo xtask stress --kills` does the full size.
+//! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
+//! runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
 use crate::common::Tree;
 use dm_layout::NodeTypes;
@@ -7,7 +7,7 @@ use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_ki
 use dm_verbs::Nanos;
 use smart::{Key8, Options, ReclaimOptions};
 
-/// Small nodes, so that they are copied often, and values of two words, which can tear.
+/// Returns a tree with small nodes, so that they are copied often, and with values of two words, which can be torn.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

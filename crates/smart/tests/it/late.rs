@@ -1,4 +1,4 @@
-//! Tests that memory is not reused while requests of an operation of unknown effect may still land in it.
+//! Tests that memory is not reused while requests of an operation of unknown effect may still be in flight.
 
 use dm_index::IndexError;
 use dm_loopback::{Loopback, Trouble, block_on};
@@ -7,7 +7,7 @@ use smart::{Applied, Key8, Options, RangeIndex, ReclaimOptions, Smart};
 
 fn options() -> Options {
     Options {
-        // Rounds by `collect` alone.
+        // Collections run only when the test calls `collect`.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             ..ReclaimOptions::new()

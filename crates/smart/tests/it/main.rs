@@ -1,4 +1,5 @@
-//! All tests of whole trees, in one program, because a tree's code is compiled anew for each program, world and geometry.
+//! The tests of whole trees, in one program, because every program compiles a tree's code for each world and geometry
+//! again.
 
 mod alloc_free;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! Property tests: any sequence of operations against a `BTreeMap`, on keys that share prefixes of every length.
+//! Property tests: compares any sequence of operations with a `BTreeMap`, on keys that share prefixes of every length.
 
 use crate::common::Tree;
 use dm_layout::NodeTypes;
@@ -23,7 +23,7 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
             chunk_bytes: 64 << 10,
             ..options
         });
-        // Two compute nodes alternate: each must handle the other's changes to its cached nodes.
+        // Two compute nodes alternate, so that each has an outdated cache when the other one has changed nodes.
         let trees = [
             index.open(&v).await.expect("an empty pool"),
             index.open(&w).await.expect("a pool"),
@@ -46,13 +46,13 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
     })
 }
 
-/// Returns a key of bytes that are often equal.
+/// Returns a key whose bytes are often equal to those of other keys.
 fn spread(n: u64) -> u64 {
     let byte = |i: u32| [0, 1, 0x80, 0xff][(n >> (2 * i) & 3) as usize];
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// Returns the same, 32 bytes long, with distances between the bytes that one header cannot hold.
+/// Returns a key of 32 bytes of this kind. The bytes at which such keys differ are too far apart for one header.
 fn spread_far(n: u64) -> [u8; 32] {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// The property tests reach their goals: splits, merges, stale caches.
+/// Checks that scripts of this size split and merge nodes, and find outdated caches.
 #[test]
 fn scripts_of_this_size_split_and_merge() {
     let mut rng = dm_testkit::Rng::new(9, 0);
@@ -116,7 +116,7 @@ fn scripts_of_this_size_split_and_merge() {
     );
 }
 
-/// Ascending, descending and interleaved insertion, removal of all keys, and reuse of the same tree.
+/// Inserts keys in ascending, descending and interleaved order, removes all keys, and uses the same tree again.
 #[test]
 fn insertion_orders() {
     let orders: [fn(u64) -> u64; 3] = [|i| i, |i| 700 - i, |i| i * 997 % 701];

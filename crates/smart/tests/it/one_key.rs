@@ -1,6 +1,6 @@
-//! Coroutines of one thread that want one key at the same time: on one local lock, and at one lock of
-//! delegation and combining. None may wait for another that cannot continue; the simulator detects tasks that
-//! wait for ever.
+//! Tests coroutines of one thread that use one key at the same time, so that they wait at one local lock and at one
+//! lock of delegation and combining. No coroutine may wait for one that cannot continue. The simulator detects tasks
+//! that wait for ever.
 
 use crate::common::Tree;
 use dm_loopback::Loopback;
@@ -22,7 +22,7 @@ impl Job for Open {
 struct Together(Smart<Key8>);
 
 impl Job for Together {
-    /// Number of times that the client inserted the key, and that it removed it.
+    /// The number of times that the client inserted the key, and the number of times that it removed the key.
     type Out = (u64, u64);
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> (u64, u64) {
         let client = self.0.client(v);

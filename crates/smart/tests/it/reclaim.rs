@@ -1,4 +1,4 @@
-//! The memory of removed leaves and replaced nodes is reused by every compute node, beside readers.
+//! Tests that every compute node reuses the memory of removed leaves and of replaced nodes, while others read.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
 
 /// Returns key `i` of one compute node. The keys of the two compute nodes differ in the first byte.
 fn key(compute_node: u64, i: u64) -> Key8 {
-    // A bijection, so that neighbours are inserted and removed in scattered order.
+    // The mapping is a bijection, so that neighbours are inserted and removed in scattered order.
     Key8(compute_node << 56 | i.wrapping_mul(0x9E_3779_B97F_4A7D) & ((1 << 56) - 1))
 }
 
@@ -45,7 +45,7 @@ fn limbo(trees: &Trees) -> u64 {
     trees.iter().map(|t| t.alloc_stats().limbo_bytes).sum()
 }
 
-/// Runs rounds and turns of every compute node, until nothing waits any more.
+/// Collects on every compute node until no block is in limbo.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..5 {
         for (cn, tree) in (0..).zip(trees) {
@@ -55,7 +55,7 @@ fn settle(pool: &Loopback, trees: &Trees) {
     }
 }
 
-/// Checks the live, limbo and fetched bytes after each round of a tree that took `empty` before.
+/// Checks the live, limbo and fetched bytes after each repetition. An empty tree has `empty` live bytes.
 #[track_caller]
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
@@ -64,8 +64,8 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     }
 }
 
-/// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a
-/// depot: this takes a few more chunks, where three rounds without reuse would take three times as many.
+/// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a depot. This
+/// takes a few more chunks; without any reuse, three repetitions would take three times as many.
 #[test]
 fn everything_in_and_out_three_times_of_threads() {
     const THREADS: u64 = 4;
@@ -101,7 +101,8 @@ fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
                                 let done = client.insert(&mine(i), &round.to_le_bytes()).await;
                                 assert_eq!(done, Ok(Applied::Inserted));
                             }
-                            // Otherwise the maximum that is live at once would differ between rounds.
+                            // The threads wait for each other, so that the maximum number of live bytes is the same in
+                            // each repetition.
                             barrier.wait();
                             let mut value = Vec::new();
                             for i in 0..keys {
@@ -165,8 +166,8 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         for cn in 0..2 {
             let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
             sim.spawn_task(async move {
-                // Three rounds take more than all of the memory; one leaves room for blocks that wait to be
-                // reused.
+                // Without reuse, three repetitions would need more than all of the memory. One repetition leaves room
+                // for blocks that are not free yet.
                 let options = Options {
                     members,
                     ..small(240 << 10, memory_nodes)
@@ -192,7 +193,8 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
                 client.scan(&Key8(0), 300, &mut scan).await.expect("no trouble");
                 assert!(scan.keys().is_sorted_by(|a, b| a < b));
             });
-            // After all inserts; otherwise the maximum that is live at once would differ between rounds.
+            // The removes begin after all inserts, so that the maximum number of live bytes is the same in each
+            // repetition.
             all(&sim, &trees, CLIENTS, move |trees, v, number| async move {
                 let cn = u64::from(v.compute_node());
                 let client = trees[cn as usize].client(&v);
@@ -200,13 +202,13 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
                 let mut value = Vec::new();
                 for i in 0..KEYS {
                     assert_eq!(client.remove(&mine(i)).await, Ok(Applied::Removed));
-                    // The other compute node's keys are read through a cache that is out of date.
+                    // The other compute node's keys are read through an outdated cache.
                     let other = key(1 - cn, i * 2 * u64::from(CLIENTS) + (number ^ 1));
                     if client.get(&other, &mut value).await == Ok(true) {
                         assert_eq!(value, round.to_le_bytes());
                     }
                 }
-                // The result of the last removal is known by now.
+                // This remove awaits the CAS of the last removal.
                 assert_eq!(client.remove(&mine(0)).await, Ok(Applied::Absent));
             });
             for _ in 0..5 {
@@ -233,7 +235,7 @@ fn a_client_that_goes_midway_stays_announced_until_the_next_of_its_connection() 
     let pool = Loopback::builder().nodes(1).delays(4).build().expect("memory");
     let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
     let options = Options {
-        // Only `collect` does rounds.
+        // Collections run only when the test calls `collect`.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             ..ReclaimOptions::new()

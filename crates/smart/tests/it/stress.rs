@@ -1,5 +1,5 @@
-//! Many clients on small nodes, with every answer checked. Every test run does a short run of each kind;
-//! `cargo xtask stress` does the full size.
+//! Runs many clients on small nodes, and checks every answer. `cargo test` runs a short version of each kind; `cargo
+//! xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -10,12 +10,12 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 use dm_verbs::Nanos;
 use smart::{Key8, KeyN, Options, ReclaimOptions};
 
-/// Returns options with small nodes, so that they are copied often, and values of two words, which can tear.
+/// Returns options with small nodes, so that they are copied often, and with values of two words, which can be torn.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
         chunk_bytes: 64 << 10,
-        // Often, so that memory is reused while others read.
+        // Collections are frequent, so that memory is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -41,7 +41,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
 }
 
-/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
     let world = world.seed(script.seed).build().expect("memory");
@@ -58,8 +58,8 @@ fn threads_on_loopback() {
     loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
 }
 
-/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
-/// keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
+/// and the keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -69,7 +69,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // Few keys, and mostly the hot ones.
+        // There are few keys, and most operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -92,7 +92,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

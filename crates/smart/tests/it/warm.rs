@@ -1,5 +1,5 @@
-//! The content of a cache before the first operation: if not all nodes fit, those that are needed most; and
-//! the copy of another compute node's cache.
+//! Tests of the content of a cache before the first operation. If not all nodes fit, the cache has the most needed
+//! ones. Another compute node's cache can be copied.
 
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Env;
@@ -18,7 +18,7 @@ fn options(cache_bytes: u64) -> Options {
     }
 }
 
-/// Groups of eight keys below one node, and the groups scattered.
+/// Returns key number `i`. Each group of eight keys is below one node, and the groups are scattered.
 fn key(i: u64) -> Key8 {
     Key8(((i / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xff) | (i % 8))
 }
@@ -42,7 +42,7 @@ fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
     (pool, tree)
 }
 
-/// Returns how many of these keys have inner nodes that are not cached.
+/// Returns the number of these keys whose inner nodes are not all cached.
 fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item = u64>) -> u64 {
     let v = pool.connect(cn).expect("a client");
     let (client, mut value) = (tree.client(&v), Vec::new());
@@ -72,7 +72,7 @@ fn what_comes_last_is_cached_and_others_take_it_over() {
     let v = pool.connect(1).expect("a client");
     let other = block_on(Smart::open(&v, &half)).expect("it is there");
     assert_eq!(block_on(other.adopt_cache(&v, &tree)), Ok(true));
-    // Eviction works in turns, chunk by chunk, so it also evicts some of the nodes used last.
+    // Eviction visits one chunk after another, so it also evicts some of the nodes that were used last.
     let part = KEYS / 8;
     for (cn, tree) in [(0, &tree), (1, &other)] {
         let hot = misses(&pool, cn, tree, 0..part);
@@ -89,7 +89,7 @@ fn what_may_be_out_of_date_is_not_taken_over() {
     let (pool, tree) = pool(&options(1 << 20));
     let v = pool.connect(0).expect("a client");
     block_on(tree.warm(&v)).expect("inner nodes");
-    // Nobody runs there any more: its cached nodes' memory is reused without asking it.
+    // No client of this compute node runs any more, so the memory of its cached nodes may be reused.
     let v = pool.connect(1).expect("a client");
     let other = block_on(Smart::<Key8>::open(&v, &options(1 << 20))).expect("it is there");
     for i in 0..KEYS {

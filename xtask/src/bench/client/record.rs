@@ -28,7 +28,7 @@ const OPS: [&str; 9] = [
 ];
 /// Operations that `--record` also measures with verbs that complete when posted.
 const READY: [&str; 2] = ["get", "update"];
-/// Callgrind uses one core.
+/// Number of measurements that run in parallel. Each callgrind uses one core.
 const THREADS: usize = 2;
 /// The largest relative difference from the recorded instructions that a check accepts.
 const TOLERANCE: f64 = 0.03;
@@ -42,7 +42,7 @@ struct Figures {
     polls: f64,
     /// Instructions of the client's own code and of its allocations, with verbs that complete later.
     pending: f64,
-    /// The same with verbs that complete when posted. A check does not measure it.
+    /// Instructions with verbs that complete when posted. A check does not measure this.
     ready: Option<f64>,
 }
 
@@ -118,7 +118,7 @@ fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Option
         }
     }
     let mut measured = run_all(root, programs, cases)?;
-    // Measurements with pending verbs come first, because they make the line.
+    // Measurements with pending verbs come first, because they determine the line of the table.
     measured.sort_by_key(|(case, _)| !case.pending);
     let crates: Vec<_> = workspace::packages(root)?
         .into_iter()
@@ -158,7 +158,7 @@ fn run_all(
     cases: Vec<Case>,
 ) -> Result<Vec<(Case, Measured)>> {
     let (left, done) = (Mutex::new(cases), Mutex::new(Vec::new()));
-    // Errors are text here, because the boxed ones are not `Send`.
+    // Errors are converted to text here, because boxed errors are not `Send`.
     let worker = || -> std::result::Result<(), String> {
         loop {
             let Some(case) = left.lock().map_err(|e| e.to_string())?.pop() else {
@@ -183,7 +183,7 @@ fn run_all(
     done.into_inner().map_err(|e| e.to_string().into())
 }
 
-/// Splits the page into the part before the table, the table, and the part after it.
+/// Splits the page into the part before the table, the table, and the part after the table.
 fn parts(page: &str) -> Result<(&str, &str, &str)> {
     let broken = || format!("{PAGE} has no table between {BEGIN:?} and {END:?}");
     let (before, rest) = page.split_once(BEGIN).ok_or_else(broken)?;
@@ -230,7 +230,7 @@ fn read(table: &str) -> Result<Table> {
     table.lines().skip(2).map(line).collect()
 }
 
-/// Lists differences in both directions, because an improvement that is not recorded may be lost unnoticed.
+/// Returns the differences in both directions. An improvement must be recorded too, so that a later loss is noticed.
 fn differences(recorded: &Table, measured: &Table) -> Vec<String> {
     let mut differences = Vec::new();
     for ((package, op), now) in measured {

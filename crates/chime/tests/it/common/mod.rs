@@ -1,4 +1,4 @@
-//! CHIME as the test kit opens it.
+//! Opens CHIME trees for the test kit.
 
 use std::marker::PhantomData;
 

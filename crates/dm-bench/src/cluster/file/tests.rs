@@ -1,8 +1,8 @@
-//! Good and bad cluster files.
+//! Tests of valid and invalid cluster files.
 
 use super::*;
 
-/// A directory with secrets of several kinds, which is removed at the end.
+/// A directory with different secret files. It is removed at the end of the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -59,7 +59,7 @@ fn a_small_file_is_enough_and_a_secret_lies_beside_it() {
 #[test]
 fn bad_files_are_refused_by_file_line_and_key() {
     let dir = Dir::new("bad");
-    // The file, the line, the key, and words of the message.
+    // Each entry is a file, the line and the key of its error, and words of the message.
     let table: &[(&[u8], usize, &str, &str)] = &[
         (b"", 1, "nodes", "is missing"),
         (b"device = \"mlx5_0\"", 1, "nodes", "is missing"),
@@ -190,7 +190,7 @@ fn no_message_repeats_more_than_a_short_line() {
             );
         }
     }
-    // 30 MB are not even read.
+    // A file of 30 MB is not even read.
     let error = dir.read(long(30 << 20).as_bytes()).unwrap_err();
     assert!(
         error.ends_with("a cluster file has at most 1048576 bytes"),

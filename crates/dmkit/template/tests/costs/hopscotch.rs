@@ -1,13 +1,14 @@
-//! Budgets for leaves of 64 entries of 16 bytes, of which an operation reads a neighbourhood of 8.
+//! Limits for leaves of 64 entries of 16 bytes. An operation reads a neighbourhood of 8 entries.
 
 /// Bytes that a get reads: a neighbourhood, with the versions of its lines and a copy of the fence keys.
 pub(crate) const GET_BYTES: u64 = 175;
 /// Bytes that an update reads: the whole leaf, if the neighbourhood wraps around its end.
 pub(crate) const UPDATE_BYTES: u64 = 1_472;
-/// Round trips of an insert that splits nothing: one more, if the neighbourhood is full and entries hop.
+/// Round trips of an insert that splits no leaf. If the neighbourhood is full and entries hop, an insert takes one more
+/// round trip.
 pub(crate) const INSERT_TRIPS: u64 = 3;
-/// Bytes that it reads: then, the whole leaf behind the neighbourhood.
+/// Bytes that an insert reads: the neighbourhood, and the whole leaf if entries hop.
 pub(crate) const INSERT_BYTES: u64 = UPDATE_BYTES + GET_BYTES;
-/// Bytes that it writes: the entry and the lock, and before them up to the whole leaf for each entry that hops. Here, at most
-/// two entries hop.
+/// Bytes that an insert writes: the entry and the lock word, and up to the whole leaf for each entry that hops. In this
+/// test, at most two entries hop.
 pub(crate) const INSERT_WRITES: u64 = 2 * UPDATE_BYTES + 64;

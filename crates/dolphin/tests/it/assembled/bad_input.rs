@@ -1,4 +1,5 @@
-//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
+//! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
+//! lost.
 
 use dm_alloc::{AllocError, Superblock};
 use dm_layout::NodeTypes;
@@ -14,7 +15,7 @@ use dolphin::{Key8, KeyN, OpenError};
 use super::index::{ArtHopscotch, Shape};
 use super::{Assembled, small};
 
-/// Returns a shape with small nodes, chunks and budgets.
+/// Returns parameters with small nodes.
 fn shape() -> Shape {
     Shape {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -118,7 +119,7 @@ fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
     }
 }
 
-/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
+/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
@@ -133,14 +134,15 @@ impl Job for Damaging {
     type Out = Damage;
 
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
-        // No handle is considered dead: each of the many handles does little, and is dropped.
+        // The pool has no members, so no compute node can be expelled. There are many handles, each for a few
+        // operations.
         let index = Assembled::<Key8>::new(Shape {
             members: 0,
             ..shape()
         });
         let known = index.open(v).await.expect("an empty pool");
         load_for_damage(&known.client(v)).await;
-        // The root's first words, and the blocks made after it: leaves, separators and nodes, mixed.
+        // The test changes the root's first words, and the blocks after it, which hold leaves, separators and nodes.
         let root = known.inner.art().root();
         let places = [(root, 32), (root, 16 << 10), (root, 16 << 10)];
         damage(&index, v, &known, &places).await

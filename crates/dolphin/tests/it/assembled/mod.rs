@@ -1,5 +1,5 @@
-//! The assembled example under the tests of every index: long runs by many clients, memory that is exhausted
-//! or cut off, damaged bytes. Its script, its costs and its model are in the example.
+//! Runs the assembled example through the tests of every index: long runs of many clients, memory that runs out or is
+//! cut off, and damaged bytes. The example itself contains its script, its costs and its model.
 
 #[path = "../../../examples/art_hopscotch/tree.rs"]
 mod index;
@@ -39,7 +39,7 @@ impl<K: TestKey> IndexUnderTest for Assembled<K> {
     }
 }
 
-/// Leaves of a dozen, so that they split and merge often.
+/// Returns parameters with leaves of a dozen entries, so that they split and merge often.
 fn small(value_bytes: usize) -> Shape {
     Shape {
         span: 12,

@@ -1,5 +1,5 @@
-//! Many clients, with every answer checked. Every test run does a short run of each kind; `cargo xtask
-//! stress` does the full size.
+//! Runs many clients, and checks every answer. `cargo test` runs a short version of each kind; `cargo xtask stress`
+//! runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -20,7 +20,7 @@ fn correct(report: Report, script: &Stress) -> Counters {
     met
 }
 
-/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: usize) -> Counters {
     let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
     let world = World::from(world.build().expect("memory"));
@@ -34,8 +34,8 @@ fn threads_on_loopback() {
     loopback(&waves(60_000, 3), 100);
 }
 
-/// Runs 48 clients of 3 compute nodes over 2 memory nodes. The seed determines testbed, placement, script and
-/// keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
+/// and the keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -45,7 +45,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = Testbed::new(sim.build().expect("memory"), false);
     let script = match seed % 3 {
         0 => Stress::new(operations, seed),
-        // Few keys, and mostly the hot ones.
+        // There are few keys, and most operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -68,7 +68,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are suspended.
+/// The RNICs promise as little as possible, and clients are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -1,4 +1,4 @@
-//! Dolphin as the test kit opens it.
+//! Opens Dolphin trees for the test kit.
 
 use std::marker::PhantomData;
 
