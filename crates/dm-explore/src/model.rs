@@ -145,8 +145,8 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
-    /// Whether the client starts only after another client has crashed.
-    survivor: bool,
+    /// The number of crashes after which the client starts.
+    survives: u8,
     /// Whether the client is exempt from faults.
     spared: bool,
     begin: Begin<S, P>,
@@ -331,7 +331,7 @@ where
         self.rules.clients.push(label(name.into(), id));
         self.clients.push(ClientSpec {
             compute_node,
-            survivor: false,
+            survives: 0,
             spared: false,
             begin: Box::new(move |c| Box::pin(begin(c))),
         });
@@ -348,7 +348,16 @@ where
     ) -> Self {
         self = self.client(name, compute_node, begin);
         if let Some(last) = self.clients.last_mut() {
-            last.survivor = true;
+            last.survives = 1;
+        }
+        self
+    }
+
+    /// Lets the client that was added last start only after this number of crashes ([`Knobs::crashes`]).
+    #[must_use]
+    pub fn after_deaths(mut self, deaths: u8) -> Self {
+        if let Some(last) = self.clients.last_mut() {
+            last.survives = deaths;
         }
         self
     }
@@ -569,7 +578,7 @@ where
         machine.blind = self.blind;
         machine.bypass.clone_from(&self.rules.bypass);
         machine.lock_free = self.rules.lock_free;
-        machine.survivors = self.clients.iter().map(|c| c.survivor).collect();
+        machine.survivors = self.clients.iter().map(|c| c.survives).collect();
         machine.spared = self.clients.iter().map(|c| c.spared).collect();
         let machine = Rc::new(RefCell::new(machine));
         if let Some(setup) = &self.setup {

@@ -89,8 +89,8 @@ pub(crate) struct Machine {
     pub(crate) bypass: Vec<(&'static str, u32)>,
     /// Whether the model requires lock freedom, so that no client may wait for others.
     pub(crate) lock_free: bool,
-    /// For each client, whether it starts only after a crash.
-    pub(crate) survivors: Vec<bool>,
+    /// For each client, the number of crashes after which it starts.
+    pub(crate) survivors: Vec<u8>,
     /// For each client, whether it is exempt from faults.
     pub(crate) spared: Vec<bool>,
     pub(crate) step_count: u32,
@@ -366,10 +366,10 @@ impl Machine {
         }
     }
 
-    /// Returns whether client `c` may begin only after a crash.
+    /// Returns whether client `c` may begin only after more crashes.
     pub(crate) fn is_in_reserve(&self, c: u8) -> bool {
-        let survivor = self.survivors.get(usize::from(c)).is_some_and(|s| *s);
-        survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
+        let deaths = self.survivors.get(usize::from(c)).copied().unwrap_or(0);
+        self.faults.0 < deaths && self.clients[usize::from(c)].status == Status::NotStarted
     }
 
     /// Returns whether a queue pair has failed.

@@ -11,27 +11,30 @@ use dm_verbs::{ChipPtr, ClientId, Control, ControlRequest, NodeId, Verbs};
 pub(crate) async fn sweep<S, P: Spec>(c: &Client<S, P>, clients: usize, tables: (u16, u32), doubt: u32) {
     let v = c.verbs();
     let (memory_nodes, words) = tables;
-    for dead in 0..clients {
-        if !c.has_crashed(dead).await {
+    let mut dead = Vec::new();
+    for other in 0..clients {
+        if !c.has_crashed(other).await {
             continue;
         }
-        let client = ClientId(dead as u16 + 1);
+        let client = ClientId(other as u16 + 1);
+        // An earlier survivor may have died in the middle of its own sweep. After the fence, its CASes change nothing.
         let fenced = v.call(ControlRequest::Fence { client }).await;
         c.check(fenced.is_ok(), || format!("{fenced:?}"));
-        for node in (0..memory_nodes).map(NodeId) {
-            let place = |word: u32| ChipPtr::new(node, u64::from(word) * 8).unwrap_or(ChipPtr::NULL);
-            let table = v.read(place(0), words * 8).await.expect("no faults but death");
-            for (word, raw) in (0..).zip(table.as_chunks().0) {
-                let held = LockWord::unpack(u64::from_le_bytes(*raw));
-                if !held.locked || held.owner != client.0 {
-                    continue;
-                }
-                let free = held.released(held.payload | doubt);
-                let found = v.cas(place(word), held.pack(), free.pack()).await;
-                c.check(found == Ok(held.pack()), || {
-                    format!("{found:?} instead of {held}")
-                });
+        dead.push(client.0);
+    }
+    for node in (0..memory_nodes).map(NodeId) {
+        let place = |word: u32| ChipPtr::new(node, u64::from(word) * 8).unwrap_or(ChipPtr::NULL);
+        let table = v.read(place(0), words * 8).await.expect("no faults but death");
+        for (word, raw) in (0..).zip(table.as_chunks().0) {
+            let held = LockWord::unpack(u64::from_le_bytes(*raw));
+            if !held.locked || !dead.contains(&held.owner) {
+                continue;
             }
+            let free = held.released(held.payload | doubt);
+            let found = v.cas(place(word), held.pack(), free.pack()).await;
+            c.check(found == Ok(held.pack()), || {
+                format!("{found:?} instead of {held}")
+            });
         }
     }
 }

@@ -30,13 +30,23 @@ pub(crate) fn deaths() -> [Knobs; 2] {
     [any.crashes(1), timeless(Knobs::weak()).crashes(1)]
 }
 
+/// A script whose first survivor may die as well; the last client survives both.
+const fn survived_twice(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
+    Script {
+        heir: true,
+        ..survived(script, clients)
+    }
+}
+
 /// Returns a case of each shape under each of [`deaths`]; all must hold. Shapes of three clients run only under the
 /// first one.
 pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, script): &Shape| {
         let under = if script.clients.len() > 2 { 1 } else { 2 };
+        let many = if script.heir { 2 } else { 1 };
         deaths()
             .into_iter()
+            .map(move |knobs| knobs.crashes(many))
             .take(under)
             .map(move |k| Case::holds(shape, k))
     };
@@ -110,6 +120,17 @@ const SPLITS: &[Shape] = &[
             )
         },
     ),
+    (
+        "the survivor dies",
+        survived_twice(
+            TWO_LEAVES,
+            &[
+                (0, &[Insert(45)]),
+                (1, &[Update(50)]),
+                (2, &[Update(30), Get(50)]),
+            ],
+        ),
+    ),
     // The leaf and its parent are split.
     (
         "root splits, alone",
@@ -137,9 +158,9 @@ pub(crate) const SPLIT: Entry = Entry {
     name: "split-mended",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S16, When a writer dies",
-    about: "One client dies at any step of a split, and any part of its posted requests lands. The survivor fences it, \
-        frees its locks and writes; other clients read and write all the time. Every operation ends with the right \
-        result, and no leaf that the survivor has written stays unfinished.",
+    about: "One client dies at any step of a split, and any part of its posted requests takes effect. The survivor fences \
+        it, frees its locks and writes. It may die as well, and another one survives both. Other clients read and write all \
+        the time. Every operation ends with the right result, and no leaf that the survivor has written stays unfinished.",
     cases: || survive(SPLITS),
     published: None,
     mutants: &[Twin {
@@ -227,6 +248,20 @@ const MERGES: &[Shape] = &[
             )
         },
     ),
+    (
+        "the survivor dies",
+        Script {
+            cold: &[1, 2],
+            ..survived_twice(
+                THREE_LEAVES,
+                &[
+                    (0, &[Remove(40)]),
+                    (1, &[Upsert(45)]),
+                    (2, &[Update(60), Get(45)]),
+                ],
+            )
+        },
+    ),
     // The only two leaves are merged, and the remaining leaf becomes the root.
     (
         "root goes, alone",
@@ -245,9 +280,9 @@ pub(crate) const MERGE: Entry = Entry {
     name: "merge-mended",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S24a, S24b, When a writer dies",
-    about: "One client dies at any step of a merge, and any part of its posted requests lands. The survivor fences it, \
-        frees its locks and writes; other clients read and write all the time. Every operation ends with the right \
-        result, and no leaf that the survivor has written stays unfinished.",
+    about: "One client dies at any step of a merge, and any part of its posted requests takes effect. The survivor fences \
+        it, frees its locks and writes. It may die as well, and another one survives both. Other clients read and write all \
+        the time. Every operation ends with the right result, and no leaf that the survivor has written stays unfinished.",
     cases: || survive(MERGES),
     published: None,
     mutants: &[

@@ -86,10 +86,11 @@ impl Script {
             });
         for (i, &(on, does)) in self.clients.iter().enumerate() {
             let name = char::from(b'A' + i as u8).to_string();
-            let survives = self.survivor && i + 1 == self.clients.len();
+            let last = i + 1 == self.clients.len();
+            let survives = self.survivor && last || self.heir && i + 2 == self.clients.len();
             let program = move |c: Client<S, Spec>| async move {
                 if survives {
-                    sweep(&c, i, (self.memory_nodes, LOCKS), self.doubt).await;
+                    sweep(&c, self.clients.len(), (self.memory_nodes, LOCKS), self.doubt).await;
                     c.forget();
                 }
                 for (number, what) in does.iter().enumerate() {
@@ -98,7 +99,9 @@ impl Script {
                 }
             };
             model = match survives {
-                true => model.survivor(name, on, program),
+                true => model
+                    .survivor(name, on, program)
+                    .after_deaths(if last && self.heir { 2 } else { 1 }),
                 false => model.client(name, on, program),
             };
         }

@@ -48,6 +48,9 @@ pub(crate) struct Script {
     /// Whether the last client starts only after another client has died. It frees the dead client's locks before its
     /// operations.
     pub(crate) survivor: bool,
+    /// Whether the client before the last one is a survivor of the first death, and the last one starts after a second
+    /// death, which may be that of the first survivor.
+    pub(crate) heir: bool,
     /// The bits that the sweep adds to the payload of the words that it frees.
     pub(crate) doubt: u32,
 }
@@ -62,6 +65,7 @@ impl Script {
         clients: &[],
         always: &[],
         survivor: false,
+        heir: false,
         doubt: DOUBTED,
     };
 }
