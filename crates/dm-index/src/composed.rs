@@ -118,7 +118,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
 
     /// Begins an operation, which ends when the returned guard is dropped. Until then, memory that the operation reads
     /// is not reused.
-    async fn begin_or_wait(&self) -> Result<Option<Running<'_>>, IndexError> {
+    async fn start_or_wait(&self) -> Result<Option<Running<'_>>, IndexError> {
         if self.presence.seat.is_some() {
             self.v.local(LocalStep::Section).await;
         }
@@ -348,7 +348,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Co
 
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        self.begin_or_wait().await
+        self.start_or_wait().await
     }
 }
 
@@ -418,7 +418,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let running = self.begin_or_wait().await?;
+        let running = self.start_or_wait().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // The scan takes the buffers. If it is dropped midway, they are lost, and the next scan allocates new
