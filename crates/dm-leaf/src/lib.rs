@@ -30,6 +30,7 @@
 //!   it. A node is never left for a client that is gone.
 #![forbid(unsafe_code)]
 
+mod inspect;
 mod join;
 mod mend;
 mod merge;

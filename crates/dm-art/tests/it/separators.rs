@@ -549,6 +549,15 @@ impl Restructure<Endpoint, Key8> for Toys {
         unreachable!("{OTHERS}")
     }
 
+    async fn inspect(
+        &self,
+        _: &Endpoint,
+        _: RemotePtr,
+        _: &mut NodeCopy<Key8>,
+    ) -> Result<Inspected, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+
     async fn merge<P: Restructure<Endpoint, Key8>>(
         &self,
         _: &Endpoint,
