@@ -1,4 +1,5 @@
 //! The shipped indexes in the harness.
 
+mod check;
 mod keys;
 mod steady;
