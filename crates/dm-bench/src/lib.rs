@@ -40,7 +40,7 @@ mod work;
 pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use endpoint::{AnyEndpoint, AnyLease};
-pub use index::{BenchIndex, Footprint};
+pub use index::{BenchIndex, Checked, Footprint};
 pub use job::{INTERRUPTED, Interrupted, LATEST, Output, perform, replot};
 pub use key::BenchKey;
 pub use measured::{Measured, NicShares, Steady, WriteCosts};
