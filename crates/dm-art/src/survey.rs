@@ -105,13 +105,13 @@ impl<K: KeyBytes, L> Art<K, L> {
         }) = left.pop()
         {
             if !visited.insert(at) {
-                survey.suspect(at, Flaw::Cycle, 0);
+                survey.fault(at, Flaw::Cycle, 0);
                 continue;
             }
             let bytes = match v.read(at, types.bytes(kind) as u32).await {
                 Ok(bytes) => bytes,
                 Err(e) if is_nowhere(&e) => {
-                    survey.suspect(at, Flaw::Nowhere, 0);
+                    survey.fault(at, Flaw::Nowhere, 0);
                     continue;
                 }
                 Err(e) => return Err(e.into()),
@@ -120,21 +120,21 @@ impl<K: KeyBytes, L> Art<K, L> {
             let node = match RadixNode::decode(&bytes, types, kind) {
                 Ok(node) => node,
                 Err(what) => {
-                    survey.suspect(at, Flaw::Corrupt(what), image);
+                    survey.fault(at, Flaw::Corrupt(what), image);
                     continue;
                 }
             };
             let header = node.header();
             let branch = usize::from(header.branch());
             let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
-                survey.suspect(at, Flaw::Path, image);
+                survey.fault(at, Flaw::Path, image);
                 continue;
             };
             path[usize::from(from)..branch].copy_from_slice(partial);
             let children = node.words().filter(|word| word.has_child());
             survey.count(1, children.clone().count(), types.block_bytes(kind) as u64);
             if node.is_frozen() {
-                survey.suspect(at, Flaw::Unfinished(Condition::Frozen), image);
+                survey.fault(at, Flaw::Unfinished(Condition::Frozen), image);
                 frozen.push(FrozenNode {
                     key: K::read_from(&path[..K::LEN]),
                     within: Within {
@@ -150,9 +150,9 @@ impl<K: KeyBytes, L> Art<K, L> {
                 let child = RemotePtr::from_raw(word.pointer());
                 path[branch] = word.partial();
                 match word.decode() {
-                    Err(what) => survey.suspect(at, Flaw::Corrupt(what), image),
+                    Err(what) => survey.fault(at, Flaw::Corrupt(what), image),
                     Ok(_) if word.is_leaf() => leaves.push((child, word.partial())),
-                    Ok(_) if types.slots(node_type(word)) == 0 => survey.suspect(at, Flaw::Path, image),
+                    Ok(_) if types.slots(node_type(word)) == 0 => survey.fault(at, Flaw::Path, image),
                     Ok(_) => left.push(Branch {
                         at: child,
                         node_type: node_type(word),
@@ -190,7 +190,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                     _ => Flaw::Torn,
                 };
                 survey.count(0, 0, u64::from(self.leaves.block_bytes()));
-                survey.suspect(at, flaw, seen.image);
+                survey.fault(at, flaw, seen.image);
             });
             looking.await?;
         }

@@ -243,11 +243,10 @@ impl Walk {
         before.are_all_in(after)
     }
 
-    /// Returns whether a node is still unfinished or torn.
-    fn is_unfinished(&self) -> bool {
-        self.faults
-            .iter()
-            .any(|(finding, _)| matches!(finding.flaw, Flaw::Unfinished(_) | Flaw::Torn))
+    /// Returns whether every node was visited, and was whole. A pointer that leads astray may hide nodes.
+    fn is_complete(&self) -> bool {
+        let locks = |flaw| matches!(flaw, Flaw::InDoubt | Flaw::LockOfGone { .. });
+        self.survey.in_change == 0 && self.faults.iter().all(|(finding, _)| locks(finding.flaw))
     }
 }
 
@@ -336,7 +335,7 @@ impl<P: Parts> Handle<P> {
             }
             let (cleared, changed) = self.clear(v, &walk).await?;
             report.cleared += cleared;
-            if changed == 0 {
+            if changed == 0 && walk.is_complete() {
                 break;
             }
         }
@@ -373,7 +372,7 @@ impl<P: Parts> Handle<P> {
     /// Clears the doubt of words that have not changed since before the walk. Returns their number, and the number of
     /// those that have changed.
     async fn clear<V: Verbs>(&self, v: &V, walk: &Walk) -> Result<(u64, u64), IndexError> {
-        let in_tables = walk.words.iter().filter(|_| !walk.is_unfinished()).copied();
+        let in_tables = walk.words.iter().filter(|_| walk.is_complete()).copied();
         let in_nodes = walk.survey.words.iter().filter(|(.., sound)| *sound);
         let in_nodes = in_nodes.map(|&(at, word, _)| (at, word));
         Ok(Sweep::clear(v, in_tables.chain(in_nodes), LockWord::cleared).await?)
@@ -394,7 +393,7 @@ impl<P: Parts> Handle<P> {
         self.alloc.while_announcing(v, walking).await?;
         let members = [before, self.alloc.members(v).await?];
         let in_nodes = survey.words.iter().map(|&(at, word, _)| (at, word));
-        let mut faults = survey.suspects.clone();
+        let mut faults = survey.faults.clone();
         let mut held = Vec::new();
         for (at, raw) in words.iter().copied().chain(in_nodes) {
             let word = LockWord::unpack(raw);

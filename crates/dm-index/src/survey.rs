@@ -1,6 +1,7 @@
 //! A survey of a whole index: what a check found in its nodes.
 
 use core::fmt;
+use std::collections::{HashMap, HashSet};
 
 use dm_layout::{Corrupt, KeyBytes};
 use dm_verbs::{Place, RemotePtr, VerbError, VerbErrorKind, Verbs};
@@ -222,7 +223,7 @@ pub struct Survey {
     /// Lock words inside nodes that are held or in doubt, and whether the node is whole.
     pub words: Vec<(Place, u64, bool)>,
     /// Faults, each with a hash of the bytes in which it was found. Another client may have been at work there.
-    pub suspects: Vec<(Finding, u64)>,
+    pub faults: Vec<(Finding, u64)>,
     /// Nodes that a client was changing.
     pub in_change: u64,
     /// Nodes that this walk has finished.
@@ -243,7 +244,7 @@ impl Survey {
             stale_hints: 0,
             item_bytes: 0,
             words: Vec::new(),
-            suspects: Vec::new(),
+            faults: Vec::new(),
             in_change: 0,
             mended: 0,
             mends,
@@ -257,10 +258,10 @@ impl Survey {
     }
 
     /// Records a fault. `image` is a hash of the bytes that show it.
-    pub fn suspect(&mut self, at: impl Into<Place>, flaw: Flaw, image: u64) {
+    pub fn fault(&mut self, at: impl Into<Place>, flaw: Flaw, image: u64) {
         let finding = Finding { at: at.into(), flaw };
-        if !self.suspects.iter().any(|(known, _)| *known == finding) {
-            self.suspects.push((finding, image));
+        if !self.faults.iter().any(|(known, _)| *known == finding) {
+            self.faults.push((finding, image));
         }
     }
 
@@ -282,7 +283,7 @@ impl Survey {
         match self.referred.map(|referred| referred(value)) {
             None => {}
             Some(Ok((_, bytes))) => self.item_bytes += bytes,
-            Some(Err(what)) => self.suspect(at, Flaw::Reference(what), image),
+            Some(Err(what)) => self.fault(at, Flaw::Reference(what), image),
         }
     }
 
@@ -299,7 +300,7 @@ impl Survey {
         }
         self.removed += other.removed;
         self.words.extend(other.words);
-        self.suspects.extend(other.suspects);
+        self.faults.extend(other.faults);
         self.in_change += other.in_change;
         self.mended += other.mended;
     }
@@ -317,11 +318,11 @@ impl Survey {
             Condition::Live if seen.strays > 0 => Flaw::Strays,
             Condition::Live => return true,
             Condition::Corrupt(what) => {
-                self.suspect(at, Flaw::Corrupt(what), seen.image);
+                self.fault(at, Flaw::Corrupt(what), seen.image);
                 return false;
             }
             Condition::Nowhere => {
-                self.suspect(at, Flaw::Nowhere, seen.image);
+                self.fault(at, Flaw::Nowhere, seen.image);
                 return false;
             }
             _ if seen.held => {
@@ -332,7 +333,7 @@ impl Survey {
             Condition::Torn => Flaw::Torn,
             unfinished => Flaw::Unfinished(unfinished),
         };
-        self.suspect(at, flaw, seen.image);
+        self.fault(at, flaw, seen.image);
         seen.condition != Condition::Dead && found == level
     }
 }
@@ -365,12 +366,11 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     mut each: impl FnMut(&mut Survey, &NodeCopy<K>, u64),
 ) -> Result<(), IndexError> {
     let mut copy = NodeCopy::new();
-    let mut visited = std::collections::HashMap::new();
-    let (mut next, mut expect, mut at_first) = (first, K::MIN, true);
-    // A node that cannot be used does not say where the level goes on, so the next entry of the inner structure does.
-    let resume = |expect: &K| listed.iter().find(|(low, _)| low > expect).copied();
-    loop {
-        let at = next;
+    // The low fence key of each node that was visited, and all addresses to which a pointer led.
+    let (mut visited, mut tried) = (HashMap::new(), HashSet::new());
+    let (mut next, mut expect) = (Some(first), K::MIN);
+    while let Some(at) = next {
+        tried.insert(at);
         let mut seen = nodes.inspect(v, at, &mut copy).await?;
         if survey.mends() && seen.condition.is_unfinished() {
             match nodes.tend(v, at).await {
@@ -382,12 +382,11 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
             }
             seen = nodes.inspect(v, at, &mut copy).await?;
         }
-        let usable = survey.judge(at, level, &seen, copy.level);
-        let covers = usable && copy.fences.low == expect;
-        if usable && !covers {
-            survey.suspect(at, Flaw::LowFence, seen.image);
-        }
-        if usable {
+        next = None;
+        if survey.judge(at, level, &seen, copy.level) {
+            if copy.fences.low != expect {
+                survey.fault(at, Flaw::LowFence, seen.image);
+            }
             visited.insert(at, copy.fences.low);
             survey.count(level, copy.entries.len(), u64::from(nodes.node_bytes()));
             if seen.condition != Condition::Torn {
@@ -395,27 +394,29 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
             }
             match copy.fences.high {
                 None => break,
-                Some(high) if high <= copy.fences.low => survey.suspect(at, Flaw::HighFence, seen.image),
-                Some(_) if copy.sibling.is_null() => survey.suspect(at, Flaw::NoSibling, seen.image),
-                Some(_) if visited.contains_key(&copy.sibling) => {
-                    survey.suspect(copy.sibling, Flaw::Cycle, seen.image);
-                }
+                Some(high) if high <= copy.fences.low => survey.fault(at, Flaw::HighFence, seen.image),
                 Some(high) => {
-                    (next, expect, at_first) = (copy.sibling, high, false);
-                    continue;
+                    expect = high;
+                    match copy.sibling {
+                        sibling if sibling.is_null() => survey.fault(at, Flaw::NoSibling, seen.image),
+                        sibling if tried.contains(&sibling) => survey.fault(sibling, Flaw::Cycle, seen.image),
+                        sibling => next = Some(sibling),
+                    }
                 }
             }
         }
-        let from = if at_first && !usable { K::MIN } else { expect };
-        let Some((low, node)) = resume(&from).filter(|(_, node)| !visited.contains_key(node)) else {
-            break;
-        };
-        (next, expect, at_first) = (node, low, false);
+        if next.is_none() {
+            // This node does not say where the level goes on, so the next entry of the inner structure does.
+            let rest = |(low, node): &&(K, RemotePtr)| *low >= expect && !tried.contains(node);
+            if let Some((low, node)) = listed.iter().find(rest) {
+                (next, expect) = (Some(*node), *low);
+            }
+        }
     }
     if listing == Listing::Unknown {
         return Ok(());
     }
-    let mut known = std::collections::HashSet::new();
+    let mut known = HashSet::new();
     for (i, (key, node)) in listed.iter().enumerate() {
         known.insert(*node);
         let flaw = match visited.get(node) {
@@ -425,7 +426,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
         };
         match i > 0 && listing == Listing::Hints {
             true => survey.stale_hints += 1,
-            false => survey.suspect(*node, flaw, 0),
+            false => survey.fault(*node, flaw, 0),
         }
     }
     survey.unlisted += visited.keys().filter(|node| !known.contains(node)).count() as u64;

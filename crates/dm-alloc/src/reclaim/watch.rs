@@ -175,3 +175,30 @@ async fn rest<V: Verbs>(v: &V, time: Nanos) {
         v.pause().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_leaves_or_joins_is_noticed() {
+        let look = |active: &[u16], expelled: &[u16], next| Members {
+            active: active.to_vec(),
+            expelled: expelled.to_vec(),
+            next,
+            looks: Vec::new(),
+        };
+        let before = look(&[3, 4], &[], 5);
+        assert!(before.are_all_in(&before));
+        assert!(!before.are_all_in(&look(&[4], &[], 5)), "one has left");
+        assert!(!before.are_all_in(&look(&[4], &[3], 5)), "one is marked");
+        assert!(!before.are_all_in(&look(&[3, 4, 5], &[], 6)), "one has joined");
+        assert!(
+            !before.are_all_in(&look(&[3, 4], &[], 6)),
+            "one has joined and lost its slot"
+        );
+        let marked = look(&[4], &[3], 5);
+        assert!(!marked.are_all_in(&look(&[4], &[], 5)));
+        assert!(marked.lacks(5) && !marked.lacks(3) && !marked.lacks(4) && !marked.lacks(0));
+    }
+}
