@@ -5,7 +5,7 @@ use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopGeometry, Hopscotch, Hotspots, Neighbourhoods};
-use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Exchange, IndexError};
+use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Exchange, IndexError, Survey, survey_index};
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_sync::{Fingerprint, fingerprint_of};
@@ -126,6 +126,10 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
 
     fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
+    }
+
+    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+        survey_index(v, &self.inner, &self.leaves, survey).await
     }
 }
 

@@ -104,6 +104,11 @@ impl Allocator {
         self
     }
 
+    /// Returns the lock tables of the pool, if this allocator has them.
+    pub fn lock_tables(&self) -> Option<&Sweep> {
+        self.sweep.as_ref()
+    }
+
     /// Returns what this compute node knows about the members of the pool. The locks of the pool need it.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster

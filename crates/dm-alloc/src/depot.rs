@@ -229,6 +229,25 @@ impl Allocator {
             return Ok(true);
         }
     }
+
+    /// Returns the bytes of the blocks in the depot of `node`, and of its magazines. If other compute nodes use the depot
+    /// meanwhile, the result is that of a part.
+    pub(crate) async fn depot_bytes<V: Verbs>(&self, v: &V, node: NodeId) -> Result<u64, AllocError> {
+        let Some(area) = self.area() else { return Ok(0) };
+        let _unmetered = v.meter().housekeeping();
+        let mut head = v.word(area.depot(node)).await?;
+        let (mut bytes, mut seen) = (0, std::collections::HashSet::new());
+        while let Some(magazine) = RemotePtr::new(node, offset_of(head)).filter(|p| p.offset() != 0) {
+            let image = v.read(magazine, MAGAZINE.bytes).await?;
+            let Some((below, blocks)) = decode(&image, node).filter(|_| seen.insert(magazine)) else {
+                break;
+            };
+            let listed: u64 = blocks.iter().map(|(_, class)| class.block_bytes()).sum();
+            bytes += MAGAZINE.block_bytes() + listed;
+            head = below;
+        }
+        Ok(bytes)
+    }
 }
 
 #[cfg(test)]

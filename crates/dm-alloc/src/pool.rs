@@ -254,6 +254,11 @@ impl NodePool {
         self.fetching
     }
 
+    /// Returns the bytes of chunks that were never handed out.
+    pub(crate) fn spare(&self) -> u64 {
+        self.ranges.iter().map(|range| range.bytes).sum()
+    }
+
     /// Adds this memory node's memory use.
     pub(crate) fn add_to(&self, stats: &mut crate::AllocStats) {
         let lists = self.classes.iter();

@@ -40,10 +40,12 @@ mod round;
 )]
 mod study;
 mod visit;
+mod watch;
 
 pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimOptions};
 #[cfg(feature = "study")]
 pub use study::ReclaimFlaws;
+pub use watch::{Members, PoolBytes};
 
 /// The part of reclamation that the clients of a compute node share.
 pub(crate) struct Reclaim {

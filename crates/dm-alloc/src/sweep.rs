@@ -74,6 +74,56 @@ impl Sweep {
         Ok(swept)
     }
 
+    /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This takes
+    /// one round trip for each 2048 words.
+    ///
+    /// # Errors
+    /// Returns the first error.
+    pub async fn words<V: Verbs>(
+        &self,
+        v: &V,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Vec<(Place, u64)>, AllocError> {
+        let mut found = Vec::new();
+        for table in &self.tables {
+            for (at, len) in pieces(8 * u64::from(self.words)) {
+                let piece = v.read(table.add(at), len).await?;
+                let words = (at..).step_by(8).zip(piece.chunks_exact(8));
+                let words =
+                    words.map(|(at, word)| (at, u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))));
+                found.extend(
+                    words
+                        .filter(|(_, word)| wanted(*word))
+                        .map(|(at, word)| (table.add(at), word)),
+                );
+            }
+        }
+        Ok(found)
+    }
+
+    /// Changes the words in doubt to what `cleared` returns, unless they have changed since they were read. Returns the number
+    /// of words that it changed, and of those that others had changed. The caller must have read the words before it visited all
+    /// nodes of the index, and must have found nothing unfinished there.
+    ///
+    /// # Errors
+    /// Returns the first error.
+    pub async fn clear<V: Verbs>(
+        v: &V,
+        words: impl IntoIterator<Item = (Place, u64)>,
+        cleared: fn(word: u64) -> Option<u64>,
+    ) -> Result<(u64, u64), AllocError> {
+        let (mut done, mut changed) = (0, 0);
+        for (at, word) in words {
+            //= docs/protocol/recovery.md V8
+            let Some(clear) = cleared(word) else { continue };
+            match v.cas(at, word, clear).await? == word {
+                true => done += 1,
+                false => changed += 1,
+            }
+        }
+        Ok((done, changed))
+    }
+
     /// Changes one word. Sharers may change other bits of the word meanwhile.
     async fn free<V: Verbs>(&self, v: &V, at: Place, mut word: u64, member: u16) -> Result<bool, AllocError> {
         for _ in 0..v.budget(ATTEMPTS) {

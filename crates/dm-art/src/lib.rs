@@ -55,6 +55,7 @@ mod singles;
     expect(unreachable_pub, reason = "public with the feature `study` alone")
 )]
 mod study;
+mod survey;
 mod walk;
 mod warm;
 mod write;
@@ -66,6 +67,7 @@ pub use single_store::{Single, SingleStore};
 pub use singles::{SingleOptions, Singles};
 #[cfg(feature = "study")]
 pub use study::{ArtFlaws, SingleFlaws};
+pub use survey::SingleSeen;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

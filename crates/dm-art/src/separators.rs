@@ -5,7 +5,8 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, RangeIndex, Restructure, Scan, Split,
+    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Scan,
+    Split, Survey, count_keys, survey_level,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -519,6 +520,34 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         };
         client.bulk_load(fill, next).await?;
         Ok(())
+    }
+
+    async fn survey<L: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &L,
+        survey: &mut Survey,
+    ) -> Result<(), IndexError> {
+        let mut entries = Survey::new(survey.mends(), None);
+        let mut listed = Vec::new();
+        let client = self.art.client_within(v);
+        let list = |_: &mut Survey, _, low: K, value: &[u8], _| listed.push((low, address(value)));
+        self.art.survey_by(&client, &mut entries, list).await?;
+        survey.include(entries, 1);
+        listed.sort_unstable_by_key(|(low, _)| *low);
+        //= docs/protocol/dolphin.md D2
+        let Some(&(_, first)) = listed.first() else {
+            return Ok(());
+        };
+        survey_level(
+            v,
+            leaves,
+            (0, first),
+            (&listed, Listing::Hints),
+            survey,
+            count_keys,
+        )
+        .await
     }
 }
 

@@ -5,6 +5,8 @@ use core::future::Future;
 use dm_index::IndexError;
 use dm_verbs::{RemotePtr, Verbs};
 
+use crate::SingleSeen;
+
 /// The result of an operation on a leaf of one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Single<K> {
@@ -74,5 +76,14 @@ pub trait SingleStore<V: Verbs, K> {
         v: &V,
         at: &[RemotePtr],
         each: impl FnMut(K, &[u8]),
+    ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Reads several leaves for a check, and passes to `each` the position in `at`, what was found, and the value if the
+    /// leaf is live. The READ of a torn leaf is repeated a few times. Whatever the bytes are, they are no error.
+    fn inspect(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        each: impl FnMut(usize, SingleSeen<K>, &[u8]),
     ) -> impl Future<Output = Result<(), IndexError>>;
 }

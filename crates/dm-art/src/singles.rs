@@ -1,14 +1,19 @@
 //! Leaves of one entry (SMART, TOS 2024 §4.1). A client updates a leaf in place, under the lock word at the leaf's end.
 
-use dm_index::{IndexError, gather};
+use dm_index::{Condition, IndexError, gather, is_nowhere};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
-use dm_lock::{Attempted, Locks};
-use dm_sync::Arc;
+use dm_lock::{Attempted, DOUBT, LockWord, Locks};
+use dm_sync::{Arc, fingerprint_of};
 use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
 #[cfg(feature = "study")]
 use crate::SingleFlaws;
-use crate::{Single, SingleStore};
+use crate::{Single, SingleSeen, SingleStore};
+
+/// Leaves that a check reads at once.
+const PARALLEL: usize = 64;
+/// READs of a torn leaf before it counts as torn.
+const LOOKS: u32 = 8;
 
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,6 +154,31 @@ impl<K: KeyBytes> Singles<K> {
     }
 }
 
+impl<K: KeyBytes> Singles<K> {
+    /// Judges the bytes of a whole leaf; none if there is no memory at its address.
+    fn seen(&self, at: RemotePtr, bytes: &[u8]) -> SingleSeen<K> {
+        let (condition, key) = match self.layout.open(bytes) {
+            _ if bytes.is_empty() => (Condition::Nowhere, None),
+            Ok(entry) if entry.live => (Condition::Live, Some(entry.key)),
+            Ok(entry) => (Condition::Dead, Some(entry.key)),
+            Err(CheckFailure::Torn { .. }) => (Condition::Torn, None),
+            Err(CheckFailure::Corrupt(what)) => (Condition::Corrupt(what), None),
+        };
+        let word = bytes
+            .get(self.layout.lock_at()..)
+            .and_then(|rest| rest.first_chunk());
+        let word = word.map_or(0, |word| u64::from_le_bytes(*word));
+        let lock = LockWord::unpack(word);
+        let notable = lock.locked || lock.payload & DOUBT != 0;
+        SingleSeen {
+            condition,
+            key,
+            lock: notable.then(|| (at.add(self.layout.lock_at() as u64).into(), word)),
+            image: fingerprint_of(bytes),
+        }
+    }
+}
+
 /// Handles a failed check: pauses before another attempt if the leaf was torn, and returns an error if it is corrupt.
 async fn again<V: Verbs>(retry: &mut Retry<'_, V>, at: RemotePtr, e: CheckFailure) -> Result<(), IndexError> {
     match e {
@@ -267,6 +297,39 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                 drop(bytes);
                 again(&mut retry, at, failure).await?;
                 bytes = v.read(at, self.read_len()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        mut each: impl FnMut(usize, SingleSeen<K>, &[u8]),
+    ) -> Result<(), IndexError> {
+        let len = self.layout.block_bytes() as u32;
+        for (batch, first) in at.chunks(PARALLEL).zip((0..).step_by(PARALLEL)) {
+            let tickets: Vec<_> = batch.iter().map(|&at| v.read(at, len)).collect();
+            for (i, ticket) in tickets.into_iter().enumerate() {
+                let mut read = ticket.await;
+                let mut looks = 0;
+                let seen = loop {
+                    let bytes = match &read {
+                        Ok(bytes) => bytes,
+                        Err(e) if is_nowhere(e) => break self.seen(batch[i], &[]),
+                        Err(e) => return Err((*e).into()),
+                    };
+                    looks += 1;
+                    match self.seen(batch[i], bytes) {
+                        seen if seen.condition != Condition::Torn || looks == LOOKS => break seen,
+                        _ => v.pause().await,
+                    }
+                    read = v.read(batch[i], len).await;
+                };
+                let bytes: &[u8] = read.as_deref().unwrap_or(&[]);
+                let value = self.layout.open(bytes).map_or(&[][..], |entry| entry.value);
+                each(first + i, seen, value);
             }
         }
         Ok(())

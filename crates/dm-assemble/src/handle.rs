@@ -21,7 +21,7 @@ use crate::{Parts, Pool};
 pub struct Handle<P: Parts> {
     parts: P,
     locks: Vec<Arc<Locks>>,
-    alloc: Arc<Allocator>,
+    pub(crate) alloc: Arc<Allocator>,
     /// State for operations that clients share, if they share any.
     combiner: Option<Combiner<P::Key>>,
     attempts: u32,
@@ -163,6 +163,11 @@ impl<P: Parts> Handle<P> {
     /// Returns the same errors as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         self.parts.collect(v, &self.alloc).await
+    }
+
+    /// Returns whether values are references to items.
+    pub(crate) fn holds_items(&self) -> bool {
+        self.holds_items
     }
 
     /// Returns the bytes of the cache, including every allocation.

@@ -12,6 +12,7 @@
 //! | [`Handle::items`] | keeps byte strings in blocks of their own | |
 //! | [`Handle::warm`], [`Handle::collect`] | runs the work as an operation, metered as housekeeping | [`Parts::warm`],
 //! [`Parts::collect`] |
+//! | [`Handle::check`], [`Handle::sweep`] | looks at locks, members and memory; walks twice before it reports a fault | [`Parts::survey`] |
 //!
 //! # Invariants
 //! * I1: options for which there is no node are refused before anything is written to the pool.
@@ -20,10 +21,13 @@
 //! * I3: a pool is used only over as many memory nodes as the index's addresses can distinguish.
 #![forbid(unsafe_code)]
 
+mod check;
 mod handle;
 mod parts;
 mod pool;
 
+pub use check::{CheckReport, HeldLock, SweepReport};
+pub use dm_index::{Finding, Flaw};
 pub use dm_leaf::OpenError;
 pub use handle::Handle;
 pub use parts::{Common, Parts};

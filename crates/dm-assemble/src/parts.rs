@@ -4,7 +4,7 @@ use core::future::Future;
 
 use dm_alloc::{Allocator, DEFAULT_CHUNK_BYTES, Descriptor, ReclaimOptions};
 use dm_combine::Rdwc;
-use dm_index::{Exchange, IndexError};
+use dm_index::{Exchange, IndexError, Survey};
 use dm_layout::KeyBytes;
 use dm_leaf::OpenError;
 use dm_verbs::{Control, Verbs};
@@ -107,6 +107,18 @@ pub trait Parts: Sized {
 
     /// Returns the bytes of the cache, including every allocation.
     fn cache_bytes(&self) -> u64;
+
+    /// Visits all nodes of the index, for [`Handle::check`](crate::Handle::check) and
+    /// [`Handle::sweep`](crate::Handle::sweep), and adds what it finds to `survey`. An index that consists of an inner
+    /// structure and leaves calls [`survey_index`](dm_index::survey_index).
+    ///
+    /// # Errors
+    /// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+    fn survey<V: Verbs + Control>(
+        &self,
+        v: &V,
+        survey: &mut Survey,
+    ) -> impl Future<Output = Result<(), IndexError>>;
 }
 
 /// The options that every index has.

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use dm_index::{KeyBytes, RangeIndex};
@@ -11,7 +12,7 @@ use dm_verbs::{Caps, Counters, Env};
 use indicatif::ProgressBar;
 
 use crate::run::{RunError, bad, load, measure};
-use crate::{AnyEndpoint, BenchIndex, BenchKey, Measured, Point, Setting};
+use crate::{AnyEndpoint, BenchIndex, BenchKey, Checked, Measured, Point, Setting};
 
 type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
 type MakeDemand<I> = dyn Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync;
@@ -94,6 +95,14 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
     fn memory_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;
+    /// Opens the index, or loads a new one, and checks it.
+    fn check<'a>(
+        &'a self,
+        v: &'a AnyEndpoint,
+        setting: &'a Setting,
+        loads: bool,
+        sweeps: bool,
+    ) -> Pin<Box<dyn Future<Output = Result<Checked, RunError>> + 'a>>;
     /// Creates or opens the index, and drops the handle again.
     #[cfg(feature = "ib")]
     fn touch<'a>(
@@ -101,7 +110,7 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
         v: &'a AnyEndpoint,
         setting: &'a Setting,
         create: bool,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>>;
 }
 
 /// Round trips of a get, an update and an insert, with warm caches and without contention.
@@ -152,13 +161,31 @@ impl<I: BenchIndex> Drive for Driver<I> {
         result.take().unwrap_or_else(|| Err(bad("it did not end")))
     }
 
+    fn check<'a>(
+        &'a self,
+        v: &'a AnyEndpoint,
+        setting: &'a Setting,
+        loads: bool,
+        sweeps: bool,
+    ) -> Pin<Box<dyn Future<Output = Result<Checked, RunError>> + 'a>> {
+        Box::pin(async move {
+            let options = self.options(setting)?;
+            let index: I = match loads {
+                true => load(v, &options, setting).await?,
+                false => I::open(v, &options).await?,
+            };
+            let checked = index.check(v, sweeps).await?;
+            checked.ok_or_else(|| bad("this index has no check"))
+        })
+    }
+
     #[cfg(feature = "ib")]
     fn touch<'a>(
         &'a self,
         v: &'a AnyEndpoint,
         setting: &'a Setting,
         create: bool,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>> {
         Box::pin(async move {
             let options = self.options(setting)?;
             match create {

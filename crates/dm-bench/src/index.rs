@@ -83,6 +83,30 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
+
+    /// Checks the whole index. With `sweeps`, it first finishes what dead clients have left in it. Returns `None` if the
+    /// index cannot be checked.
+    ///
+    /// # Errors
+    /// Returns errors of verbs and of the control plane.
+    fn check<V: Verbs + Control>(
+        &self,
+        _v: &V,
+        _sweeps: bool,
+    ) -> impl Future<Output = Result<Option<Checked>, IndexError>> {
+        async { Ok(None) }
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// Whether nothing is wrong.
+    pub clean: bool,
+    /// The report, as text.
+    pub text: String,
+    /// The report, as one JSON object.
+    pub json: String,
 }
 
 /// The bytes that one compute node uses for an index.
@@ -139,5 +163,25 @@ where
             local: self.local_bytes(),
             remote: self.allocated_bytes(),
         }
+    }
+    async fn check<V: Verbs + Control>(&self, v: &V, sweeps: bool) -> Result<Option<Checked>, IndexError> {
+        Ok(Some(match sweeps {
+            true => {
+                let report = Self::sweep(self, v).await?;
+                Checked {
+                    clean: report.check.is_clean(),
+                    text: report.to_string(),
+                    json: report.to_json(),
+                }
+            }
+            false => {
+                let report = Self::check(self, v).await?;
+                Checked {
+                    clean: report.is_clean(),
+                    text: report.to_string(),
+                    json: report.to_json(),
+                }
+            }
+        }))
     }
 }

@@ -45,7 +45,7 @@ pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use endpoint::{AnyEndpoint, AnyLease};
 pub use faults::{Deaths, Faults, Slice};
-pub use index::{BenchIndex, Footprint};
+pub use index::{BenchIndex, Checked, Footprint};
 pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
 pub use key::BenchKey;
 pub use leaf_ops::LeafOps;

@@ -1,7 +1,7 @@
 //! The inner levels of a tree, which the threads of one compute node share.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
-use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Split};
+use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Split, Survey};
 use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
@@ -217,5 +217,14 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
 
     async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {
         self.build_levels(v, leaves, fill).await
+    }
+
+    async fn survey<L: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &L,
+        survey: &mut Survey,
+    ) -> Result<(), IndexError> {
+        self.survey_levels(v, leaves, survey).await
     }
 }

@@ -28,6 +28,7 @@ mod fingerprint;
 mod grow;
 mod root;
 mod shrink;
+mod survey;
 
 pub use blink::{Blink, BlinkOptions, Proof};
 

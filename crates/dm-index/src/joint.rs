@@ -5,7 +5,7 @@ use core::future::Future;
 use dm_layout::{FenceKeys, ValueRef};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
-use crate::{IndexError, Restructure};
+use crate::{IndexError, Listing, Restructure, Survey, survey_level};
 
 /// An address, and whether it is known to be that of a linked node.
 ///
@@ -345,4 +345,33 @@ pub trait Inner<V: Verbs, K> {
         leaves: &[(K, RemotePtr)],
         fill: f64,
     ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Visits all nodes of the inner structure and all leaves, for a check, and adds what it finds to `survey`. With
+    /// [`Survey::mends`], it finishes what other clients have left unfinished.
+    ///
+    /// The default knows nothing of the inner structure: it finds the first leaf, and walks along sibling pointers.
+    fn survey<L: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &L,
+        survey: &mut Survey,
+    ) -> impl Future<Output = Result<(), IndexError>>
+    where
+        K: dm_layout::KeyBytes,
+    {
+        async move {
+            let Some(first) = self.find(v, &K::MIN).await? else {
+                return Ok(());
+            };
+            let unknown = (&[][..], Listing::Unknown);
+            survey_level(v, leaves, (0, first.leaf.at), unknown, survey, count_keys).await
+        }
+    }
+}
+
+/// Counts the keys of a leaf.
+pub fn count_keys<K: dm_layout::KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, image: u64) {
+    for (_, value) in leaf.iter() {
+        survey.key(leaf.at, value, image);
+    }
 }

@@ -35,6 +35,7 @@ mod joint;
 mod range_index;
 mod scan;
 mod store;
+mod survey;
 mod words;
 
 pub use child::{
@@ -50,10 +51,15 @@ pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
     Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Split, Stale, Tended, Write,
+    count_keys,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
+pub use survey::{
+    Condition, Finding, Flaw, Inspected, LevelCount, Listing, Referred, Survey, is_nowhere, survey_index,
+    survey_level,
+};
 pub use words::Words;
 
 pub use dm_layout::{FenceKeys, Fullness, KEY_BYTES_MAX, Key8, KeyBytes, KeyN};

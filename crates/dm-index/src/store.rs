@@ -6,7 +6,9 @@ use dm_layout::{FenceKeys, Fullness};
 use dm_sync::epoch::Seat;
 use dm_verbs::{RemotePtr, Verbs};
 
-use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, Tended, Write};
+use crate::{
+    Answer, Applied, Created, IndexError, Inspected, Lead, Merge, Neighbours, NodeCopy, Tended, Write,
+};
 
 /// Reads and writes one key of a node.
 pub trait NodeAccess<V: Verbs, K> {
@@ -155,6 +157,15 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Call this only with the address of a linked node: an address that was read within this operation from a parent,
     /// a sibling pointer or the root word.
     fn tend(&self, v: &V, at: RemotePtr) -> impl Future<Output = Result<Tended, IndexError>>;
+
+    /// Reads the node at `at` for a check, and decodes as much of it as possible into `copy`. A torn READ is repeated a
+    /// few times. Whatever the bytes are, they are no error.
+    fn inspect(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<Inspected, IndexError>>;
 }
 
 /// Fills an empty index, beginning with the leaves.

@@ -103,6 +103,15 @@ impl Reference {
     }
 }
 
+/// Decodes a value of an index of items, for a check: returns the address and the bytes of the item's block.
+///
+/// # Errors
+/// Returns [`Corrupt`] if the bytes are no reference.
+pub fn referred(value: &[u8]) -> Result<(RemotePtr, u64), Corrupt> {
+    let reference = Reference::decode(value)?;
+    Ok((reference.at(), u64::from(reference.class().bytes)))
+}
+
 /// Returns the class of blocks for `lines` lines.
 pub(crate) fn class_of(lines: u32) -> Class {
     let step = 1 << lines.max(1).ilog2().saturating_sub(2);

@@ -30,6 +30,7 @@
 //!   merge. No node waits for a client that is gone.
 #![forbid(unsafe_code)]
 
+mod inspect;
 mod join;
 mod mend;
 mod merge;

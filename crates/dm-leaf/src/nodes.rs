@@ -6,8 +6,8 @@ use core::ops::Range;
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{
-    Answer, Applied, BulkLoad, Created, IndexError, Lead, Merge, Neighbours, NodeAccess, NodeCopies,
-    NodeCopy, NodeStore, Restructure, Tended, Write,
+    Answer, Applied, BulkLoad, Created, IndexError, Inspected, Lead, Merge, Neighbours, NodeAccess,
+    NodeCopies, NodeCopy, NodeStore, Restructure, Tended, Write,
 };
 use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
@@ -273,6 +273,10 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> Restructure<V, K> for No
 
     async fn tend(&self, v: &V, at: RemotePtr) -> Result<Tended, IndexError> {
         self.tend_node(v, at).await
+    }
+
+    async fn inspect(&self, v: &V, at: RemotePtr, copy: &mut NodeCopy<K>) -> Result<Inspected, IndexError> {
+        self.inspect_node(v, at, copy).await
     }
 
     fn forget(&self, node: Created) {

@@ -148,7 +148,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(header)
     }
 
-    fn show_head(at: RemotePtr, header: &Header<K>, value_bytes: usize, copy: &mut NodeCopy<K>) {
+    pub(crate) fn show_head(at: RemotePtr, header: &Header<K>, value_bytes: usize, copy: &mut NodeCopy<K>) {
         copy.at = at;
         copy.level = header.level;
         copy.unborn = header.state == NodeState::Splitting && header.lag == LineLag::Equal;

@@ -137,6 +137,16 @@ impl Locks {
             }
     }
 
+    /// Returns whether any client holds the lock of `node`. The result may be outdated immediately. This takes 1 round
+    /// trip.
+    ///
+    /// # Errors
+    /// Returns [`LockError::NoLockTable`], and errors of the READ.
+    pub async fn is_held<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<bool, LockError> {
+        let cell = self.cell(self.lock_of(node)?);
+        Ok(cell.word(v.word(cell.place).await?).locked)
+    }
+
     /// Takes the lock of `node`.
     ///
     /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, each lost race

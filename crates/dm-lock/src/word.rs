@@ -88,6 +88,27 @@ impl LockWord {
         }
     }
 
+    /// Returns the word of a free lock without its [`DOUBT`]; `None` if the lock is held, or not in doubt. Other bits stay.
+    /// The caller replaces the word by a CAS that compares all of it.
+    ///
+    /// ```
+    /// use dm_lock::{DOUBT, LockWord};
+    ///
+    /// let doubted = LockWord { count: 9, payload: 6 | DOUBT, ..LockWord::default() };
+    /// let sound = LockWord { payload: 6, ..doubted };
+    /// assert_eq!(LockWord::cleared(doubted.pack()), Some(sound.pack()));
+    /// assert_eq!(LockWord::cleared(sound.pack()), None);
+    /// assert_eq!(LockWord::cleared(LockWord { locked: true, ..doubted }.pack()), None);
+    /// ```
+    //= docs/protocol/recovery.md V8
+    pub const fn cleared(word: u64) -> Option<u64> {
+        let free = Self::unpack(word);
+        if free.locked || free.payload & DOUBT == 0 {
+            return None;
+        }
+        Some(word & !((DOUBT as u64) << PAYLOAD_SHIFT))
+    }
+
     /// Returns the word that a lock of the dead member `member` becomes: free, with one more release, and in
     /// [`DOUBT`]. Returns `None` if `member` does not hold the lock. Other bits stay: the payload, and the count of
     /// sharers. The caller replaces the word by a CAS that compares all of it.

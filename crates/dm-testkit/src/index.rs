@@ -33,6 +33,15 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     /// Makes a client of the handle.
     fn client<'h, V: Verbs + Control>(handle: &'h Self::Handle, v: &'h V)
     -> impl RangeIndex<Key = Self::Key>;
+
+    /// Finishes what dead clients have left in the index, checks all of it, and returns the faults that remain. Runs with
+    /// kills end with it. The default checks nothing.
+    fn sweep<V: Verbs + Control>(
+        _handle: &Self::Handle,
+        _v: &V,
+    ) -> impl Future<Output = Result<Vec<String>, Failure>> {
+        async { Ok(Vec::new()) }
+    }
 }
 
 /// An index in all key and value sizes. An index of one size needs none: see [`conform_one`](crate::conform_one).

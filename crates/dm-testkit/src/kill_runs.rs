@@ -3,7 +3,7 @@
 use dm_loopback::Loopback;
 use dm_verbs::Nanos;
 
-use crate::{Cards, IndexUnderTest, Kills, NoChecker, Report, Stress, World, stress_with_kills};
+use crate::{Cards, IndexUnderTest, Kills, Report, Stress, SweepChecker, World, stress_with_kills};
 
 /// The lease in the simulator: a few hundred operations of a client.
 const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
@@ -75,7 +75,7 @@ fn run_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, kills: &Kills)
         .colocated(seed % 4 == 1)
         .lease(kills.lease);
     let world = World::from(sim.build().expect("memory"));
-    stress_with_kills(index(KillRun::simulated(seed)), &world, kills, NoChecker)
+    stress_with_kills(index(KillRun::simulated(seed)), &world, kills, SweepChecker)
 }
 
 fn simulated<I: IndexUnderTest>(
@@ -108,7 +108,7 @@ fn on_loopback<I: IndexUnderTest>(
     let world = Loopback::builder().nodes(2).host_bytes(2 << 30).delays(2);
     let world = world.lease(kills.lease).seed(seed);
     let world = World::from(world.build().expect("memory"));
-    let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, NoChecker);
+    let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, SweepChecker);
     let report = report.expect_correct();
     // The clients may end before their compute node can die, and a compute node may be suspended for longer than a lease.
     assert!(

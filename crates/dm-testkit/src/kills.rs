@@ -115,6 +115,19 @@ impl<I: IndexUnderTest> Checker<I> for NoChecker {
     }
 }
 
+/// Sweeps the index: nothing may be wrong with it afterwards.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepChecker;
+
+impl<I: IndexUnderTest> Checker<I> for SweepChecker {
+    async fn check<V: Verbs + Control>(&self, handle: &I::Handle, v: &V) -> Vec<String> {
+        match I::sweep(handle, v).await {
+            Ok(faults) => faults,
+            Err(e) => vec![format!("the sweep failed: {e}")],
+        }
+    }
+}
+
 /// A value for which several clients wait.
 struct Gate<T>(Mutex<(Option<T>, Vec<Waker>)>);
 

@@ -67,7 +67,7 @@ impl Cli {
             #[cfg(feature = "eval")]
             Some(Command::Reproduce(asked)) => dm_eval::reproduce::perform(&asked, &output, registry),
             Some(Command::Serve(asked)) => cluster::serve(&asked),
-            Some(Command::Index(asked)) => cluster::index(&asked, registry),
+            Some(Command::Index(asked)) => cluster::index(&asked, output.json, registry),
             Some(Command::Doctor(asked)) => cluster::doctor(&asked, registry),
             Some(Command::Merge { rows }) => dm_bench::report::merge(&rows, &output),
             Some(Command::Plot { rows }) => dm_bench::replot(&rows, &output),
@@ -165,8 +165,10 @@ pub(crate) enum Command {
     Explore(dm_eval::explore::Explore),
     /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
-    /// Creates, opens or shows the index of a cluster, through its superblock. Refuses an index that does not
-    /// match. Needs `ib`.
+    /// Creates, opens, shows, checks or sweeps the index of a cluster. Refuses an index that does not match. Needs `ib`;
+    /// with `--fabric loopback`, `check` and `sweep` look at a new index in this process.
+    ///
+    /// Exit status: 1 if a check finds faults.
     Index(Box<IndexCommand>),
     /// Reports what this machine's RDMA device promises, and which protocols run on it, use a fallback, or
     /// are refused.
@@ -276,17 +278,11 @@ pub(crate) enum IndexAction {
     Open,
     /// Describe the existing index.
     Show,
-}
-
-#[cfg(feature = "ib")]
-impl From<IndexAction> for dm_bench::Before {
-    fn from(action: IndexAction) -> Self {
-        match action {
-            IndexAction::Create => Self::Create,
-            IndexAction::Open => Self::Open,
-            IndexAction::Show => Self::Nothing,
-        }
-    }
+    /// Visit all nodes of the index, and report what is wrong: pointers, fence keys, torn and unfinished nodes, locks of dead
+    /// clients, lost memory. Changes nothing; other clients may work meanwhile.
+    Check,
+    /// Expel silent client machines, free their locks, finish what they have left unfinished, and then check.
+    Sweep,
 }
 
 /// The index and its cluster.

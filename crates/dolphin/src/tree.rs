@@ -4,7 +4,7 @@ use dm_alloc::{Allocator, Descriptor};
 use dm_art::{Art, Separators, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
-use dm_index::{Composed, ComposedOptions, Exchange, IndexError};
+use dm_index::{Composed, ComposedOptions, Exchange, IndexError, Survey, survey_index};
 use dm_layout::{KeyBytes, Leaf, NodeShape, SingleLeaf};
 use dm_leaf::{Nodes, PackedLeaves};
 use dm_sync::Fingerprint;
@@ -109,6 +109,10 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
 
     fn cache_bytes(&self) -> u64 {
         self.inner.cache_bytes()
+    }
+
+    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+        survey_index(v, &self.inner, &self.leaves, survey).await
     }
 }
 

@@ -6,6 +6,7 @@ use dm_blink::Blink;
 use dm_cache::IndexCache;
 use dm_index::{
     CHILD_BYTES, Composed, ComposedOptions, Exchange, IndexError, NEAR_CHILD_BYTES, NEAR_CHILD_NODES_MAX,
+    Survey, survey_index,
 };
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
@@ -118,6 +119,10 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
 
     fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
+    }
+
+    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+        survey_index(v, &self.inner, &self.leaves, survey).await
     }
 }
 

@@ -3,7 +3,7 @@
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
 use dm_art::{Art, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
-use dm_index::{Exchange, IndexError};
+use dm_index::{Exchange, IndexError, Survey};
 use dm_layout::{KeyBytes, SingleLeaf};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, RemotePtr, Verbs};
@@ -119,6 +119,11 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
 
     fn cache_bytes(&self) -> u64 {
         self.art.cache().bytes()
+    }
+
+    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+        let count = |survey: &mut Survey, at, _, value: &[u8], image| survey.key(at, value, image);
+        self.art.survey(v, survey, count).await
     }
 }
 

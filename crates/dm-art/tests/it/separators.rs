@@ -9,8 +9,8 @@ use dm_art::Singles;
 use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
-    Created, IndexError, Inner, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy, Restructure, Split,
-    Tended,
+    Created, IndexError, Inner, Inspected, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy,
+    Restructure, Split, Tended,
 };
 use dm_layout::FenceKeys;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -546,6 +546,15 @@ impl Restructure<Endpoint, Key8> for Toys {
     }
 
     async fn open(&self, _: &Endpoint, _: &Created) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+
+    async fn inspect(
+        &self,
+        _: &Endpoint,
+        _: RemotePtr,
+        _: &mut NodeCopy<Key8>,
+    ) -> Result<Inspected, IndexError> {
         unreachable!("{OTHERS}")
     }
 

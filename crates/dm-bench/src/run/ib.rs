@@ -15,7 +15,7 @@ use crate::cluster::{ClusterFile, ClusterRun};
 use crate::driver::Driver;
 use crate::report::{Row, common};
 use crate::work::{Tally, Worker};
-use crate::{AnyEndpoint, BenchIndex, Fabric, Measured, Origin, Point, Setting};
+use crate::{AnyEndpoint, BenchIndex, Checked, Fabric, Measured, Origin, Point, Setting};
 
 /// Connects to the memory nodes of the cluster.
 fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
@@ -181,6 +181,14 @@ fn clients<I: BenchIndex>(
         .iter()
         .fold(Counters::default(), |sum, v| sum + v.meter().counters());
     Ok((tally.into_inner(), counters))
+}
+
+/// Opens the index of a cluster and checks it.
+pub(super) fn check(point: &Point, cluster: &ClusterRun, sweeps: bool) -> Result<Checked, RunError> {
+    let world = world(&cluster.file, point.setting.seed)?;
+    let thread = world.thread().map_err(bad)?;
+    let v = connect(&thread, 0)?;
+    alone(&thread, point.driver.check(&v, &point.setting, false, sweeps))
 }
 
 /// The step before the index of a cluster is described.

@@ -13,6 +13,7 @@ use crate::measured::{Measured, NicShares};
 use crate::work::Tally;
 use crate::{BenchIndex, BenchKey, Deaths, Fabric, Footprint, Point, Refusal, Setting};
 
+mod check;
 #[cfg(feature = "ib")]
 pub(crate) mod ib;
 mod loopback;

@@ -1,6 +1,7 @@
 //! Models of recovery: a client dies while it holds a lock, and the other members expel its compute node, free the lock
 //! and finish the work. They run the shipped `dm-alloc` and `dm-lock`.
 
+mod clear;
 mod expel;
 mod takeover;
 mod world;
@@ -8,4 +9,4 @@ mod world;
 use crate::Entry;
 
 /// The entries, in the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[takeover::IN_TABLE, takeover::IN_NODE, expel::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[takeover::IN_TABLE, takeover::IN_NODE, expel::ENTRY, clear::ENTRY];

@@ -149,6 +149,52 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
     c.check(swept.is_ok(), || format!("{swept:?}"));
 }
 
+/// Visits the only node, finishes what the dead client has left there, and clears the doubt of the lock word. With `early`
+/// it makes the mistake of the twin: it reads the lock word after it has visited the node.
+pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
+    let v = c.verbs();
+    let table = Sweep {
+        tables: vec![Home::Table.word()].into(),
+        words: 1,
+        freed: LockWord::freed,
+    };
+    let doubted = async || {
+        let words = table.words(v, |word| LockWord::cleared(word).is_some()).await;
+        words.expect("nobody fences this client")
+    };
+    let before = if early { Vec::new() } else { doubted().await };
+    if visit(c).await {
+        // The mending was a release, so the word has changed. Another sweep clears it.
+        return;
+    }
+    let words = if early { doubted().await } else { before };
+    let cleared = Sweep::clear(v, words, LockWord::cleared).await;
+    c.check(cleared.is_ok(), || format!("{cleared:?}"));
+}
+
+/// Looks at the node, and makes the words equal if they differ. Returns whether it has done so.
+async fn visit(c: &Client<Shared, Counter>) -> bool {
+    let (v, roster) = (c.verbs(), &c.shared().roster);
+    let words =
+        |bytes: &[u8]| [0, 8].map(|at| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b)));
+    let [first, second] = words(&v.read(node(), LEN).await.expect("nobody fences this client"));
+    if first == second {
+        return false;
+    }
+    roster.enlist(v.client().0, roster.own());
+    let Ok((guard, bytes)) = c.shared().locks.lock_and_read(v, node(), node(), LEN).await else {
+        return true;
+    };
+    let [first, second] = words(&bytes);
+    let chain = v.chain(node().node());
+    let done = match first == second {
+        true => guard.release().await,
+        false => guard.write_back(chain.write_word(node().add(8), first)).await,
+    };
+    c.check(done.is_ok(), || format!("{done:?}"));
+    true
+}
+
 /// Reads the first word.
 pub(crate) async fn get(c: &Client<Shared, Counter>) {
     let reading = async { c.verbs().word(node()).await.expect("nobody fences this client") };

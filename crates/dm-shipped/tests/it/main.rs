@@ -1,5 +1,6 @@
 //! Tests of the shipped indexes in the harness.
 
+mod check;
 mod deaths;
 mod keys;
 mod steady;

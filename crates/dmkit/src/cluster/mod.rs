@@ -9,30 +9,44 @@ mod sysfs;
 #[cfg(feature = "ib")]
 mod serve;
 
-use std::io;
-#[cfg(feature = "ib")]
-use std::io::Write;
+use std::io::{self, Write};
 
-use dm_bench::Registry;
+use dm_bench::{Point, Registry};
 
-use crate::cli::IndexCommand;
+use crate::cli::{IndexAction, IndexCommand};
 
 pub(crate) use doctor::perform as doctor;
 #[cfg(feature = "ib")]
 pub(crate) use serve::perform as serve;
 
-/// Creates, opens or shows the index of a cluster.
-#[cfg(feature = "ib")]
-pub(crate) fn index(asked: &IndexCommand, registry: &Registry) -> io::Result<bool> {
+/// Creates, opens, shows, checks or sweeps an index. Returns `false` if a check has found faults.
+pub(crate) fn index(asked: &IndexCommand, json: bool, registry: &Registry) -> io::Result<bool> {
     let points = asked.bench.points(registry).map_err(io::Error::other)?;
-    let before = asked.action.into();
-    let told = points[0].describe(before).map_err(io::Error::other)?;
-    writeln!(io::stdout(), "{told}")?;
-    Ok(true)
+    let sweeps = match asked.action {
+        IndexAction::Check => false,
+        IndexAction::Sweep => true,
+        IndexAction::Create | IndexAction::Open | IndexAction::Show => {
+            writeln!(io::stdout(), "{}", describe(&points[0], asked.action)?)?;
+            return Ok(true);
+        }
+    };
+    let found = points[0].check_index(sweeps).map_err(io::Error::other)?;
+    writeln!(io::stdout(), "{}", if json { &found.json } else { &found.text })?;
+    Ok(found.clean)
+}
+
+#[cfg(feature = "ib")]
+fn describe(point: &Point, action: IndexAction) -> io::Result<String> {
+    let before = match action {
+        IndexAction::Create => dm_bench::Before::Create,
+        IndexAction::Open => dm_bench::Before::Open,
+        _ => dm_bench::Before::Nothing,
+    };
+    point.describe(before).map_err(io::Error::other)
 }
 
 #[cfg(not(feature = "ib"))]
-pub(crate) fn index(_: &IndexCommand, _: &Registry) -> io::Result<bool> {
+fn describe(_: &Point, _: IndexAction) -> io::Result<String> {
     Err(io::Error::other(dm_bench::cluster::MISSING))
 }
 

@@ -5,7 +5,7 @@ use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators, Si
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
-use dm_index::{Composed, ComposedOptions, CpuCost, Exchange, IndexError};
+use dm_index::{Composed, ComposedOptions, CpuCost, Exchange, IndexError, Survey, survey_index};
 use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{LockOptions, LockPlace};
@@ -138,6 +138,10 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
 
     fn cache_bytes(&self) -> u64 {
         self.inner.cache_bytes()
+    }
+
+    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+        survey_index(v, &self.inner, &self.leaves, survey).await
     }
 }
 

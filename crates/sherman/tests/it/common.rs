@@ -34,4 +34,9 @@ impl<K: TestKey, F: LeafFormat<K>> IndexUnderTest for Tree<K, F> {
     fn client<'h, V: Verbs + Control>(tree: &'h Sherman<K, F>, v: &'h V) -> impl RangeIndex<Key = K> {
         tree.client(v)
     }
+    async fn sweep<V: Verbs + Control>(tree: &Sherman<K, F>, v: &V) -> Result<Vec<String>, Failure> {
+        let report = tree.sweep(v).await?;
+        println!("{report}");
+        Ok(report.faults())
+    }
 }

@@ -33,4 +33,9 @@ impl<K: TestKey> IndexUnderTest for Tree<K> {
     fn client<'h, V: Verbs + Control>(tree: &'h Chime<K>, v: &'h V) -> impl RangeIndex<Key = K> {
         tree.client(v)
     }
+    async fn sweep<V: Verbs + Control>(tree: &Chime<K>, v: &V) -> Result<Vec<String>, Failure> {
+        let report = tree.sweep(v).await?;
+        println!("{report}");
+        Ok(report.faults())
+    }
 }

@@ -37,6 +37,11 @@ impl<K: TestKey> IndexUnderTest for Assembled<K> {
     fn client<'h, V: Verbs + Control>(index: &'h ArtHopscotch<K>, v: &'h V) -> impl RangeIndex<Key = K> {
         index.client(v)
     }
+    async fn sweep<V: Verbs + Control>(index: &ArtHopscotch<K>, v: &V) -> Result<Vec<String>, Failure> {
+        let report = index.sweep(v).await?;
+        println!("{report}");
+        Ok(report.faults())
+    }
 }
 
 /// Returns parameters with leaves of a dozen entries, so that they split and merge often.

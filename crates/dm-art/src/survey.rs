@@ -1,0 +1,199 @@
+//! Visits all nodes and leaves of a radix tree for a check.
+
+use dm_index::{Condition, Flaw, IndexError, KEY_BYTES_MAX, KeyBytes, Survey, is_nowhere};
+use dm_layout::RadixNode;
+use dm_sync::fingerprint_of;
+use dm_verbs::{Control, Place, RemotePtr, Verbs};
+
+use crate::SingleStore;
+use crate::art::{Art, ArtClient, KeyText};
+use crate::locate::{Within, node_type};
+
+/// A leaf, as [`SingleStore::inspect`] found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SingleSeen<K> {
+    /// The leaf's state; [`Condition::Dead`] if its key was removed.
+    pub condition: Condition,
+    /// Its key, if it can be read.
+    pub key: Option<K>,
+    /// Its lock word and what it contains, if the lock is held or in doubt.
+    pub lock: Option<(Place, u64)>,
+    /// A hash of its bytes.
+    pub image: u64,
+}
+
+/// A radix node that a walk still has to visit.
+struct Branch {
+    at: RemotePtr,
+    node_type: u8,
+    /// The first key byte that the path does not determine.
+    from: u8,
+    path: [u8; KEY_BYTES_MAX],
+}
+
+/// A frozen node, and a key on its path.
+pub(crate) struct FrozenNode<K> {
+    key: K,
+    within: Within,
+}
+
+impl<K: KeyBytes, L> Art<K, L> {
+    /// Visits all nodes and leaves, and adds what it finds to `survey`. Radix nodes count as level 1. `each` gets key and
+    /// value of each leaf whose key is present. With [`Survey::mends`], this replaces the nodes whose replacement another
+    /// client has begun.
+    ///
+    /// # Errors
+    /// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+    pub async fn survey<V: Verbs + Control>(
+        &self,
+        v: &V,
+        survey: &mut Survey,
+        each: impl FnMut(&mut Survey, RemotePtr, K, &[u8], u64),
+    ) -> Result<(), IndexError>
+    where
+        L: SingleStore<V, K>,
+    {
+        self.survey_by(&self.client(v), survey, each).await
+    }
+
+    pub(crate) async fn survey_by<V: Verbs + Control>(
+        &self,
+        client: &ArtClient<'_, V, K, L>,
+        survey: &mut Survey,
+        each: impl FnMut(&mut Survey, RemotePtr, K, &[u8], u64),
+    ) -> Result<(), IndexError>
+    where
+        L: SingleStore<V, K>,
+    {
+        let frozen = self.survey_nodes(client.v, survey, each).await?;
+        if !survey.mends() {
+            return Ok(());
+        }
+        for FrozenNode { key, within } in frozen {
+            let running = client.start().await?;
+            // Any client continues a replacement that another one has begun.
+            let renewed = client.renew(&KeyText::of(&key), &within).await;
+            crate::presence::end_operation(running, renewed)?;
+            survey.mended += 1;
+        }
+        Ok(())
+    }
+
+    async fn survey_nodes<V: Verbs + Control>(
+        &self,
+        v: &V,
+        survey: &mut Survey,
+        mut each: impl FnMut(&mut Survey, RemotePtr, K, &[u8], u64),
+    ) -> Result<Vec<FrozenNode<K>>, IndexError>
+    where
+        L: SingleStore<V, K>,
+    {
+        let types = self.types();
+        let mut visited = std::collections::HashSet::new();
+        let mut frozen = Vec::new();
+        let mut left = vec![Branch {
+            at: self.root,
+            node_type: types.largest(),
+            from: 0,
+            path: [0; KEY_BYTES_MAX],
+        }];
+        while let Some(Branch {
+            at,
+            node_type: kind,
+            from,
+            mut path,
+        }) = left.pop()
+        {
+            if !visited.insert(at) {
+                survey.fault(at, Flaw::Cycle, 0);
+                continue;
+            }
+            let bytes = match v.read(at, types.bytes(kind) as u32).await {
+                Ok(bytes) => bytes,
+                Err(e) if is_nowhere(&e) => {
+                    survey.fault(at, Flaw::Nowhere, 0);
+                    continue;
+                }
+                Err(e) => return Err(e.into()),
+            };
+            let image = fingerprint_of(&*bytes);
+            let node = match RadixNode::decode(&bytes, types, kind) {
+                Ok(node) => node,
+                Err(what) => {
+                    survey.fault(at, Flaw::Corrupt(what), image);
+                    continue;
+                }
+            };
+            let header = node.header();
+            let branch = usize::from(header.branch());
+            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
+                survey.fault(at, Flaw::Path, image);
+                continue;
+            };
+            path[usize::from(from)..branch].copy_from_slice(partial);
+            let children = node.words().filter(|word| word.has_child());
+            survey.count(1, children.clone().count(), types.block_bytes(kind) as u64);
+            if node.is_frozen() {
+                survey.fault(at, Flaw::Unfinished(Condition::Frozen), image);
+                frozen.push(FrozenNode {
+                    key: K::read_from(&path[..K::LEN]),
+                    within: Within {
+                        at,
+                        node_type: kind,
+                        children: children.clone().count(),
+                        link: None,
+                    },
+                });
+            }
+            let mut leaves = Vec::new();
+            for word in children {
+                let child = RemotePtr::from_raw(word.pointer());
+                path[branch] = word.partial();
+                match word.decode() {
+                    Err(what) => survey.fault(at, Flaw::Corrupt(what), image),
+                    Ok(_) if word.is_leaf() => leaves.push((child, word.partial())),
+                    Ok(_) if types.slots(node_type(word)) == 0 => survey.fault(at, Flaw::Path, image),
+                    Ok(_) => left.push(Branch {
+                        at: child,
+                        node_type: node_type(word),
+                        from: header.branch() + 1,
+                        path,
+                    }),
+                }
+            }
+            drop(bytes);
+            let addresses: Vec<RemotePtr> = leaves.iter().map(|(at, _)| *at).collect();
+            let looking = self.leaves.inspect(v, &addresses, |i, seen, value| {
+                let (at, last) = leaves[i];
+                path[branch] = last;
+                let sound = matches!(seen.condition, Condition::Live | Condition::Dead);
+                survey
+                    .words
+                    .extend(seen.lock.map(|(place, word)| (place, word, sound)));
+                let flaw = match (seen.condition, seen.key) {
+                    (Condition::Live | Condition::Dead, Some(key))
+                        if KeyText::of(&key)[..=branch] != path[..=branch] =>
+                    {
+                        Flaw::Path
+                    }
+                    (Condition::Live, Some(key)) => {
+                        survey.count(0, 1, u64::from(self.leaves.block_bytes()));
+                        return each(survey, at, key, value, seen.image);
+                    }
+                    (Condition::Dead, _) => {
+                        survey.count(0, 0, u64::from(self.leaves.block_bytes()));
+                        survey.removed += 1;
+                        return;
+                    }
+                    (Condition::Corrupt(what), _) => Flaw::Corrupt(what),
+                    (Condition::Nowhere, _) => Flaw::Nowhere,
+                    _ => Flaw::Torn,
+                };
+                survey.count(0, 0, u64::from(self.leaves.block_bytes()));
+                survey.fault(at, flaw, seen.image);
+            });
+            looking.await?;
+        }
+        Ok(frozen)
+    }
+}

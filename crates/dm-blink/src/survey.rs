@@ -1,0 +1,49 @@
+//! Visits all nodes of a tree for a check.
+
+use dm_index::{IndexError, KeyBytes, Listing, NodeStore, Restructure, Survey, count_keys, survey_level};
+use dm_verbs::{RemotePtr, Verbs};
+
+use crate::blink::Blink;
+use crate::root::Root;
+
+impl<K: KeyBytes, S> Blink<K, S> {
+    /// Walks each level from the root down, and then the leaves, and compares it with the level above.
+    pub(crate) async fn survey_levels<V: Verbs, L: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &L,
+        survey: &mut Survey,
+    ) -> Result<(), IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let Some(root) = Root::unpack(v.word(self.root_word).await?) else {
+            return Ok(());
+        };
+        let mut listed = vec![(K::MIN, root.at)];
+        for level in (1..=root.level).rev() {
+            let Some(&(_, first)) = listed.first() else {
+                return Ok(());
+            };
+            let mut below: Vec<(K, RemotePtr)> = Vec::new();
+            let list = (&listed[..], Listing::Exact);
+            survey_level(v, &self.nodes, (level, first), list, survey, |_, node, _| {
+                below.extend(node.children());
+            })
+            .await?;
+            listed = below;
+        }
+        let Some(&(_, first)) = listed.first() else {
+            return Ok(());
+        };
+        survey_level(
+            v,
+            leaves,
+            (0, first),
+            (&listed, Listing::Exact),
+            survey,
+            count_keys,
+        )
+        .await
+    }
+}

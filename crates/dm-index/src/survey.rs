@@ -1,0 +1,448 @@
+//! A survey of a whole index: what a check found in its nodes.
+
+use core::fmt;
+use std::collections::{HashMap, HashSet};
+
+use dm_layout::{Corrupt, KeyBytes};
+use dm_verbs::{Place, RemotePtr, VerbError, VerbErrorKind, Verbs};
+
+use crate::{IndexError, Inner, NodeAccess, NodeCopy, Restructure, Tended};
+
+/// The state of a node, as one READ shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// In service, and whole.
+    Live,
+    /// Removed from the index.
+    Dead,
+    /// The left half of an unfinished split.
+    Splitting,
+    /// The right half of a split, or a new root, that was never made live.
+    Unborn,
+    /// Part of an unfinished merge, or a radix node that is being replaced.
+    Frozen,
+    /// The bytes are from two WRITEs.
+    Torn,
+    /// The bytes are no node of this kind.
+    Corrupt(Corrupt),
+    /// The address is that of no memory in the pool.
+    Nowhere,
+}
+
+impl Condition {
+    /// Returns whether another client may have left the node unfinished.
+    pub const fn is_unfinished(self) -> bool {
+        matches!(self, Self::Splitting | Self::Unborn | Self::Frozen | Self::Torn)
+    }
+}
+
+/// A node, as [`Restructure::inspect`] found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inspected {
+    /// The node's state.
+    pub condition: Condition,
+    /// Whether a client holds the node's lock. It is read only if the node is not live.
+    pub held: bool,
+    /// Number of entries that the fence keys do not enclose, although no split or merge is in progress.
+    pub strays: usize,
+    /// A hash of the node's bytes.
+    pub image: u64,
+}
+
+impl Inspected {
+    /// The result for an address at which there is no memory.
+    pub const NOWHERE: Self = Self {
+        condition: Condition::Nowhere,
+        held: false,
+        strays: 0,
+        image: 0,
+    };
+}
+
+/// Returns whether a READ failed because the pointer was damaged: it leads beyond the memory of its memory node, or there
+/// is no such memory node.
+pub const fn is_nowhere(e: &VerbError) -> bool {
+    matches!(
+        e.kind,
+        VerbErrorKind::NoSuchNode | VerbErrorKind::OutOfBounds { .. } | VerbErrorKind::Misaligned
+    )
+}
+
+/// A fault that a check can find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// The bytes are no node of the expected kind.
+    Corrupt(Corrupt),
+    /// A pointer leads to this address, which is that of no memory in the pool.
+    Nowhere,
+    /// The bytes are from two WRITEs, and do not change: no reader can use them.
+    Torn,
+    /// A pointer leads to a dead node.
+    Dead,
+    /// A split, a merge or a replacement was begun, nobody holds the lock, and it was not finished.
+    Unfinished(Condition),
+    /// The node is on another level than the pointer to it.
+    Level {
+        /// The level in the node's header.
+        found: u8,
+    },
+    /// The node does not begin at the key at which its left neighbour ends.
+    LowFence,
+    /// The node does not end at a key above its low fence key.
+    HighFence,
+    /// The node ends at a key, and has no sibling.
+    NoSibling,
+    /// The node is reached from its parent, and not from its left neighbours.
+    NotASibling,
+    /// The parent's separator is not the node's low fence key.
+    Separator,
+    /// The pointers lead back to a node that was visited before.
+    Cycle,
+    /// The node has entries that its fence keys do not enclose.
+    Strays,
+    /// The key of a leaf, or the prefix of a radix node, does not belong to the path on which it was found.
+    Path,
+    /// A value is no reference to an item.
+    Reference(Corrupt),
+    /// A client of a member that is gone holds this lock.
+    LockOfGone {
+        /// The client that took the lock.
+        client: u16,
+        /// The number of the member.
+        member: u16,
+    },
+    /// The lock word says that a change under it may have failed midway.
+    InDoubt,
+}
+
+impl Flaw {
+    /// Returns the name of this kind of fault, as it appears in JSON.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Corrupt(_) => "corrupt",
+            Self::Nowhere => "nowhere",
+            Self::Torn => "torn",
+            Self::Dead => "dead",
+            Self::Unfinished(_) => "unfinished",
+            Self::Level { .. } => "level",
+            Self::LowFence => "low-fence",
+            Self::HighFence => "high-fence",
+            Self::NoSibling => "no-sibling",
+            Self::NotASibling => "not-a-sibling",
+            Self::Separator => "separator",
+            Self::Cycle => "cycle",
+            Self::Strays => "strays",
+            Self::Path => "path",
+            Self::Reference(_) => "reference",
+            Self::LockOfGone { .. } => "lock-of-gone",
+            Self::InDoubt => "in-doubt",
+        }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt(what) => write!(f, "no node of the expected kind: {what}"),
+            Self::Nowhere => f.write_str("no memory of the pool, and a pointer leads to it"),
+            Self::Torn => f.write_str("torn: its bytes are from two WRITEs"),
+            Self::Dead => f.write_str("dead, and a pointer leads to it"),
+            Self::Unfinished(Condition::Splitting) => f.write_str("a split was not finished"),
+            Self::Unfinished(Condition::Unborn) => f.write_str("it was never made live"),
+            Self::Unfinished(_) => f.write_str("frozen: a merge or a replacement was not finished"),
+            Self::Level { found } => write!(
+                f,
+                "a pointer leads to it as to another level than its own, {found}"
+            ),
+            Self::LowFence => f.write_str("it does not begin where its left neighbour ends"),
+            Self::HighFence => f.write_str("it does not end above its low fence key"),
+            Self::NoSibling => f.write_str("it ends at a key, and has no sibling"),
+            Self::NotASibling => f.write_str("a parent leads to it, and no sibling pointer does"),
+            Self::Separator => f.write_str("its parent's separator is not its low fence key"),
+            Self::Cycle => f.write_str("pointers lead back to it"),
+            Self::Strays => f.write_str("it has entries that its fence keys do not enclose"),
+            Self::Path => f.write_str("its key does not belong to the path that leads to it"),
+            Self::Reference(what) => write!(f, "its value is no reference to an item: {what}"),
+            Self::LockOfGone { client, member } => {
+                write!(
+                    f,
+                    "the lock is held by client {client} of member {member}, which is gone"
+                )
+            }
+            Self::InDoubt => f.write_str("the lock word is in doubt"),
+        }
+    }
+}
+
+/// A fault and its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The address of the node, or of the lock word.
+    pub at: Place,
+    /// The fault.
+    pub flaw: Flaw,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.flaw)
+    }
+}
+
+/// The nodes of one level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LevelCount {
+    /// Number of nodes.
+    pub nodes: u64,
+    /// Number of their entries: keys, or children.
+    pub entries: u64,
+    /// Bytes of the nodes.
+    pub bytes: u64,
+}
+
+/// Returns the address and the bytes of the block to which a value refers, or `None` if the value refers to none.
+pub type Referred = fn(value: &[u8]) -> Result<(RemotePtr, u64), Corrupt>;
+
+/// What one walk over an index found. Each part of the index adds to it what it visits.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Nodes by level, from the leaves on.
+    pub levels: Vec<LevelCount>,
+    /// Number of keys.
+    pub keys: u64,
+    /// Leaves that hold a removed key and are still linked. Readers treat them as absent.
+    pub removed: u64,
+    /// Nodes that are reached from their left neighbour, and have no entry in the inner structure. A client that dies
+    /// between a split and the entry of the new node leaves one. Operations find it one step later.
+    pub unlisted: u64,
+    /// Entries that are hints, and lead to a leaf that is not there any more.
+    pub stale_hints: u64,
+    /// Bytes of the blocks to which values refer.
+    pub item_bytes: u64,
+    /// Lock words inside nodes that are held or in doubt, and whether the node is whole.
+    pub words: Vec<(Place, u64, bool)>,
+    /// Faults, each with a hash of the bytes in which it was found. Another client may have been at work there.
+    pub faults: Vec<(Finding, u64)>,
+    /// Nodes that a client was changing.
+    pub in_change: u64,
+    /// Nodes that this walk has finished.
+    pub mended: u64,
+    mends: bool,
+    referred: Option<Referred>,
+}
+
+impl Survey {
+    /// Makes an empty survey. With `mends`, the walk finishes what other clients have left unfinished. If values refer
+    /// to blocks, `referred` decodes them.
+    pub const fn new(mends: bool, referred: Option<Referred>) -> Self {
+        Self {
+            levels: Vec::new(),
+            keys: 0,
+            removed: 0,
+            unlisted: 0,
+            stale_hints: 0,
+            item_bytes: 0,
+            words: Vec::new(),
+            faults: Vec::new(),
+            in_change: 0,
+            mended: 0,
+            mends,
+            referred,
+        }
+    }
+
+    /// Returns whether the walk finishes what other clients have left unfinished.
+    pub const fn mends(&self) -> bool {
+        self.mends
+    }
+
+    /// Records a fault. `image` is a hash of the bytes that show it.
+    pub fn fault(&mut self, at: impl Into<Place>, flaw: Flaw, image: u64) {
+        let finding = Finding { at: at.into(), flaw };
+        if !self.faults.iter().any(|(known, _)| *known == finding) {
+            self.faults.push((finding, image));
+        }
+    }
+
+    /// Counts a node.
+    pub fn count(&mut self, level: u8, entries: usize, bytes: u64) {
+        let level = usize::from(level);
+        if self.levels.len() <= level {
+            self.levels.resize(level + 1, LevelCount::default());
+        }
+        let count = &mut self.levels[level];
+        count.nodes += 1;
+        count.entries += entries as u64;
+        count.bytes += bytes;
+    }
+
+    /// Counts a key of the leaf at `at`, and the block to which its value refers.
+    pub fn key(&mut self, at: RemotePtr, value: &[u8], image: u64) {
+        self.keys += 1;
+        match self.referred.map(|referred| referred(value)) {
+            None => {}
+            Some(Ok((_, bytes))) => self.item_bytes += bytes,
+            Some(Err(what)) => self.fault(at, Flaw::Reference(what), image),
+        }
+    }
+
+    /// Adds the survey of an inner structure, whose lowest level is `above` levels above the leaves.
+    pub fn include(&mut self, other: Self, above: usize) {
+        for (i, level) in other.levels.into_iter().enumerate() {
+            let i = i + above;
+            if self.levels.len() <= i {
+                self.levels.resize(i + 1, LevelCount::default());
+            }
+            self.levels[i].nodes += level.nodes;
+            self.levels[i].entries += level.entries;
+            self.levels[i].bytes += level.bytes;
+        }
+        self.removed += other.removed;
+        self.words.extend(other.words);
+        self.faults.extend(other.faults);
+        self.in_change += other.in_change;
+        self.mended += other.mended;
+    }
+
+    /// Returns the bytes of all blocks that the walk has reached.
+    pub fn bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes).sum::<u64>() + self.item_bytes
+    }
+
+    /// Judges a node by its condition: records a fault, or that a client is at work there. Returns whether the node can
+    /// be used.
+    fn judge(&mut self, at: RemotePtr, level: u8, seen: &Inspected, found: u8) -> bool {
+        let flaw = match seen.condition {
+            Condition::Live if found != level => Flaw::Level { found },
+            Condition::Live if seen.strays > 0 => Flaw::Strays,
+            Condition::Live => return true,
+            Condition::Corrupt(what) => {
+                self.fault(at, Flaw::Corrupt(what), seen.image);
+                return false;
+            }
+            Condition::Nowhere => {
+                self.fault(at, Flaw::Nowhere, seen.image);
+                return false;
+            }
+            _ if seen.held => {
+                self.in_change += 1;
+                return seen.condition != Condition::Dead;
+            }
+            Condition::Dead => Flaw::Dead,
+            Condition::Torn => Flaw::Torn,
+            unfinished => Flaw::Unfinished(unfinished),
+        };
+        self.fault(at, flaw, seen.image);
+        seen.condition != Condition::Dead && found == level
+    }
+}
+
+/// How an inner structure leads to the nodes of a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listing {
+    /// Each of its entries leads to a node of the level, and begins where the node begins.
+    Exact,
+    /// All entries but the first are hints.
+    Hints,
+    /// It is not known.
+    Unknown,
+}
+
+/// Walks the nodes of a level along their sibling pointers, from `first` on, which covers the smallest key. Then compares
+/// them with `listed`: the low fence key and the address of each node, by ascending key, as the inner structure has
+/// them. `each` gets every node.
+///
+/// This takes one READ, and one round trip, for each node.
+///
+/// # Errors
+/// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
+    v: &V,
+    nodes: &S,
+    (level, first): (u8, RemotePtr),
+    (listed, listing): (&[(K, RemotePtr)], Listing),
+    survey: &mut Survey,
+    mut each: impl FnMut(&mut Survey, &NodeCopy<K>, u64),
+) -> Result<(), IndexError> {
+    let mut copy = NodeCopy::new();
+    // The low fence key of each node that was visited, and all addresses to which a pointer led.
+    let (mut visited, mut tried) = (HashMap::new(), HashSet::new());
+    let (mut next, mut expect) = (Some(first), K::MIN);
+    while let Some(at) = next {
+        tried.insert(at);
+        let mut seen = nodes.inspect(v, at, &mut copy).await?;
+        if survey.mends() && seen.condition.is_unfinished() {
+            match nodes.tend(v, at).await {
+                Ok(Tended::Sound) => {}
+                Ok(Tended::Mended) => survey.mended += 1,
+                // The look that follows says what is wrong.
+                Err(IndexError::Corrupt { .. } | IndexError::Exhausted(_)) => {}
+                Err(e) => return Err(e),
+            }
+            seen = nodes.inspect(v, at, &mut copy).await?;
+        }
+        next = None;
+        if survey.judge(at, level, &seen, copy.level) {
+            if copy.fences.low != expect {
+                survey.fault(at, Flaw::LowFence, seen.image);
+            }
+            visited.insert(at, copy.fences.low);
+            survey.count(level, copy.entries.len(), u64::from(nodes.node_bytes()));
+            if seen.condition != Condition::Torn {
+                each(survey, &copy, seen.image);
+            }
+            match copy.fences.high {
+                None => break,
+                Some(high) if high <= copy.fences.low => survey.fault(at, Flaw::HighFence, seen.image),
+                Some(high) => {
+                    expect = high;
+                    match copy.sibling {
+                        sibling if sibling.is_null() => survey.fault(at, Flaw::NoSibling, seen.image),
+                        sibling if tried.contains(&sibling) => survey.fault(sibling, Flaw::Cycle, seen.image),
+                        sibling => next = Some(sibling),
+                    }
+                }
+            }
+        }
+        if next.is_none() {
+            // This node does not say where the level goes on, so the next entry of the inner structure does.
+            let rest = |(low, node): &&(K, RemotePtr)| *low >= expect && !tried.contains(node);
+            if let Some((low, node)) = listed.iter().find(rest) {
+                (next, expect) = (Some(*node), *low);
+            }
+        }
+    }
+    if listing == Listing::Unknown {
+        return Ok(());
+    }
+    let mut known = HashSet::new();
+    for (i, (key, node)) in listed.iter().enumerate() {
+        known.insert(*node);
+        let flaw = match visited.get(node) {
+            Some(low) if low == key => continue,
+            Some(_) => Flaw::Separator,
+            None => Flaw::NotASibling,
+        };
+        match i > 0 && listing == Listing::Hints {
+            true => survey.stale_hints += 1,
+            false => survey.fault(*node, flaw, 0),
+        }
+    }
+    survey.unlisted += visited.keys().filter(|node| !known.contains(node)).count() as u64;
+    Ok(())
+}
+
+/// Visits all nodes of an index that consists of this inner structure and these leaves, and adds what it finds to
+/// `survey`.
+///
+/// # Errors
+/// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+pub async fn survey_index<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>>(
+    v: &V,
+    inner: &I,
+    leaves: &L,
+    survey: &mut Survey,
+) -> Result<(), IndexError> {
+    inner.survey(v, leaves.whole(), survey).await
+}
