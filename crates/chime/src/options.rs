@@ -2,12 +2,12 @@
 //! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
-use dm_assemble::Common;
+use dm_assemble::{Common, OpenError};
 use dm_combine::Rdwc;
-use dm_hopscotch::HopOptions;
+use dm_hopscotch::{HopOptions, Hopscotch};
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
-use dm_layout::SplitBias;
+use dm_layout::{KeyBytes, SplitBias};
 use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
@@ -164,6 +164,11 @@ impl Options {
             flaws: self.flaws.leaf,
             ..NodeOptions::default()
         }
+    }
+
+    /// Returns the format of the leaves.
+    pub(crate) fn leaf<K: KeyBytes>(&self) -> Result<Hopscotch<K>, OpenError> {
+        Ok(Hopscotch::new(self.span, self.neighbourhood, self.value_bytes)?)
     }
 
     pub(crate) fn hop(&self) -> HopOptions {

@@ -16,8 +16,6 @@ use crate::Options;
 /// A CHIME tree with the state that the threads of one compute node share: index cache, hotspot buffer, local locks,
 /// allocator.
 ///
-/// [`Handle`] has the methods that every index has, and [`ChimeParts`] has the methods of this index.
-///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
 /// use chime::{Key8, Options, Chime, leading_bytes};
@@ -53,7 +51,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
     type Options = Options;
 
     fn fit<V: Verbs>(_: &V, options: &Options) -> Result<Options, OpenError> {
-        Self::leaf(options)?;
+        options.leaf::<K>()?;
         Ok(*options)
     }
 
@@ -65,7 +63,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
             options.neighbourhood,
             options.inner_span,
             CHILD_BYTES,
-            usize::from(options.items),
+            options.items.into(),
         ];
         Descriptor {
             locks: options.lock_plan(),
@@ -82,18 +80,18 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
         pool: &mut Pool<'_, V>,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let leaf = Self::leaf(options)?;
-        let inner = Slotted::with_span(options.inner_span, CHILD_BYTES)?;
+        let leaf = options.leaf::<K>()?;
         pool.whole_lines()?;
         let locks = pool.locks(options.locks())?;
         let (alloc, nodes) = (pool.alloc().clone(), options.nodes());
-        let inner_nodes = NodeOptions { kind: 1, ..nodes };
-        let inner = Nodes::new(inner, locks.clone(), alloc.clone(), inner_nodes);
+        let of_inner = NodeOptions { kind: 1, ..nodes };
+        let inner = Slotted::with_span(options.inner_span, CHILD_BYTES)?;
+        let inner = Nodes::new(inner, locks.clone(), alloc.clone(), of_inner);
         let whole = Nodes::new(leaf, locks.clone(), alloc.clone(), nodes);
-        let blink = BlinkOptions::new(options.attempts);
         let (cache, epochs) = (IndexCache::new(options.cache_bytes), alloc.epochs().cloned());
+        let (root, blink) = (pool.root_word(), BlinkOptions::new(options.attempts));
         Ok(Self {
-            inner: Blink::new(inner, cache, pool.root_word(), blink).in_epochs(epochs),
+            inner: Blink::new(inner, cache, root, blink).in_epochs(epochs),
             leaves: Neighbourhoods::new(leaf, whole, locks, alloc, options.hop()),
             composed: options.composed(),
         })
@@ -116,8 +114,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
     }
 
     fn gets_to_learn(&self) -> usize {
-        self.hotspots()
-            .map_or(0, |hotspots| hotspots.capacity() * GETS_PER_HOTSPOT)
+        self.hotspots().map_or(0, Hotspots::gets_to_learn)
     }
 
     fn learned_bytes(&self) -> u64 {
@@ -133,16 +130,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
     }
 }
 
-/// Number of gets of a skewed workload, per entry of the hotspot buffer, after which the buffer holds the hottest
-/// entries.
-const GETS_PER_HOTSPOT: usize = 4;
-
 impl<K: KeyBytes> ChimeParts<K> {
-    fn leaf(options: &Options) -> Result<Hopscotch<K>, OpenError> {
-        let (span, near) = (options.span, options.neighbourhood);
-        Ok(Hopscotch::new(span, near, options.value_bytes)?)
-    }
-
     /// Returns the hotspot buffer, if there is one. The bytes of the index cache do not include it.
     pub fn hotspots(&self) -> Option<&Hotspots> {
         self.leaves.hotspots()

@@ -114,6 +114,12 @@ impl Hotspots {
         self.sets.len() * WAYS
     }
 
+    /// Returns the number of gets of a skewed workload after which the buffer holds the hottest entries: four for each of
+    /// its places.
+    pub fn gets_to_learn(&self) -> usize {
+        self.capacity() * 4
+    }
+
     /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -3,11 +3,11 @@
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, SingleOptions};
-use dm_assemble::Common;
+use dm_assemble::{Common, OpenError};
 use dm_combine::Rdwc;
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
-use dm_layout::{NodeTypes, SplitBias};
+use dm_layout::{KeyBytes, Leaf, NodeTypes, SplitBias};
 use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Caps;
@@ -182,6 +182,12 @@ impl Options {
             },
             ..LockOptions::default()
         }
+    }
+
+    /// Returns the format of the leaves.
+    pub(crate) fn leaf<K: KeyBytes>(&self) -> Result<Leaf<K>, OpenError> {
+        let (bytes, value, packed) = (self.leaf_bytes, self.value_bytes, self.packed_keys);
+        Ok(Leaf::with_node_bytes(bytes, value, packed)?)
     }
 
     pub(crate) fn nodes(&self) -> NodeOptions {

@@ -5,7 +5,7 @@ use dm_art::{Art, Separators, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_index::{Composed, ComposedOptions, Exchange, IndexError, Survey, survey_index};
-use dm_layout::{KeyBytes, Leaf, NodeShape, SingleLeaf};
+use dm_layout::{KeyBytes, NodeShape, SingleLeaf};
 use dm_leaf::{Nodes, PackedLeaves};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
@@ -57,7 +57,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
     type Options = Options;
 
     fn fit<V: Verbs>(v: &V, options: &Options) -> Result<Options, OpenError> {
-        let leaf = Self::leaf(options)?;
+        let leaf = options.leaf::<K>()?;
         let mut options = options.fit(&v.caps(NodeId(0)));
         options.packed_keys = leaf.is_packed();
         options.shared_updates &= NodeShape::<K>::updates_in_line(&leaf) || options.lines_shared();
@@ -94,7 +94,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
         let locks = pool.locks(options.leaf_locks())?;
         Ok(Self {
             inner: Self::separators(pool, options).await?,
-            leaves: Nodes::new(Self::leaf(options)?, locks, pool.alloc().clone(), options.nodes()),
+            leaves: Nodes::new(options.leaf::<K>()?, locks, pool.alloc().clone(), options.nodes()),
             composed: options.composed(),
         })
     }
@@ -117,11 +117,6 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
 }
 
 impl<K: KeyBytes> DolphinParts<K> {
-    fn leaf(options: &Options) -> Result<Leaf<K>, OpenError> {
-        let (bytes, value, packed) = (options.leaf_bytes, options.value_bytes, options.packed_keys);
-        Ok(Leaf::with_node_bytes(bytes, value, packed)?)
-    }
-
     async fn separators<V: Verbs + Control>(
         pool: &mut Pool<'_, V>,
         options: &Options,
