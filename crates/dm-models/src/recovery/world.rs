@@ -144,6 +144,7 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
         tables: vec![home.word()].into(),
         words: 1,
         freed: flaws.freed,
+        unshared: LockWord::unshared,
     };
     let swept = sweep.run(c.verbs(), DEAD).await;
     c.check(swept.is_ok(), || format!("{swept:?}"));
