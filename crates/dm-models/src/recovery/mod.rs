@@ -2,10 +2,11 @@
 //! and finish the work. They run the shipped `dm-alloc` and `dm-lock`.
 
 mod expel;
+mod shares;
 mod takeover;
 mod world;
 
 use crate::Entry;
 
 /// The entries, in the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[takeover::IN_TABLE, takeover::IN_NODE, expel::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[takeover::IN_TABLE, takeover::IN_NODE, expel::ENTRY, shares::ENTRY];
