@@ -197,7 +197,7 @@ impl Allocator {
         };
         // An earlier client of this compute node may have been dropped after it had posted the CAS that opens the gate.
         let found = GateWord(v.word(reclaim.area.gate()).await?);
-        if found != look.gate && !reclaim.options.flaws().gate_unchecked {
+        if found != look.gate {
             v.local(LocalStep::Section).await;
             pass.done();
             return Ok(());

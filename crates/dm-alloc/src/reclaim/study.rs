@@ -27,8 +27,6 @@ pub struct ReclaimFlaws {
     pub answers_ignored: bool,
     /// A member answers while its clients share.
     pub answers_early: bool,
-    /// The counts of sharers are reset without a second look at the gate.
-    pub gate_unchecked: bool,
 }
 
 #[cfg(feature = "study")]
@@ -46,7 +44,6 @@ impl ReclaimFlaws {
         gate_ignored: false,
         answers_ignored: false,
         answers_early: false,
-        gate_unchecked: false,
     };
 }
 

@@ -16,12 +16,12 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "shares",
     kind: Kind::Crash,
     source: "docs/protocol/recovery.md V10–V14; docs/protocol/lock.md L14–L17",
-    about: "S, of the first member, adds under a share and may die at any step. E, of the second, finds it silent, expels \
-        it, has the counts of sharers reset, and then holds the lock alone. T, of the third, adds twice under a share, \
-        or alone while nobody may share. In the other shapes S shares nothing, except in `E dies`. In `two clients`, T adds while U, of the same compute node, answers. In \
-        `dropped`, T drops its first share without awaiting anything. In `E dies`, E may die at any step, and X, \
-        of T's compute node, does all of it again. No add is lost or counted twice, E and X get the lock, and at the end \
-        no share is counted and the gate is open.",
+    about: "S, of the first member, adds under a share and may die at any step. E, of the second, finds it silent, \
+        expels it, has the counts of sharers reset, and then holds the lock alone. T, of the third, adds twice under \
+        a share, or alone while nobody may share. In the other shapes S shares nothing, except in `E dies`. In `two \
+        clients`, T adds while U, of the same compute node, answers. In `dropped`, T drops its first share without \
+        awaiting anything. In `E dies`, E may die at any step, and X, of T's compute node, does all of it again. No \
+        add is lost or counted twice, E and X get the lock, and at the end no share is counted and the gate is open.",
     cases: || {
         vec![
             Case::holds("a sharer dies", timed(Knobs::strong()).crashes(1)).nightly(),
