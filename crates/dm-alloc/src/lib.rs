@@ -69,7 +69,7 @@ pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
 pub use reclaim::ReclaimFlaws;
 pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, Members, PoolBytes, ReclaimOptions};
 pub use superblock::{CREATE_BUDGET, DEFAULT_LOCKS_PER_NODE, Descriptor, LockHome, LockPlan, Superblock};
-pub use sweep::{Freed, Sweep};
+pub use sweep::{Freed, Sweep, Unshared};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -1,8 +1,9 @@
 //! Members: the compute nodes of a pool. Each announces the epoch of its oldest running operation in a slot.
 //!
 //! ```text
-//!    0  epoch: grows with each collection of retired blocks · next member number        one line
-//!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64         one line each
+//!    0  epoch: grows with each collection of retired blocks · next member number · gate   one line
+//!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64 ·
+//!       answered: the last round of the gate that the member has answered                 one line each
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
 //! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
@@ -45,6 +46,24 @@ impl MemberArea {
         let word = image.get(8..).and_then(|rest| rest.first_chunk());
         (word.map_or(0, |word| u64::from_le_bytes(*word)) % u64::from(MEMBERS_MAX)) as u16
     }
+    pub(crate) fn gate(&self) -> RemotePtr {
+        self.at.add(16)
+    }
+    /// Returns the gate's word in an image of the area, or of its first line. This accepts any bytes.
+    pub(crate) fn gate_of(&self, image: &[u8]) -> GateWord {
+        let word = image.get(16..).and_then(|rest| rest.first_chunk());
+        GateWord(word.map_or(0, |word| u64::from_le_bytes(*word)))
+    }
+    /// Returns the address of the word in which the member of slot `i` answers.
+    pub(crate) fn answered(&self, i: u16) -> RemotePtr {
+        self.slot(i).add(16)
+    }
+    /// Returns the round of the gate that slot `i` has answered, in an image of the area. This accepts any bytes.
+    pub(crate) fn answered_of(&self, image: &[u8], i: u16) -> u64 {
+        let at = (1 + usize::from(i)) * LINE + 16;
+        let word = image.get(at..).and_then(|rest| rest.first_chunk());
+        word.map_or(0, |word| u64::from_le_bytes(*word))
+    }
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
     }
@@ -78,6 +97,41 @@ impl MemberArea {
 pub(crate) struct Look {
     pub(crate) word: SlotWord,
     pub(crate) beat: u64,
+}
+
+/// The word of the gate: the number of its round, and the member that resets the counts of sharers, or 0 if the gate is
+/// open.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct GateWord(pub(crate) u64);
+
+const ROUND_SHIFT: u32 = 16;
+
+impl GateWord {
+    pub(crate) fn round(self) -> u64 {
+        self.0 >> ROUND_SHIFT
+    }
+    /// Returns the member that resets the counts; 0 if the gate is open.
+    pub(crate) fn owner(self) -> u16 {
+        self.0 as u16
+    }
+    pub(crate) fn is_open(self) -> bool {
+        self.owner() == 0
+    }
+    /// Returns the word of the next round, in which `member` resets the counts.
+    pub(crate) fn shut_by(self, member: u16) -> Self {
+        Self((self.round() + 1) << ROUND_SHIFT | u64::from(member))
+    }
+    /// Returns the word of the same round, if `member` takes it over.
+    pub(crate) fn taken_by(self, member: u16) -> Self {
+        Self(self.round() << ROUND_SHIFT | u64::from(member))
+    }
+    pub(crate) fn opened(self) -> Self {
+        self.taken_by(0)
+    }
+    /// Returns the place of this word among all words that a gate has had. A takeover does not change it.
+    pub(crate) fn order(self) -> u64 {
+        2 * self.round() + u64::from(self.is_open())
+    }
 }
 
 /// The word of a slot.
@@ -172,6 +226,10 @@ pub(crate) struct Membership {
     pub(crate) turned: u64,
     /// The slots as the last looks found them, by slot number.
     pub(crate) seen: Vec<Option<Seen>>,
+    /// The latest word of the gate that was read.
+    pub(crate) gate: GateWord,
+    /// The gate's word of the last look, if the member that it names has no slot.
+    pub(crate) orphan: Option<GateWord>,
 }
 
 impl Membership {
@@ -183,6 +241,7 @@ impl Membership {
             self.standing = Standing::Joining;
             // These looks belong to an earlier membership.
             self.seen.clear();
+            self.orphan = None;
         }
         standing
     }
@@ -225,7 +284,8 @@ impl Fingerprint for Membership {
         // The fingerprint omits times, because the explorer itself adds the times that a client has observed.
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
-        fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen))
+        let gate = (self.gate, self.orphan);
+        fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen, gate))
     }
 }
 

@@ -27,13 +27,14 @@ use dm_verbs::{ClientId, Control, ControlError, Env, Exhausted, LocalStep, Nanos
 
 use crate::block::{Block, Class};
 use crate::limbo::Limbo;
-use crate::members::{MemberArea, Membership, Standing};
+use crate::members::{MemberArea, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
 mod joining;
 mod landing;
 mod options;
 mod round;
+mod shares;
 #[cfg_attr(
     not(feature = "study"),
     expect(unreachable_pub, reason = "public with the feature `study` alone")
@@ -194,6 +195,10 @@ impl Allocator {
                         continue;
                     }
                     self.land(v).await?;
+                    if self.is_to_settle(v) {
+                        // Boxed, because it is rare and would make the futures of operations large.
+                        Box::pin(self.settle(v, reclaim)).await;
+                    }
                     if forgotten {
                         reclaim.end_forgotten(v, self.memory_nodes(), seat).await;
                     }
@@ -238,22 +243,28 @@ impl Allocator {
     /// member again. The requests are posted, not awaited.
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
+        //= docs/protocol/recovery.md V15
+        let marks = |word: SlotWord| {
+            self.roster.shares() && reclaim.can_fence() && !self.roster.is_clear(word.number())
+        };
         let left = reclaim.membership.with(|m| match m.standing {
             Standing::Member { slot, word } if m.announcing == 0 && reclaim.epochs.close() => {
                 m.standing = Standing::Outside;
                 let mut words = core::mem::take(&mut m.posted);
                 words.push(word);
-                Some((slot, words))
+                Some((slot, words, word))
             }
             _ => None,
         });
-        if let Some((slot, words)) = left {
+        if let Some((slot, words, last)) = left {
             let _unmetered = v.meter().housekeeping();
             // The slot may hold the last value that this compute node has awaited, or a value that it posted later. The
             // CAS from the awaited value comes first. If it frees the slot, all announcements that were posted later
             // fail.
+            let marks = marks(last);
             for word in words.into_iter().rev() {
-                v.cas(reclaim.area.slot(slot), word.0, 0).detach();
+                let left = if marks { word.expelled().0 } else { 0 };
+                v.cas(reclaim.area.slot(slot), word.0, left).detach();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The sweep: it frees the locks in the pool's lock tables that a dead member holds.
+//! The sweep: it frees the locks in the pool's lock tables that a dead member holds, and resets the counts of sharers.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use dm_verbs::{Event, Exhausted, Place, Verbs, Why};
 
 use crate::{AllocError, Superblock};
 
-/// Maximum number of attempts to change one word. Only sharers, of which each compute node has a few, change it meanwhile.
+/// Maximum number of attempts to change one word. Few clients change it meanwhile: sharers, or holders.
 const ATTEMPTS: u32 = 1 << 10;
 /// Bytes of a lock table that one READ fetches.
 const PIECE: u64 = 16 << 10;
@@ -14,6 +14,10 @@ const PIECE: u64 = 16 << 10;
 /// Returns the word to which a lock word changes if the member of this number is dead, or `None` if the word does not
 /// name this member.
 pub type Freed = fn(word: u64, member: u16) -> Option<u64>;
+
+/// Returns the word to which a lock word changes if it counts sharers although nobody shares the lock, or `None` if it counts
+/// none.
+pub type Unshared = fn(word: u64) -> Option<u64>;
 
 /// The lock tables of a pool, and the rule by which the words of a dead member change.
 #[derive(Clone)]
@@ -24,6 +28,9 @@ pub struct Sweep {
     pub words: u32,
     /// The rule. It must not return a word that it would change again.
     pub freed: Freed,
+    /// The rule for the counts of sharers. It must not return a word that it would change again. It is used only if the
+    /// locks of the pool can be shared.
+    pub unshared: Unshared,
 }
 
 impl fmt::Debug for Sweep {
@@ -36,12 +43,13 @@ impl fmt::Debug for Sweep {
 }
 
 impl Sweep {
-    /// Returns the sweep of a pool's lock tables by the rule `freed`.
-    pub fn of(superblock: &Superblock, freed: Freed) -> Self {
+    /// Returns the sweep of a pool's lock tables by these rules.
+    pub fn of(superblock: &Superblock, freed: Freed, unshared: Unshared) -> Self {
         Self {
             tables: superblock.lock_tables.clone(),
             words: superblock.locks_per_node,
             freed,
+            unshared,
         }
     }
 
@@ -54,24 +62,39 @@ impl Sweep {
     /// # Errors
     /// Returns the first error. The words that come later were not swept.
     pub async fn run<V: Verbs>(&self, v: &V, member: u16) -> Result<u64, AllocError> {
-        let mut swept = 0;
+        let freed = self.change(v, &|word| (self.freed)(word, member)).await?;
+        (0..freed).for_each(|_| v.meter().note(Event::FreedLock));
+        Ok(freed)
+    }
+
+    /// Reads all tables, and resets the count of sharers in each word by CAS. Returns the number of words that it changed.
+    /// No client may share a lock meanwhile, and nothing that a client posted for a share may land.
+    ///
+    /// # Errors
+    /// Returns the first error. The words that come later were not changed.
+    pub(crate) async fn reset<V: Verbs>(&self, v: &V) -> Result<u64, AllocError> {
+        self.change(v, &self.unshared).await
+    }
+
+    async fn change<V: Verbs>(&self, v: &V, rule: &impl Fn(u64) -> Option<u64>) -> Result<u64, AllocError> {
+        let mut changed = 0;
         for table in &self.tables {
             for (at, len) in pieces(8 * u64::from(self.words)) {
                 //= docs/protocol/recovery.md V3
                 let piece = v.read(table.add(at), len).await?;
-                let held: Vec<(u64, u64)> = (at..)
+                let found: Vec<(u64, u64)> = (at..)
                     .step_by(8)
                     .zip(piece.chunks_exact(8))
                     .map(|(at, word)| (at, u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))))
-                    .filter(|(_, word)| (self.freed)(*word, member).is_some())
+                    .filter(|(_, word)| rule(*word).is_some())
                     .collect();
                 drop(piece);
-                for (at, word) in held {
-                    swept += u64::from(self.free(v, table.add(at), word, member).await?);
+                for (at, word) in found {
+                    changed += u64::from(Self::change_word(v, table.add(at), word, rule).await?);
                 }
             }
         }
-        Ok(swept)
+        Ok(changed)
     }
 
     /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This takes
@@ -124,15 +147,19 @@ impl Sweep {
         Ok((done, changed))
     }
 
-    /// Changes one word. Sharers may change other bits of the word meanwhile.
-    async fn free<V: Verbs>(&self, v: &V, at: Place, mut word: u64, member: u16) -> Result<bool, AllocError> {
+    /// Changes one word. Other clients may change other bits of the word meanwhile.
+    async fn change_word<V: Verbs>(
+        v: &V,
+        at: Place,
+        mut word: u64,
+        rule: &impl Fn(u64) -> Option<u64>,
+    ) -> Result<bool, AllocError> {
         for _ in 0..v.budget(ATTEMPTS) {
-            let Some(free) = (self.freed)(word, member) else {
+            let Some(new) = rule(word) else {
                 return Ok(false);
             };
-            let found = v.cas(at, word, free).await?;
+            let found = v.cas(at, word, new).await?;
             if found == word {
-                v.meter().note(Event::FreedLock);
                 return Ok(true);
             }
             word = found;

@@ -79,7 +79,7 @@ impl<P: Parts> Handle<P> {
         let common = P::common(options);
         let reclaim = common.reclaim.at_most(common.attempts);
         let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim)
-            .sweeping(Sweep::of(superblock, LockWord::freed))
+            .sweeping(Sweep::of(superblock, LockWord::freed, LockWord::unshared))
             .chunk_bytes(common.chunk_bytes)
             .reaching(common.reach);
         let alloc = Arc::new(alloc);

@@ -58,11 +58,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Ok(Some(Answer::Done(applied)))
             }
             Found::Answer(answer) => {
-                match answer {
-                    // The client continues at another leaf and does not wait for this one. Dropping the share releases
-                    // it.
-                    Answer::Stale(_) => drop(share),
-                    _ => share.leave().await?,
+                //= docs/protocol/dolphin.md D11
+                match (share.leave().await, &answer) {
+                    // The client continues at another leaf, whose memory node may work. If this one does not, the share
+                    // stays unsettled.
+                    (_, Answer::Stale(_)) => {}
+                    (left, _) => left?,
                 }
                 Ok(Some(answer))
             }

@@ -258,11 +258,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Obstacle(met): Obstacle<'a, V>,
         read: Option<ReadTo>,
     ) -> Result<Option<V::Lease>, LockError> {
+        let settled = self.locks().settle_if_due(self.verbs()).await;
         let refused = match met {
             Met::Shared => return self.alone(read).await,
             Met::Refused { old, retry } => Some((old, retry)),
             Met::Queue(acquire) => {
-                if self.queue(acquire).await? {
+                if self.queue(acquire, settled).await? {
                     return self.read(read).await;
                 }
                 None
@@ -367,10 +368,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
         })
     }
 
-    /// Waits in the local queue. Returns `true` if the lock itself was handed over.
-    async fn queue(&mut self, acquire: Acquire<'a, Unlocks<'a, V>>) -> Result<bool, LockError> {
-        // The queue was already polled within this poll, and has the waker.
-        let mut polled = false;
+    /// Waits in the local queue. Returns `true` if the lock itself was handed over. `awaited` says whether the task was
+    /// polled again after the first poll of the queue.
+    async fn queue(
+        &mut self,
+        acquire: Acquire<'a, Unlocks<'a, V>>,
+        awaited: bool,
+    ) -> Result<bool, LockError> {
+        // Otherwise the queue was already polled within this poll, and has the waker.
+        let mut polled = awaited;
         core::future::poll_fn(|_| match core::mem::replace(&mut polled, true) {
             false => Poll::Pending,
             true => Poll::Ready(()),
@@ -507,14 +513,20 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 return self.read(read).await;
             }
             let why = Why::LockHeld { word: sharers };
-            retry
-                .again(cell.place, why)
-                .await
-                .map_err(|e| LockError::Shared {
-                    place: e.at,
-                    sharers,
-                    attempts: e.attempts,
-                })?;
+            let Err(e) = retry.again(cell.place, why).await else {
+                continue;
+            };
+            //= docs/protocol/recovery.md V14
+            // The counts of dead clients are about to be reset.
+            if self.locks().roster.gate().is_shut(v.client().0) {
+                retry = v.retry(self.budget());
+                continue;
+            }
+            return Err(LockError::Shared {
+                place: e.at,
+                sharers,
+                attempts: e.attempts,
+            });
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions,
 #[derive(Debug)]
 pub struct Locks {
     pub(crate) options: LockOptions,
-    table: GlobalLockTable,
+    pub(crate) table: GlobalLockTable,
     local: LocalTable,
     plans: Plans,
     pub(crate) hints: Hints,
@@ -90,6 +90,9 @@ impl Locks {
     /// that waits for a lock of a member that is gone frees this lock.
     #[must_use]
     pub fn in_roster(mut self, roster: Arc<Roster>) -> Self {
+        if self.options.shared {
+            roster.sharing();
+        }
         self.roster = roster;
         self
     }

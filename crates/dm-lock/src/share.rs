@@ -8,7 +8,11 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use dm_verbs::{Chain, Effect, Exhausted, Open, Outputs, Place, RemotePtr, Ticket, VerbError, Verbs, Why};
+use dm_sync::gate::Pass;
+use dm_verbs::{
+    Chain, Effect, Exhausted, NodeId, Open, Outputs, Place, RemotePtr, Ticket, VerbError, VerbErrorKind,
+    Verbs, Why,
+};
 
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
@@ -52,6 +56,8 @@ pub struct Share<'a, V: Verbs> {
     unawaited: bool,
     /// Whether no request that releases the share was posted yet.
     armed: bool,
+    /// Ends when everything of this share was awaited.
+    pass: Option<Pass<'a>>,
 }
 
 impl<V: Verbs> fmt::Debug for Share<'_, V> {
@@ -73,23 +79,30 @@ struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     ticket: Ticket<'a, V, S>,
     /// Whether the result is not known yet.
     armed: bool,
+    pass: Option<Pass<'a>>,
 }
 
 impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
-    type Output = Result<S::Out, VerbError>;
+    type Output = Result<(S::Out, Option<Pass<'a>>), VerbError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = core::task::ready!(Pin::new(&mut self.ticket).poll(cx));
         self.armed = false;
-        if let Err(e) = &answer
-            && (e.index > 0 || e.effect == Effect::Done)
-        {
-            // The share was taken, but a later request failed. If it is unknown whether the share was taken, it is not
-            // released: a count that is too high causes an error, but one that is too low lets a client hold the lock
-            // while another shares it.
-            self.cell.give_back(self.v);
+        match answer {
+            Ok(out) => Poll::Ready(Ok((out, self.pass.take()))),
+            Err(e) => {
+                if e.index > 0 || e.effect == Effect::Done {
+                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it is
+                    // not released: a count that is too high causes an error, but one that is too low lets a client hold
+                    // the lock while another shares it.
+                    self.cell.give_back(self.v);
+                }
+                if let Some(pass) = self.pass.take() {
+                    pass.failed();
+                }
+                Poll::Ready(Err(e))
+            }
         }
-        Poll::Ready(answer)
     }
 }
 
@@ -120,8 +133,9 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
-    /// met four holders one after another. The client can then queue with [`Locks::lock`].
+    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, if the client met four
+    /// holders one after another, or if nobody may share because the shares of a dead client are being given back. The
+    /// client can then queue with [`Locks::lock`].
     ///
     /// # Panics
     /// Panics if [`LockOptions::shared`](crate::LockOptions::shared) is off, or if `read_at` is on another memory node
@@ -146,14 +160,26 @@ impl Locks {
         let (cell, plan) = (target.cell, target.plan);
         let mut rounds = 0;
         loop {
+            //= docs/protocol/recovery.md V11
+            let Some(pass) = self.roster.gate().enter(v.client().0) else {
+                return Err(LockError::Held(Exhausted {
+                    at: cell.place,
+                    why: Why::Changing,
+                    attempts: rounds,
+                }));
+            };
             //= docs/protocol/lock.md L16
             let chain = v.chain(node.node()).faa(cell.place, SHARE);
-            let (old, lease) = match plan.share_in_order() {
+            let (old, lease, pass) = match plan.share_in_order() {
                 true => {
-                    let (old, lease) = Joining::new(v, cell, chain.read(read_at, len).post()).await?;
-                    (old, Some(lease))
+                    let chain = chain.read(read_at, len).post();
+                    let ((old, lease), pass) = Joining::new(v, cell, chain, pass).await?;
+                    (old, Some(lease), pass)
                 }
-                false => (Joining::new(v, cell, chain.post()).await?, None),
+                false => {
+                    let (old, pass) = Joining::new(v, cell, chain.post(), pass).await?;
+                    (old, None, pass)
+                }
             };
             let mut share = Share {
                 v,
@@ -161,6 +187,7 @@ impl Locks {
                 plan,
                 unawaited: self.options.flaws().leave_unawaited,
                 armed: true,
+                pass,
             };
             if !cell.word(old).locked {
                 let lease = match lease {
@@ -173,7 +200,10 @@ impl Locks {
             let gone = v.chain(node.node()).faa(cell.place, SHARE.wrapping_neg()).post();
             share.armed = false;
             share.left(gone.await)?;
+            // The client has no pass while it waits: the holder may wait until the counts of dead clients are reset.
+            drop(share);
             // Each wait is bounded, and so is the number of holders that the client waits for.
+            self.settle_if_due(v).await;
             rounds += 1;
             if rounds >= v.budget(ROUNDS) {
                 return Err(LockError::Held(Exhausted {
@@ -190,6 +220,35 @@ impl Locks {
 }
 
 impl Locks {
+    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client calls
+    /// this before it waits for others: they may wait until the counts of dead clients are reset, which must not happen
+    /// before these requests have landed. Returns whether it awaited anything.
+    #[inline]
+    pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
+        let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);
+        if due {
+            // Boxed, because it is rare and would make the futures of operations large.
+            Box::pin(self.settle(v)).await;
+        }
+        due
+    }
+
+    //= docs/protocol/recovery.md V11
+    async fn settle<V: Verbs>(&self, v: &V) {
+        let (gate, client) = (self.roster.gate(), v.client().0);
+        let unsettled = gate.unsettled(client);
+        for node in 0..self.table.memory_nodes() as u16 {
+            let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
+            match v.word(at).await {
+                Ok(_) => {}
+                // Requests of a fenced client never land.
+                Err(e) if e.kind == VerbErrorKind::Fenced => {}
+                Err(_) => return,
+            }
+        }
+        gate.settle(client, unsettled);
+    }
+
     /// Waits by READs until the lock is free.
     async fn free_again<V: Verbs>(&self, v: &V, cell: Cell) -> Result<(), LockError> {
         let mut retry = v.retry(self.options.budget);
@@ -210,12 +269,13 @@ impl Locks {
 }
 
 impl<'a, V: Verbs, S: Outputs<'a, V>> Joining<'a, V, S> {
-    fn new(v: &'a V, cell: Cell, ticket: Ticket<'a, V, S>) -> Self {
+    fn new(v: &'a V, cell: Cell, ticket: Ticket<'a, V, S>, pass: Pass<'a>) -> Self {
         Self {
             v,
             cell,
             ticket,
             armed: true,
+            pass: Some(pass),
         }
     }
 }
@@ -284,10 +344,18 @@ impl<'a, V: Verbs> Share<'a, V> {
                     found,
                 })
             }
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if let Some(pass) = self.pass.take() {
+                    pass.done();
+                }
+                Ok(())
+            }
             Err(e) => {
                 // If the share was certainly not released, the destructor releases it.
                 self.armed = e.effect == Effect::None && e.rest == Effect::None;
+                if let Some(pass) = self.pass.take() {
+                    pass.failed();
+                }
                 Err(e.into())
             }
         }

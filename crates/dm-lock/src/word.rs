@@ -5,6 +5,8 @@ use core::fmt;
 use dm_sync::roster::MEMBERS_MAX;
 use dm_verbs::{ClientId, MaskedCas};
 
+use crate::cell::SHARE;
+
 /// The number of clients that a lock word can distinguish. Every client id is below it.
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
@@ -130,6 +132,22 @@ impl LockWord {
         let count = word.wrapping_add(1 << COUNT_SHIFT) & COUNT_MASK;
         let doubt = (DOUBT as u64) << PAYLOAD_SHIFT;
         Some(word & !(TAG_MASK | COUNT_MASK) | count | doubt)
+    }
+
+    /// Returns the word that counts no sharers, or `None` if it counts none already. This is the word of a lock that
+    /// [can be shared](crate::LockOptions::shared); the highest 16 bits of other words are payload.
+    ///
+    /// ```
+    /// use dm_lock::LockWord;
+    /// assert_eq!(LockWord::unshared(3 << 48 | 0x501), Some(0x501));
+    /// assert_eq!(LockWord::unshared(0x501), None);
+    /// ```
+    //= docs/protocol/recovery.md V13
+    pub const fn unshared(word: u64) -> Option<u64> {
+        match word & (SHARE - 1) {
+            rest if rest == word => None,
+            rest => Some(rest),
+        }
     }
 
     /// Returns the operands of the masked CAS that takes a free lock for `client`. The CAS changes neither count nor

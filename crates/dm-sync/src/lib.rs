@@ -14,7 +14,7 @@
 //! counts it |
 //! | [`Fingerprint`] | – | – | – | part of the state's hash |
 //! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
-//! | [`roster`] | atomics | loom's | shuttle's | asked within a step |
+//! | [`roster`], [`gate`] | atomics | loom's | shuttle's | asked within a step |
 //! | [`region`] | std | std (loom does not check remote memory) | std: a request is one step | – |
 //! | `schedules` | – | – | draws schedules, and repeats one | – |
 //!
@@ -48,6 +48,7 @@ pub mod atomic;
 mod backend;
 pub mod epoch;
 mod fingerprint;
+pub mod gate;
 mod mutex;
 mod prefetch;
 mod process;

@@ -25,7 +25,8 @@
 
 use core::fmt;
 
-use crate::atomic::{AtomicU16, AtomicU64, Ordering};
+use crate::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use crate::gate::Gate;
 use crate::{Fingerprint, count_section, fingerprint_of};
 
 /// Number of different member numbers. 0 stands for a compute node that is not a member.
@@ -123,6 +124,9 @@ pub struct Roster {
     asked_again: Members,
     /// Members whose requests have no effect any more.
     gone: Members,
+    /// Whether the locks of the pool can be shared.
+    shares: AtomicBool,
+    gate: Gate,
 }
 
 impl Default for Roster {
@@ -135,6 +139,8 @@ impl Default for Roster {
             absent: Members::default(),
             asked_again: Members::default(),
             gone: Members::default(),
+            shares: AtomicBool::new(false),
+            gate: Gate::new(CLIENTS_MAX),
         }
     }
 }
@@ -151,7 +157,7 @@ impl fmt::Debug for Roster {
 impl Roster {
     /// Returns the bytes of this roster.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.enlisted)
+        size_of::<Self>() + size_of_val(&*self.enlisted) + self.gate.heap_bytes()
     }
 
     /// Returns the number of this compute node's membership; 0 before it joins.
@@ -264,6 +270,32 @@ impl Roster {
         self.gone.add(member);
     }
 
+    /// Records that the locks of the pool can be shared.
+    pub fn sharing(&self) {
+        // Relaxed: the locks are made before the compute node joins.
+        self.shares.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the locks of the pool can be shared.
+    #[inline]
+    pub fn shares(&self) -> bool {
+        // Relaxed: as `sharing` says.
+        self.shares.load(Ordering::Relaxed)
+    }
+
+    /// Returns the gate that the clients of this compute node pass before they share a lock.
+    #[inline]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Returns whether no client that is fenced with member `number` has a share in progress, or requests of a share that
+    /// may still land. Clients that never enlisted count too.
+    pub fn is_clear(&self, number: u16) -> bool {
+        let belongs = |client| [0, number].contains(&self.number_of(client));
+        (0..CLIENTS_MAX).all(|client| self.gate.is_clear(client) || !belongs(client))
+    }
+
     fn sets(&self) -> [&Members; 4] {
         [&self.asked, &self.absent, &self.asked_again, &self.gone]
     }
@@ -274,13 +306,15 @@ impl Fingerprint for Roster {
         // Relaxed: fingerprints are taken between steps, while no client runs.
         let own = self.own.load(Ordering::Relaxed);
         let enlisted = self.enlisted_hash.load(Ordering::Relaxed); // Relaxed: as above.
-        if (own, enlisted) == (0, 0) {
+        let gate = self.gate.fingerprint();
+        if (own, enlisted, gate) == (0, 0, 0) {
             return 0;
         }
         let lists = self.sets().map(Members::list);
-        match lists.iter().all(Vec::is_empty) {
-            true => fingerprint_of(&(own, enlisted)),
-            false => fingerprint_of(&(own, enlisted, lists)),
+        match (lists.iter().all(Vec::is_empty), gate) {
+            (true, 0) => fingerprint_of(&(own, enlisted)),
+            (true, _) => fingerprint_of(&(own, enlisted, gate)),
+            (false, _) => fingerprint_of(&(own, enlisted, gate, lists)),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dm_sync::epoch::Epochs;
+use dm_sync::gate::Gate;
 use dm_sync::{Arc, Mutex, RwLock, thread};
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
@@ -158,4 +159,60 @@ fn a_closing_without_fences_is_found() {
 #[should_panic(expected = "gone under an operation")]
 fn a_revoking_without_fences_is_found() {
     begins_beside(Ending::Revoke, 1, Epochs::unordered);
+}
+
+/// Two clients share beside a client that shuts the gate, waits for `clear`, and resets. No share is in progress then. Prints
+/// the number of interleavings.
+fn resets_beside_shares(shuts: bool, clear: fn(&Gate) -> bool) {
+    let runs = StdArc::new(AtomicUsize::new(0));
+    let counter = StdArc::clone(&runs);
+    loom::model(move || {
+        // Relaxed: a counter of runs, read after the model ended.
+        counter.fetch_add(1, StdOrdering::Relaxed);
+        let gate = Arc::new(Gate::new(2));
+        // The count of sharers in remote memory.
+        let count = Arc::new(AtomicU32::new(0));
+        let sharers = [0, 1].map(|client| {
+            let (gate, count) = (Arc::clone(&gate), Arc::clone(&count));
+            thread::spawn(move || {
+                let Some(pass) = gate.enter(client) else { return };
+                // SeqCst: these accesses represent verbs.
+                count.fetch_add(1, Ordering::SeqCst);
+                assert_ne!(count.fetch_sub(1, Ordering::SeqCst), 0, "the count wraps"); // SeqCst: as above.
+                pass.done();
+            })
+        });
+        if shuts {
+            gate.shut();
+        }
+        if clear(&gate) {
+            // SeqCst: as above.
+            count.store(0, Ordering::SeqCst);
+            gate.open();
+        }
+        for sharer in sharers {
+            sharer.join().expect("no panic");
+        }
+    });
+    println!("{} interleavings", runs.load(StdOrdering::Relaxed));
+    assert!(runs.load(StdOrdering::Relaxed) >= 10, "loom explored nothing");
+}
+
+#[test]
+fn no_client_shares_while_the_gate_is_shut_and_clear() {
+    resets_beside_shares(true, |gate| gate.is_clear(0) && gate.is_clear(1));
+}
+
+/// The mutant: the gate is not shut.
+#[test]
+#[should_panic(expected = "the count wraps")]
+fn an_open_gate_keeps_nobody_out() {
+    resets_beside_shares(false, |gate| gate.is_clear(0) && gate.is_clear(1));
+}
+
+/// The mutant: one client is not waited for.
+#[test]
+#[should_panic(expected = "the count wraps")]
+fn a_client_that_is_not_waited_for_still_shares() {
+    resets_beside_shares(true, |gate| gate.is_clear(0));
 }

@@ -32,6 +32,9 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
     }
 }
 
+/// Bytes of the words in the area's first line: the epoch, the next number and the gate.
+const FIRST_WORDS: u32 = 24;
+
 impl Reclaim {
     /// Records that the other members have removed this compute node, or are about to remove it.
     pub(super) fn lost(&self, mine: SlotWord) {
@@ -64,6 +67,7 @@ impl Reclaim {
         (roster, memory_nodes): (&Roster, u16),
     ) -> Result<bool, AllocError> {
         let before = roster.number_of(v.client().0);
+        let unsettled = roster.gate().unsettled(v.client().0);
         //= docs/protocol/recovery.md V1
         // Nobody fences the group of the client's last membership for it any more.
         if before != 0
@@ -94,6 +98,10 @@ impl Reclaim {
         // or the fence includes this client.
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
+            if before != 0 && before != mine.number() {
+                // All its requests have landed.
+                roster.gate().settle(v.client().0, unsettled);
+            }
             roster.enlist(v.client().0, mine.number());
             return Ok(true);
         }
@@ -165,11 +173,16 @@ impl Allocator {
             //= docs/protocol/reclaim.md R5
             // Blocks that were freed before the slot was taken had already been unlinked, so no later READ
             // finds a link to them.
-            let epoch = v.word(reclaim.area.epoch()).await?;
+            //= docs/protocol/recovery.md V12
+            let line = v.read(reclaim.area.at, FIRST_WORDS).await?;
+            let epoch = line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let gate = reclaim.area.gate_of(&line);
+            drop(line);
             v.local(LocalStep::Section).await;
             joining.posted = None;
             reclaim.advance(epoch);
             self.roster.join(number);
+            self.learn_gate(reclaim, gate);
             reclaim.membership.with(|m| m.settle(slot, word));
             return Ok(());
         }

@@ -8,6 +8,7 @@ use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlRequest, Env, Event, LocalStep, Nanos, NodeId, Verbs};
 
 use super::Reclaim;
+use super::shares::GateLook;
 use crate::limbo::Limbo;
 use crate::members::{Look, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
@@ -123,7 +124,8 @@ impl Allocator {
         // These come before the READ is posted, so that the READ sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let questions = self.roster.questions();
-        let (next, others) = self.announce(v, reclaim, part).await?;
+        let before = reclaim.membership.with(|m| (m.gate, m.orphan));
+        let (next, others, gate) = self.announce(v, reclaim, part).await?;
         let slots = others
             .iter()
             .map(|(_, look)| (look.word.number(), !look.word.is_expelled()));
@@ -136,11 +138,18 @@ impl Allocator {
             None => Vec::new(),
         };
         drop(others);
-        if silent.is_empty() && absent.is_empty() {
+        if silent.is_empty() && absent.is_empty() && gate.is_none() {
             return Ok(());
         }
         // Boxed, because it is rare and would make the future of every round large.
-        Box::pin(self.remove(v, reclaim, &silent, &absent)).await
+        Box::pin(async move {
+            let mut done = self.remove(v, reclaim, &silent, &absent).await;
+            if let Some(gate) = gate {
+                done = done.and(self.after_gate(v, reclaim, &gate, before).await);
+            }
+            done
+        })
+        .await
     }
 
     /// Removes members that are silent, and fences members that have no slot although their locks are still held.
@@ -172,13 +181,14 @@ impl Allocator {
     }
 
     /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
-    /// older than every member's announced epoch. Returns the number of the next member, and the other members' slots.
+    /// older than every member's announced epoch. Returns the number of the next member, the other members' slots, and what
+    /// the look says about the gate if this compute node may have to do something.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         part: &Part<'_>,
-    ) -> Result<(u16, Looks), AllocError> {
+    ) -> Result<(u16, Looks, Option<Box<GateLook>>), AllocError> {
         v.local(LocalStep::Section).await;
         let Some(Announcement {
             slot,
@@ -231,12 +241,16 @@ impl Allocator {
         reclaim.learn(image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         let next = area.next_of(&image);
         looks.retain(|(i, _)| *i != slot);
+        let gate = match self.roster.shares() {
+            true => self.look_at_gate(reclaim, &image, &looks, (slot, own.number())),
+            false => None,
+        };
         let oldest = looks.iter().map(|(_, look)| look.word.epoch()).min();
         self.free_below(
             reclaim,
             oldest.map_or(own.epoch(), |oldest| oldest.min(own.epoch())),
         );
-        Ok((next, looks))
+        Ok((next, looks, gate))
     }
 
     /// Frees the blocks that were unlinked before every running operation began.
@@ -284,7 +298,7 @@ impl Reclaim {
     }
 
     /// Returns whether this compute node may fence others.
-    fn can_fence(&self) -> bool {
+    pub(super) fn can_fence(&self) -> bool {
         self.options.watches() && self.membership.with(|m| !m.fences_nobody)
     }
 
@@ -380,14 +394,12 @@ impl Allocator {
         if !word.is_expelled() && v.cas(at, word.0, marked.0).await? != word.0 {
             return Ok(());
         }
-        //= docs/protocol/recovery.md V2
-        if !reclaim.options.flaws().no_fence {
-            v.call(ControlRequest::FenceMember { member }).await?;
+        self.fence_and_sweep(v, reclaim, member).await?;
+        //= docs/protocol/recovery.md V10
+        if self.roster.shares() {
+            // The next look shuts the gate. The slot stays until the counts of sharers were reset.
+            return Ok(());
         }
-        if let Some(sweep) = &self.sweep {
-            sweep.run(v, member).await?;
-        }
-        self.roster.bury(member);
         if v.cas(at, marked.0, 0).await? == marked.0 {
             v.meter().note(Event::Expelled);
         }

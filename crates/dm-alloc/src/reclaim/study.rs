@@ -21,6 +21,12 @@ pub struct ReclaimFlaws {
     pub one_announces: bool,
     /// A failed READ counts as proof that all earlier requests have landed.
     pub error_proves: bool,
+    /// A member's clients begin shares while the gate is shut.
+    pub gate_ignored: bool,
+    /// The counts of sharers are reset before all members have answered.
+    pub answers_ignored: bool,
+    /// A member answers while its clients share.
+    pub answers_early: bool,
 }
 
 #[cfg(feature = "study")]
@@ -35,6 +41,9 @@ impl ReclaimFlaws {
         beat_bits: 0,
         one_announces: false,
         error_proves: false,
+        gate_ignored: false,
+        answers_ignored: false,
+        answers_early: false,
     };
 }
 

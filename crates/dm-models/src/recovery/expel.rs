@@ -87,6 +87,7 @@ impl Shared {
             tables: vec![lock_word(LockPlace::Chip)].into(),
             words: 1,
             freed: LockWord::freed,
+            unshared: LockWord::unshared,
         };
         let alloc = Allocator::new(1, on).reclaiming(area, options).sweeping(sweep);
         let locks = Locks::new(LockOptions::default(), one_lock(LockPlace::Chip));

@@ -3,10 +3,17 @@
 
 mod clear;
 mod expel;
+mod shares;
 mod takeover;
 mod world;
 
 use crate::Entry;
 
 /// The entries, in the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[takeover::IN_TABLE, takeover::IN_NODE, expel::ENTRY, clear::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[
+    takeover::IN_TABLE,
+    takeover::IN_NODE,
+    expel::ENTRY,
+    shares::ENTRY,
+    clear::ENTRY,
+];

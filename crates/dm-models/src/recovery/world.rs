@@ -144,6 +144,7 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
         tables: vec![home.word()].into(),
         words: 1,
         freed: flaws.freed,
+        unshared: LockWord::unshared,
     };
     let swept = sweep.run(c.verbs(), DEAD).await;
     c.check(swept.is_ok(), || format!("{swept:?}"));
@@ -157,6 +158,7 @@ pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
         tables: vec![Home::Table.word()].into(),
         words: 1,
         freed: LockWord::freed,
+        unshared: LockWord::unshared,
     };
     let doubted = async || {
         let words = table.words(v, |word| LockWord::cleared(word).is_some()).await;

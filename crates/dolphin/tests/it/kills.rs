@@ -1,9 +1,14 @@
 //! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
 //! runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
+use core::future::Future;
+use core::task::{Context, Waker};
+
+use dm_alloc::Superblock;
+use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
-use dm_verbs::Nanos;
-use dolphin::{Key8, Options, ReclaimOptions};
+use dm_verbs::{Nanos, Verbs};
+use dolphin::{Dolphin, Key8, Options, RangeIndex, ReclaimOptions};
 
 use crate::common::Tree;
 
@@ -25,8 +30,7 @@ fn tree(run: KillRun) -> Tree<Key8> {
     })
 }
 
-/// Returns the same tree without shared locks, so that each update waits for the previous one. The long runs use no
-/// shares, because a dead client's share of a lock is never given back.
+/// Returns the same tree without shared locks, so that each update waits for the previous one.
 fn unshared(run: KillRun) -> Tree<Key8> {
     let mut tree = tree(run);
     tree.options.shared_updates = false;
@@ -41,7 +45,6 @@ fn kills_without_shares_in_both_worlds() {
 }
 
 #[test]
-#[ignore = "seed 0: a dead client never gives back its share of a lock, so the lock stays held for ever"]
 fn kills_in_both_worlds() {
     for report in short_kills(tree) {
         println!("{report}");
@@ -51,11 +54,70 @@ fn kills_in_both_worlds() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress --kills`"]
 fn full_kills_on_simulated_testbeds() {
-    full_kills_simulated(unshared, |report| println!("{report}"));
+    full_kills_simulated(tree, |report| println!("{report}"));
 }
 
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress --kills`"]
 fn full_kills_of_threads() {
-    full_kills_on_loopback(unshared, |report| println!("{report}"));
+    full_kills_on_loopback(tree, |report| println!("{report}"));
+}
+
+/// Returns the number of sharers that all lock words count.
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+async fn counted(v: &Endpoint) -> u64 {
+    let superblock = Superblock::inspect(v).await.unwrap();
+    let mut counted = 0;
+    for table in &superblock.lock_tables {
+        let words = v.read(*table, 8 * superblock.locks_per_node).await.unwrap();
+        let words = words
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        counted += words.map(|word| word >> 48).sum::<u64>();
+    }
+    counted
+}
+
+#[test]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+fn the_share_of_a_client_that_dies_anywhere_in_an_update_is_given_back() {
+    let mut shared = 0;
+    for polls in 1..12 {
+        let world = Loopback::builder()
+            .nodes(1)
+            .host_bytes(8 << 20)
+            .delays(2)
+            .seed(polls);
+        let world = world.lease(Nanos::from_millis(40)).build().unwrap();
+        let options = Options {
+            locks_per_node: 64,
+            ..Options::new(8)
+        };
+        let tree = |v: &Endpoint| block_on(Dolphin::<Key8>::create_or_open(v, &options)).unwrap();
+        let (one, other) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+        let (dead, living) = (tree(&one), tree(&other));
+        let (sharer, holder) = (dead.client(&one), living.client(&other));
+        block_on(sharer.insert(&Key8(5), &[1; 8])).unwrap();
+        // The holder's compute node is a member before the other one dies.
+        assert!(block_on(holder.get(&Key8(5), &mut Vec::new())).unwrap());
+        let mut update = Box::pin(sharer.update(&Key8(5), &[2; 8]));
+        for _ in 0..polls {
+            if update
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+            {
+                break;
+            }
+        }
+        // The client posts nothing from here on.
+        core::mem::forget(update);
+        shared += block_on(counted(&other));
+        // These take the lock of the same leaf alone.
+        block_on(holder.insert(&Key8(6), &[3; 8])).unwrap();
+        block_on(holder.update(&Key8(5), &[4; 8])).unwrap();
+        block_on(holder.remove(&Key8(5))).unwrap();
+        assert_eq!(block_on(counted(&other)), 0, "after {polls} polls");
+    }
+    assert!(shared > 0, "no client died while it shared");
 }

@@ -1,0 +1,365 @@
+//! The models of the shares of a dead client: the shipped allocator shuts the gate, awaits the answers, resets the counts of
+//! sharers, and opens the gate.
+
+use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
+use dm_explore::{Client, Counter, Elapsed, End, Knobs, Model};
+use dm_index::IndexError;
+use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
+use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::{Fingerprint, fingerprint_of};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs, Why};
+
+use crate::locks::{lock_word, node, one_lock};
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "shares",
+    kind: Kind::Crash,
+    source: "docs/protocol/recovery.md V10–V14; docs/protocol/lock.md L14–L17",
+    about: "S, of the first member, adds under a share and may die at any step. E, of the second, finds it silent, \
+        expels it, has the counts of sharers reset, and then holds the lock alone. T, of the third, adds twice under \
+        a share, or alone while nobody may share. In the other shapes S shares nothing, except in `E dies`. In `two \
+        clients`, T adds while U, of the same compute node, answers. In `dropped`, T drops its first share without \
+        awaiting anything. In `E dies`, E may die at any step, and X, of T's compute node, does all of it again. No \
+        add is lost or counted twice, E and X get the lock, and at the end no share is counted and the gate is open.",
+    cases: || {
+        vec![
+            Case::holds("a sharer dies", timed(Knobs::strong()).crashes(1)).nightly(),
+            Case::holds("T shares", timed(Knobs::strong())).nightly(),
+            Case::holds("two clients", timed(Knobs::strong())).nightly(),
+            Case::holds("dropped", timed(Knobs::strong())),
+            Case::holds("E dies", timed(Knobs::strong()).crashes(1)).nightly(),
+        ]
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "no-gate",
+            about: "clients begin shares while the gate is shut",
+            cases: || vec![corrupting("T shares", Knobs::strong())],
+        },
+        Twin {
+            name: "no-fence",
+            about: "the counts are reset although the dead client is not fenced",
+            cases: || vec![corrupting("a sharer dies", Knobs::strong().crashes(1))],
+        },
+        Twin {
+            name: "answers-ignored",
+            about: "the counts are reset before the other members have answered",
+            cases: || vec![corrupting("T shares", Knobs::strong())],
+        },
+        Twin {
+            name: "answers-early",
+            about: "a compute node answers while one of its clients shares",
+            cases: || vec![corrupting("two clients", Knobs::strong())],
+        },
+        Twin {
+            name: "answers-unsettled",
+            about: "a compute node answers although the release of a dropped share may still land",
+            cases: || vec![corrupting("dropped", Knobs::strong())],
+        },
+    ],
+    build,
+};
+
+fn timed(knobs: Knobs) -> Knobs {
+    Knobs {
+        elapsed: Elapsed::Clock,
+        ..knobs
+    }
+}
+
+fn corrupting(shape: &'static str, knobs: Knobs) -> Case {
+    let case = Case::fails(How::Invariant, shape, timed(knobs));
+    case.or(How::Check).or(How::Stuck)
+}
+
+/// Longer than any lease.
+const LEASE: Nanos = Nanos(1 << 40);
+/// The slots of the members.
+const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
+    Some(at) => at,
+    None => RemotePtr::NULL,
+};
+const SLOTS: u16 = 3;
+/// The sum, followed by the words of S and T.
+const LEN: u32 = 24;
+
+/// Returns the word of the gate.
+fn gate() -> RemotePtr {
+    AREA.add(16)
+}
+
+/// Set when E has looked once. Then T announces its compute node, so that it is not silent.
+fn looked() -> RemotePtr {
+    AREA.add(24)
+}
+
+/// Returns the words of slot `i`: its beat, and the last round that it has answered.
+fn beat_of(i: u64) -> RemotePtr {
+    AREA.add(64 * (1 + i) + 8)
+}
+fn answered_of(i: u64) -> RemotePtr {
+    AREA.add(64 * (1 + i) + 16)
+}
+
+/// The state of one compute node.
+struct Shared {
+    alloc: Allocator,
+    locks: Locks,
+}
+
+impl Fingerprint for Shared {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.alloc.fingerprint(), self.locks.fingerprint()))
+    }
+}
+
+impl Shared {
+    /// Opens the pool for `v`'s compute node, which is a member from then on.
+    async fn open(v: dm_explore::Endpoint, flaws: ReclaimFlaws) -> Self {
+        let on = v.compute_node();
+        let area = MemberArea {
+            at: AREA,
+            slots: SLOTS,
+        };
+        let options = ReclaimOptions {
+            period: Nanos(u64::MAX),
+            operations: 1,
+            // The first member looks at nobody.
+            looks: if on == 0 { u32::MAX } else { 1 },
+            attempts: 2,
+            remembers: false,
+            flaws,
+        };
+        let sweep = Sweep {
+            tables: vec![lock_word(LockPlace::Chip)].into(),
+            words: 1,
+            freed: LockWord::freed,
+            unshared: LockWord::unshared,
+        };
+        let alloc = Allocator::new(1, on).reclaiming(area, options).sweeping(sweep);
+        let options = LockOptions {
+            shared: true,
+            ..LockOptions::default()
+        };
+        let locks = Locks::new(options, one_lock(LockPlace::Chip));
+        let locks = locks.in_roster(alloc.roster().clone());
+        let shared = Self { alloc, locks };
+        let seat = shared.seat();
+        shared.alloc.prepare(&v, &seat).await.expect("a free slot");
+        shared
+    }
+
+    fn seat(&self) -> Seat {
+        Epochs::seat(self.alloc.epochs().expect("the pool has members"))
+    }
+}
+
+type C = Client<Shared, Counter>;
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let flaws = ReclaimFlaws {
+        no_fence: s.mutant("no-fence"),
+        gate_ignored: s.mutant("no-gate"),
+        answers_ignored: s.mutant("answers-ignored"),
+        answers_early: s.mutant("answers-early") || s.mutant("answers-unsettled"),
+        ..ReclaimFlaws::NONE
+    };
+    let shape = s.shape.to_owned();
+    let dies = shape == "E dies";
+    let model = Model::new(s.title.clone())
+        .shared_opened(move |v, _| Shared::open(v, flaws))
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(Counter(0))
+        .place(node(), LEN, "sum and words")
+        .place(lock_word(LockPlace::Chip), 8, "lock")
+        .place(gate(), 8, "gate")
+        .place(AREA.add(64), 24, "slot of S")
+        .place(AREA.add(128), 24, "slot of E")
+        .place(AREA.add(192), 24, "slot of T")
+        .invariant("every add counts once", |end| {
+            let sum: u64 = (0..3).map(|i| end.word(node().add(8 * i))).sum();
+            let (least, most) = [0, 1, 2]
+                .map(|i| end.outputs(i))
+                .into_iter()
+                .fold((0, 0), |(least, most), outputs| {
+                    (least + count(outputs, ADDED), most + count(outputs, BEGUN))
+                });
+            match (least..=most).contains(&sum) {
+                true => Ok(()),
+                false => Err(format!("{sum}, {least} to {most} adds")),
+            }
+        })
+        .invariant("nothing is shared, and the gate is open", restored);
+    let (share_first, shares) = (shape == "a sharer dies" || dies, !dies);
+    let model = model.client("S", 0, move |c: C| async move {
+        if share_first {
+            // An error means that the client was fenced.
+            let _fenced = add_as_member(&c).await;
+        }
+    });
+    let model = if dies { model.spared() } else { model };
+    let model = model.client("E", 1, |c: C| async move {
+        let done = expel(&c).await;
+        c.check(done.is_ok(), || format!("{done:?}"));
+    });
+    let model = if dies { model } else { model.spared() };
+    let drops = shape == "dropped";
+    let model = model
+        .client("T", 2, move |c: C| async move {
+            let done = answer(&c, drops, shares).await;
+            c.check(done.is_ok(), || format!("{done:?}"));
+        })
+        .spared();
+    Box::new(match shape.as_str() {
+        "two clients" => model
+            .client("U", 2, |c: C| async move {
+                let done = collect_once_shut(&c).await;
+                c.check(done.is_ok(), || format!("{done:?}"));
+            })
+            .spared(),
+        "E dies" => model
+            .survivor("X", 2, |c: C| async move {
+                let done = take_over(&c).await;
+                c.check(done.is_ok(), || format!("{done:?}"));
+            })
+            .spared(),
+        _ => model,
+    })
+}
+
+/// Outputs of clients.
+const BEGUN: u64 = 1;
+const ADDED: u64 = 2;
+
+fn count(outputs: &[u64], of: u64) -> u64 {
+    outputs.iter().filter(|output| **output == of).count() as u64
+}
+
+fn restored(end: &End<'_>) -> Result<(), String> {
+    let (word, gate) = (end.word(lock_word(LockPlace::Chip)), end.word(gate()));
+    match (word >> 48, word & 1, gate & 0xFFFF) {
+        (0, 0, 0) => Ok(()),
+        (sharers, held, owner) => Err(format!(
+            "{sharers} share it, held: {held}, the gate is shut by {owner}"
+        )),
+    }
+}
+
+/// Waits by READs until the word at `at` has changed from 0.
+async fn wait_for(c: &C, at: RemotePtr) -> Result<(), IndexError> {
+    let v = c.verbs();
+    let mut retry = v.retry(1 << 10);
+    while v.word(at).await? == 0 {
+        retry.again(at, Why::Changing).await?;
+    }
+    Ok(())
+}
+
+async fn collect(c: &C, seat: &Seat) -> Result<(), IndexError> {
+    Ok(c.shared().alloc.collect(c.verbs(), seat).await?)
+}
+
+/// Adds as an operation of a member that announces nothing afterwards.
+async fn add_as_member(c: &C) -> Result<(), IndexError> {
+    let (v, shared) = (c.verbs(), c.shared());
+    let seat = shared.seat();
+    let number = shared.alloc.roster().own();
+    shared.alloc.prepare(v, &seat).await?;
+    // If the member was expelled before, this has joined again.
+    let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {
+        return Ok(());
+    };
+    let added = add(c, node().add(8)).await;
+    drop(running);
+    added
+}
+
+/// Adds one to `own` under a share, or alone if nobody may share.
+async fn add(c: &C, own: RemotePtr) -> Result<(), IndexError> {
+    let (v, locks) = (c.verbs(), &c.shared().locks);
+    c.output(BEGUN);
+    let plus_one = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) + 1;
+    match locks.share_and_read(v, node(), own, 8).await {
+        Ok((share, bytes)) => {
+            let chain = v.chain(own.node()).write_word(own, plus_one(&bytes));
+            share.write_back(chain).await?;
+        }
+        Err(LockError::Held(_)) => {
+            let (guard, bytes) = locks.lock_and_read(v, node(), own, 8).await?;
+            let chain = v.chain(own.node()).write_word(own, plus_one(&bytes));
+            guard.write_back(chain).await?;
+        }
+        Err(e) => return Err(e.into()),
+    }
+    c.output(ADDED);
+    Ok(())
+}
+
+/// Moves all words into the sum, while holding the lock alone.
+async fn sum_up(c: &C) -> Result<(), IndexError> {
+    let v = c.verbs();
+    let (guard, bytes) = c.shared().locks.lock_and_read(v, node(), node(), LEN).await?;
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let mut swept = [0; LEN as usize];
+    swept[..8].copy_from_slice(&(word(0) + word(8) + word(16)).to_le_bytes());
+    guard
+        .write_back(v.chain(node().node()).write(node(), &swept))
+        .await?;
+    Ok(())
+}
+
+/// Expels S, has the counts of sharers reset, and takes the lock.
+async fn expel(c: &C) -> Result<(), IndexError> {
+    let seat = c.shared().seat();
+    c.pass_time(LEASE);
+    collect(c, &seat).await?;
+    c.verbs().write(looked(), &1u64.to_le_bytes()).await?;
+    wait_for(c, beat_of(2)).await?;
+    c.pass_time(LEASE);
+    // This marks and fences S, and the next one shuts the gate.
+    collect(c, &seat).await?;
+    collect(c, &seat).await?;
+    wait_for(c, answered_of(2)).await?;
+    collect(c, &seat).await?;
+    sum_up(c).await
+}
+
+/// Announces T's compute node, adds, answers, and adds again.
+async fn answer(c: &C, drops: bool, adds: bool) -> Result<(), IndexError> {
+    let (v, shared, own) = (c.verbs(), c.shared(), node().add(16));
+    let seat = shared.seat();
+    wait_for(c, looked()).await?;
+    collect(c, &seat).await?;
+    if drops {
+        // An error means that nobody may share any more.
+        drop(shared.locks.share_and_read(v, node(), own, 8).await.ok());
+    } else if adds {
+        add(c, own).await?;
+    }
+    wait_for(c, gate()).await?;
+    collect(c, &seat).await?;
+    match adds {
+        true => add(c, own).await,
+        false => Ok(()),
+    }
+}
+
+async fn collect_once_shut(c: &C) -> Result<(), IndexError> {
+    wait_for(c, gate()).await?;
+    collect(c, &c.shared().seat()).await
+}
+
+/// Expels E as well, which has died, and does everything again.
+async fn take_over(c: &C) -> Result<(), IndexError> {
+    let seat = c.shared().seat();
+    for _ in 0..2 {
+        c.pass_time(LEASE);
+        collect(c, &seat).await?;
+    }
+    for _ in 0..3 {
+        collect(c, &seat).await?;
+    }
+    sum_up(c).await
+}
