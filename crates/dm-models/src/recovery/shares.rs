@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
             Case::holds("a sharer dies", timed(Knobs::strong()).crashes(1)).nightly(),
             Case::holds("T shares", timed(Knobs::strong())).nightly(),
             Case::holds("two clients", timed(Knobs::strong())).nightly(),
-            Case::holds("dropped", timed(Knobs::strong())),
+            Case::holds("dropped", timed(Knobs::strong())).nightly(),
             Case::holds("E dies", timed(Knobs::strong()).crashes(1)).nightly(),
         ]
     },
@@ -36,27 +36,27 @@ pub(crate) const ENTRY: Entry = Entry {
         Twin {
             name: "no-gate",
             about: "clients begin shares while the gate is shut",
-            cases: || vec![corrupting("T shares", Knobs::strong())],
+            cases: || vec![corrupting("a sharer dies", Knobs::declared())],
         },
         Twin {
             name: "no-fence",
             about: "the counts are reset although the dead client is not fenced",
-            cases: || vec![corrupting("a sharer dies", Knobs::strong().crashes(1))],
+            cases: || vec![corrupting("a sharer dies", Knobs::declared().crashes(1))],
         },
         Twin {
             name: "answers-ignored",
             about: "the counts are reset before the other members have answered",
-            cases: || vec![corrupting("T shares", Knobs::strong())],
+            cases: || vec![corrupting("T shares", Knobs::strong()).nightly()],
         },
         Twin {
             name: "answers-early",
             about: "a compute node answers while one of its clients shares",
-            cases: || vec![corrupting("two clients", Knobs::strong())],
+            cases: || vec![corrupting("two clients", Knobs::strong()).nightly()],
         },
         Twin {
             name: "answers-unsettled",
             about: "a compute node answers although the release of a dropped share may still land",
-            cases: || vec![corrupting("dropped", Knobs::strong())],
+            cases: || vec![corrupting("dropped", Knobs::strong()).nightly()],
         },
     ],
     build,
