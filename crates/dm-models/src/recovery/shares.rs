@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
             Case::holds("a sharer dies", timed(Knobs::strong()).crashes(1)).nightly(),
             Case::holds("T shares", timed(Knobs::strong())).nightly(),
             Case::holds("two clients", timed(Knobs::strong())).nightly(),
-            Case::holds("dropped", timed(Knobs::strong())).nightly(),
+            Case::holds("dropped", timed(Knobs::strong())),
             Case::holds("E dies", timed(Knobs::strong()).crashes(1)).nightly(),
         ]
     },
@@ -44,19 +44,9 @@ pub(crate) const ENTRY: Entry = Entry {
             cases: || vec![corrupting("a sharer dies", Knobs::declared().crashes(1))],
         },
         Twin {
-            name: "answers-ignored",
-            about: "the counts are reset before the other members have answered",
-            cases: || vec![corrupting("T shares", Knobs::strong()).nightly()],
-        },
-        Twin {
             name: "answers-early",
             about: "a compute node answers while one of its clients shares",
             cases: || vec![corrupting("two clients", Knobs::strong()).nightly()],
-        },
-        Twin {
-            name: "answers-unsettled",
-            about: "a compute node answers although the release of a dropped share may still land",
-            cases: || vec![corrupting("dropped", Knobs::strong()).nightly()],
         },
     ],
     build,
@@ -162,8 +152,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let flaws = ReclaimFlaws {
         no_fence: s.mutant("no-fence"),
         gate_ignored: s.mutant("no-gate"),
-        answers_ignored: s.mutant("answers-ignored"),
-        answers_early: s.mutant("answers-early") || s.mutant("answers-unsettled"),
+        answers_early: s.mutant("answers-early"),
         ..ReclaimFlaws::NONE
     };
     let shape = s.shape.to_owned();
