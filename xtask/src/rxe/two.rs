@@ -166,7 +166,7 @@ impl Play {
     fn start_node(&mut self, number: usize) -> Result<()> {
         let (dmkit, address) = (&self.dmkit, NODES[number]);
         self.nodes.run(&format!(
-            "{dmkit} serve --bytes {NODE_BYTES} --listen {address} --secret-file {SECRET} --lease-ms {LEASE_MS} \
+            "rm -f node{number}; {dmkit} serve --bytes {NODE_BYTES} --listen {address} --secret-file {SECRET} --lease-ms {LEASE_MS} \
              --metrics 127.0.0.1:947{number} > node{number} 2> log{number} & \
              echo $! > pid{number}; until grep -q serving node{number}; do usleep 50000; done"
         ))

@@ -36,27 +36,17 @@ pub(crate) const ENTRY: Entry = Entry {
         Twin {
             name: "no-gate",
             about: "clients begin shares while the gate is shut",
-            cases: || vec![corrupting("T shares", Knobs::strong())],
+            cases: || vec![corrupting("a sharer dies", Knobs::declared())],
         },
         Twin {
             name: "no-fence",
             about: "the counts are reset although the dead client is not fenced",
-            cases: || vec![corrupting("a sharer dies", Knobs::strong().crashes(1))],
-        },
-        Twin {
-            name: "answers-ignored",
-            about: "the counts are reset before the other members have answered",
-            cases: || vec![corrupting("T shares", Knobs::strong())],
+            cases: || vec![corrupting("a sharer dies", Knobs::declared().crashes(1))],
         },
         Twin {
             name: "answers-early",
             about: "a compute node answers while one of its clients shares",
-            cases: || vec![corrupting("two clients", Knobs::strong())],
-        },
-        Twin {
-            name: "answers-unsettled",
-            about: "a compute node answers although the release of a dropped share may still land",
-            cases: || vec![corrupting("dropped", Knobs::strong())],
+            cases: || vec![corrupting("two clients", Knobs::strong()).nightly()],
         },
     ],
     build,
@@ -162,8 +152,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let flaws = ReclaimFlaws {
         no_fence: s.mutant("no-fence"),
         gate_ignored: s.mutant("no-gate"),
-        answers_ignored: s.mutant("answers-ignored"),
-        answers_early: s.mutant("answers-early") || s.mutant("answers-unsettled"),
+        answers_early: s.mutant("answers-early"),
         ..ReclaimFlaws::NONE
     };
     let shape = s.shape.to_owned();
