@@ -59,11 +59,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             Found::Answer(answer) => {
                 //= docs/protocol/dolphin.md D11
-                match (share.leave().await, &answer) {
-                    // The client continues at another leaf, whose memory node may work. If this one does not, the share
-                    // stays unsettled.
-                    (_, Answer::Stale(_)) => {}
-                    (left, _) => left?,
+                match answer {
+                    // The client continues at another leaf and does not wait for this one. Dropping the share releases
+                    // it, and leaves it unsettled.
+                    Answer::Stale(_) => drop(share),
+                    _ => share.leave().await?,
                 }
                 Ok(Some(answer))
             }
