@@ -394,6 +394,7 @@ impl Allocator {
         if !word.is_expelled() && v.cas(at, word.0, marked.0).await? != word.0 {
             return Ok(());
         }
+        tracing::warn!(member, "a member was silent for a lease and is expelled");
         self.fence_and_sweep(v, reclaim, member).await?;
         //= docs/protocol/recovery.md V10
         if self.roster.shares() {

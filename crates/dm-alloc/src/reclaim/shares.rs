@@ -202,7 +202,8 @@ impl Allocator {
             pass.done();
             return Ok(());
         }
-        sweep.reset(v).await?;
+        let reset = sweep.reset(v).await?;
+        tracing::info!(reset, "reset the counts of sharers");
         for (slot, word) in &look.marked {
             if v.cas(reclaim.area.slot(*slot), word.0, 0).await? == word.0 {
                 v.meter().note(Event::Expelled);
@@ -232,9 +233,11 @@ impl Allocator {
         if !reclaim.options.flaws().no_fence {
             v.call(ControlRequest::FenceMember { member }).await?;
         }
+        let mut freed = 0;
         if let Some(sweep) = &self.sweep {
-            sweep.run(v, member).await?;
+            freed = sweep.run(v, member).await?;
         }
+        tracing::info!(member, freed, "fenced a silent member and freed its locks");
         self.roster.bury(member);
         Ok(())
     }
