@@ -38,7 +38,13 @@ struct Job {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let file = Path::new(args.first().map_or("docs/models.md", String::as_str));
+    let file = match args.first() {
+        Some(other) if other.starts_with('-') && other != "--only" => {
+            eprintln!("{other}: the first argument is the file of the page, or --only");
+            return ExitCode::FAILURE;
+        }
+        first => Path::new(first.map_or("docs/models.md", String::as_str)),
+    };
     let has = |flag: &str| args.iter().any(|a| a == flag);
     let after = |flag: &str| args.iter().position(|a| a == flag).and_then(|i| args.get(i + 1));
     let (charts, only) = (after("--charts"), after("--only"));

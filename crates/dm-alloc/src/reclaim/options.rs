@@ -7,7 +7,7 @@ use crate::members::Look;
 /// Options for a compute node's part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements, at most a 46th of a lease. With `Nanos(u64::MAX)` only
+    /// Time between two announcements, at most a 28th of a lease. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
     /// Number of operations after which a client checks whether its compute node is still a member, even if no round is
@@ -33,9 +33,9 @@ pub struct ReclaimOptions {
 
 /// Default of [`ReclaimOptions::period`].
 pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
-/// The fewest periods of a lease. Two periods are a little longer than one of the default's 24 parts. So a look after two
-/// periods counts, and a dead member is found little more than a lease after its death.
-const PERIODS_MIN: u64 = 46;
+/// The fewest periods of a lease. Two periods are a little longer than one of the default's 16 parts and the round trip of a
+/// look. So a look after two periods counts, and a dead member is found little more than a lease after its death.
+const PERIODS_MIN: u64 = 28;
 /// Default of [`ReclaimOptions::operations`].
 pub const DEFAULT_OPERATIONS: u32 = 64;
 
@@ -45,7 +45,7 @@ impl ReclaimOptions {
         Self {
             period: DEFAULT_PERIOD,
             operations: DEFAULT_OPERATIONS,
-            looks: 24,
+            looks: 16,
             attempts: 1 << 20,
             remembers: false,
             #[cfg(feature = "study")]
