@@ -198,7 +198,7 @@ impl HeaderPlace {
         version.wrapping_add(steps) & self.version_mask
     }
 
-    /// Returns whether the state byte belongs to a node that may not be linked yet. This accepts any bytes.
+    /// Returns whether the state byte belongs to a node that might not be linked yet. This accepts any bytes.
     #[inline]
     pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
         let state = bytes.get(self.base + STATE_AT).copied();

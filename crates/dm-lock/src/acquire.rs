@@ -51,7 +51,7 @@ enum Met<'a, V: Verbs> {
     NoQueue,
     /// Another client of the compute node has the local turn. The queue has this client's waker.
     Queue(Acquire<'a, Unlocks<'a, V>>),
-    /// The unlock of an earlier holder may not have landed yet.
+    /// The unlock of an earlier holder might not have landed yet.
     Unsettled,
     /// The CAS found this word and did not take the lock.
     Refused {
@@ -101,7 +101,7 @@ impl<V: Verbs> fmt::Debug for Obstacle<'_, V> {
         f.write_str(match self.0 {
             Met::NoQueue => "a table without a queue",
             Met::Queue(_) => "a queue",
-            Met::Unsettled => "an unlock that may not have landed",
+            Met::Unsettled => "an unlock that might not have landed",
             Met::Refused { .. } => "a held lock",
             Met::Shared => "sharers",
         })

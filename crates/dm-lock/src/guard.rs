@@ -29,7 +29,7 @@ pub struct Guard<'a, V: Verbs> {
     /// The number of the client's membership.
     member: u16,
     /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
-    /// unlock may not have landed, this is the word that the unlock replaces.
+    /// unlock might not have landed, this is the word that the unlock replaces.
     raw: u64,
     /// The payload that a release writes now.
     payload: u32,
@@ -107,7 +107,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Returns the word of an earlier holder whose unlock may not have landed.
+    /// Returns the word of an earlier holder whose unlock might not have landed.
     pub(crate) fn unsettled_word(&self) -> Option<u64> {
         self.unsettled.then_some(self.raw)
     }

@@ -50,8 +50,8 @@ struct Announcement {
     /// The slot's last known word, and the word to write.
     word: SlotWord,
     next: SlotWord,
-    /// Whether the beat must change too, because the CAS alone may not change the slot: the epoch may be the
-    /// same, or another client's CAS may land first.
+    /// Whether the beat must change too, because the CAS might leave the slot unchanged: the epoch can be the same as
+    /// before, or another client's CAS can land first.
     beat: bool,
 }
 

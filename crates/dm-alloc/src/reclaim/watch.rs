@@ -17,7 +17,7 @@ const PARTS: u64 = 16;
 pub struct Members {
     /// The numbers of the members that are not expelled.
     pub active: Vec<u16>,
-    /// The numbers of the members that are marked as expelled, and whose locks may not be free yet.
+    /// The numbers of the members that are marked as expelled, and whose locks might not be free yet.
     pub expelled: Vec<u16>,
     /// The number of the next member.
     next: u16,

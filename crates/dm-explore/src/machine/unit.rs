@@ -184,8 +184,10 @@ impl Machine {
     }
 }
 
-/// Takes the next step of an atomic. If atomics race with WRITEs, an atomic has two steps: it reads, and then it
-/// writes back. Otherwise it has one. When the atomic is done, returns whether memory changed.
+/// Takes the next step of an atomic. Returns `None` if a step is left, and otherwise whether this step changed memory.
+///
+/// If atomics race with WRITEs, an atomic has two steps: it reads, and then it writes back. Otherwise it has one step. A
+/// failed CAS also has one step, unless the setting [`FailedCas::WritesBack`] makes it write back.
 fn step_atomic(
     r: &mut Request,
     knobs: &Knobs,
