@@ -310,7 +310,7 @@ impl Shard {
 }
 
 impl Fingerprint for Shard {
-    /// Returns 0 if no client holds a lock or waits. The fingerprint omits slab numbers and capacities, so that equal
+    /// Returns the fingerprint of all held locks and their queues, or 0 if no lock is held. The fingerprint omits slab numbers and capacities, so that equal
     /// queues have equal fingerprints wherever they lie in the slab.
     fn fingerprint(&self) -> u64 {
         if self.entries.is_empty() {

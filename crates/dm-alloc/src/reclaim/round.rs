@@ -155,7 +155,7 @@ impl Allocator {
     /// Removes members that are silent, and fences members that have no slot although their locks are still held.
     ///
     /// # Errors
-    /// Returns the first error. All others are still removed.
+    /// Returns the first error. All other members are still removed.
     pub(super) async fn remove<V: Verbs + Control>(
         &self,
         v: &V,
@@ -380,7 +380,8 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Removes a silent member: marks its slot, fences it, frees its locks, and frees its slot.
+    /// Removes a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the locks
+    /// can be shared, the slot stays until the counts of sharers are reset. Does nothing if the slot has changed.
     async fn expel<V: Verbs + Control>(
         &self,
         v: &V,

@@ -106,7 +106,7 @@ impl Allocator {
 
     /// Makes sure that nothing of `member`, which has no slot, takes effect any more, and frees its locks in the pool's
     /// tables. Returns the number of locks, or `None` if the member is not known to be gone: its number will be drawn
-    /// soon, or it is this compute node's.
+    /// soon, or is the number of this compute node.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of the sweep.
