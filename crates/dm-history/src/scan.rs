@@ -1,7 +1,7 @@
 //! Checks of ordered range reads.
 //!
 //! A scan of an index with concurrent writers is not a snapshot: a key that is inserted or removed during the scan may
-//! or might not be in the result. But these properties must always hold: the keys ascend strictly, each key is within
+//! or may not be in the result. But these properties must always hold: the keys ascend strictly, each key is within
 //! the bounds and has a value that was written for it, and no key is missing that existed during the whole scan.
 
 use std::fmt;

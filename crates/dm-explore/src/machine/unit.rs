@@ -150,8 +150,8 @@ impl Machine {
     }
 
     /// Completes chains in order: the chains of the queue pair are done up to the first one that is not carried out yet.
-    /// If the client waits for one of them, the client is polled at once, because an early answer is the strictest requirement on its
-    /// program.
+    /// If the client waits for one of them, the client is polled at once, because an early answer is the strictest
+    /// requirement on its program.
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
         let mut closed = false;
