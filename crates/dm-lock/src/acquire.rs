@@ -101,7 +101,7 @@ impl<V: Verbs> fmt::Debug for Obstacle<'_, V> {
         f.write_str(match self.0 {
             Met::NoQueue => "a table without a queue",
             Met::Queue(_) => "a queue",
-            Met::Unsettled => "an unlock that might not have landed",
+            Met::Unsettled => "an unlock that may not have landed",
             Met::Refused { .. } => "a held lock",
             Met::Shared => "sharers",
         })
