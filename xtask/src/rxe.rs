@@ -152,7 +152,7 @@ fn install_missing() -> Result<()> {
     }
     eprintln!("== installing {}", missing.join(" "));
     let apt = |arguments: &[&str]| {
-        // Root does not need sudo, which may not be installed.
+        // Root does not need sudo, which might not be installed.
         let root = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
         let mut command = if root {
             Command::new("apt-get")

@@ -143,9 +143,9 @@ impl Allocator {
     /// ([`Control::call`]).
     ///
     /// # Errors
-    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`],
-    /// [`AllocError::NoMemoryNodes`], or the control plane's own error if no memory node had a block and the request to
-    /// at least one of them failed.
+    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or larger
+    /// than a chunk, and [`AllocError::NoMemoryNodes`] if the allocator has no memory nodes. Returns the control plane's
+    /// own error if no memory node had a block and the request to at least one of them failed.
     pub async fn alloc<V: Verbs + Control>(
         &self,
         v: &V,

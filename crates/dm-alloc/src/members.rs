@@ -218,7 +218,7 @@ pub(crate) struct Membership {
     pub(crate) announcing: u32,
     /// Time at which the last counted look ended.
     pub(crate) looked: Nanos,
-    /// Number of counted looks. It identifies a look; a time cannot, because the clock may not advance
+    /// Number of counted looks. It identifies a look; a time cannot, because the clock might not advance
     /// between two looks.
     pub(crate) counted: u64,
     /// The latest epoch that was read.

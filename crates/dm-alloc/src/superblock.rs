@@ -138,7 +138,8 @@ impl Superblock {
     /// Checks that kind and description are those of `wanted`. The locks are not compared.
     ///
     /// # Errors
-    /// Returns [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
+    /// Returns [`AllocError::OtherKind`] if the kinds differ, and [`AllocError::OtherDescriptor`] if the descriptions
+    /// differ.
     pub fn matches(&self, wanted: &Descriptor) -> Result<(), AllocError> {
         if self.kind != wanted.kind {
             return Err(AllocError::OtherKind {
@@ -206,8 +207,8 @@ impl Superblock {
     /// Opens an existing pool.
     ///
     /// # Errors
-    /// Returns [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and those of
-    /// [`Superblock::create_or_open`].
+    /// Returns [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and otherwise the errors
+    /// of [`Superblock::create_or_open`].
     pub async fn open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         ready(v).await?;
         open_ready(v, wanted).await

@@ -57,8 +57,8 @@ impl<'a> Block<'a> {
         self.block.incarnation
     }
 
-    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. From here on, the
-    /// block is lost if its operation is dropped.
+    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. Until
+    /// [`Block::idle`], the block is lost if its operation is dropped.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
     }

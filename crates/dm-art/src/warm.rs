@@ -13,7 +13,7 @@ use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
     /// Replaces the content of this cache by that of another compute node's cache. Returns `false` and changes nothing
-    /// if the content does not fit, or if it may not be valid on this compute node.
+    /// if the content does not fit, or if it might not be valid on this compute node.
     ///
     /// # Errors
     /// Returns an error if a verb or a control request fails.

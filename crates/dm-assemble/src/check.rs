@@ -9,9 +9,9 @@ use dm_verbs::{Control, Nanos, Place, Verbs};
 
 use crate::{Handle, Parts};
 
-/// Walks of a check at most. A fault must be there unchanged in two of them, one after the other.
+/// Maximum number of walks of a check. A fault counts only if two successive walks find it unchanged.
 const WALKS: u32 = 4;
-/// Walks of a sweep at most: each finishes what the walk before has made possible.
+/// Maximum number of walks of a sweep. Each walk finishes what the walk before has made possible.
 const SWEEP_WALKS: u32 = 8;
 /// The time between two walks. An operation that nobody interrupts is shorter.
 const BETWEEN: Nanos = Nanos::from_millis(5);

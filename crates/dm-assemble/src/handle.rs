@@ -131,10 +131,10 @@ impl<P: Parts> Handle<P> {
     }
 
     /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. They come as in a run, the last ones as its last operations.
+    /// keys. The keys come in the order in which a run uses them, and the last keys are those of its last operations.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     pub async fn warm_for<V: Verbs + Control>(
         &self,
         v: &V,
@@ -143,11 +143,11 @@ impl<P: Parts> Handle<P> {
         self.parts.warm_for(v, keys).await
     }
 
-    /// Replaces the content of this compute node's cache, and what it has learned about hot keys, by another compute
-    /// node's. Returns `false` if the cache still has to be warmed.
+    /// Replaces the content of this compute node's cache, and its knowledge of hot keys, by a copy from another compute
+    /// node. Returns `false` if the cache still has to be warmed.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         self.parts.adopt_cache(v, &other.parts).await
     }

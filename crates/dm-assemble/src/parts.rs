@@ -69,10 +69,10 @@ pub trait Parts: Sized {
     }
 
     /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. They come as in a run, the last ones as its last operations.
+    /// keys. The keys come in the order in which a run uses them, and the last keys are those of its last operations.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     fn warm_for<V: Verbs + Control>(
         &self,
         _v: &V,
@@ -81,12 +81,12 @@ pub trait Parts: Sized {
         async { Ok(()) }
     }
 
-    /// Replaces the content of this compute node's cache, and what it has learned about hot keys, by another compute
-    /// node's. Returns `false` if the cache still has to be warmed: it could not be copied, because it does not fit or
-    /// is not known to be valid here.
+    /// Replaces the content of this compute node's cache, and its knowledge of hot keys, by a copy from another compute
+    /// node. Returns `false` if the cache still has to be warmed, because the other cache does not fit or is not known
+    /// to be valid here.
     ///
     /// # Errors
-    /// The same as any read.
+    /// Returns the same errors as any read.
     fn adopt_cache<V: Verbs + Control>(
         &self,
         _v: &V,

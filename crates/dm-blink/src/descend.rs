@@ -87,7 +87,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             loop {
                 let alive = self.nodes.copy(v, step.at.at, copy).await?;
                 if !alive && !copy.sibling.is_null() && copy.level == step.level {
-                    // The node was merged into the node that it points to. Its parent may not be updated yet.
+                    // The node was merged into the node that it points to. Its parent might not be updated yet.
                     self.blame(v, step.proof).await;
                     left = None;
                     step = Step {

@@ -247,8 +247,8 @@ fn waker(state: State) -> Option<Waker> {
 }
 
 impl<K: Hash> Fingerprint for Shard<K> {
-    /// Returns 0 if no client leads or waits, and if every client has taken its result. The fingerprint omits slab
-    /// numbers and capacities.
+    /// Returns a hash of all locks and their waiters, or 0 if no client leads or waits and every client has taken its
+    /// result. The hash omits slab numbers and capacities.
     fn fingerprint(&self) -> u64 {
         let name = |w: &Waiter| (w.client, w.wish, w.again);
         let held = self.lanes.iter().enumerate().filter_map(|(i, l)| {

@@ -65,9 +65,10 @@
 //! ```
 //!
 //! # Limits
-//! * Messages are authenticated, not encrypted. RDMA itself is neither: who can change packets between the
-//!   machines of a cluster can change its memory.
-//! * Whoever has the secret can read and write all memory. The limits on its holders are against mistakes.
+//! * Messages are authenticated, not encrypted. RDMA itself is neither: an attacker who can change packets
+//!   between the machines of a cluster can change its memory.
+//! * Every client that has the secret can read and write all memory. The limits on such clients protect only against
+//!   mistakes.
 //! * One thread serves all connections. A slow device, whose queue pair takes long to open, delays the others.
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A fingerprint. Equal states have equal fingerprints; two different states practically never do (2^-128 per pair).
+/// A fingerprint. Equal states have equal fingerprints. Two different states have equal fingerprints with a probability
+/// of 2^-128.
 #[derive(
     Clone,
     Copy,

@@ -134,7 +134,7 @@ impl Endpoint {
             },
             ControlRequest::Leave => self.call(first, Request::Leave).map(|_| ControlReply::Done),
             ControlRequest::Fence { client } => {
-                // Memory node 0, which gives the ids, knows the latest holder of the id. Another node may not know
+                // Memory node 0, which gives the ids, knows the latest holder of the id. Another node might not know
                 // this holder yet. It stores the fence, and refuses the holder when it attaches.
                 let epoch = match self.call(first, Request::Holder { client: client.0 })? {
                     Answer::Holder { epoch } => epoch,

@@ -165,8 +165,8 @@ impl Inner {
         self.with(State::advance)
     }
 
-    /// Runs `section` on the state. After the borrow of the state has ended, wakes the tasks that `section` has
-    /// selected.
+    /// Runs `section` on the state, and then wakes the tasks that `section` has selected. The borrow of the state ends
+    /// before the tasks are woken.
     pub(crate) fn with<R>(&self, section: impl FnOnce(&mut State, &mut Vec<Waker>) -> R) -> R {
         let mut due = self.due.take();
         let result = section(&mut self.state.borrow_mut(), &mut due);

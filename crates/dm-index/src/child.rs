@@ -64,7 +64,7 @@ impl Child {
     /// # Errors
     /// Returns [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if it is a multiple of 64
     /// below 16 TiB on one of the first 1024 memory nodes, and into 4 bytes if it is a multiple of 1024 below 64 GiB on
-    /// one of the first 32. [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
+    /// one of the first 32. Returns [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
     pub fn of(at: RemotePtr, len: usize) -> Result<Self, IndexError> {
         let word = match len {
             8 => Some(at.raw()),

@@ -21,7 +21,7 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Makes a lead to a node that may not be linked.
+    /// Makes a lead to a node that might not be linked.
     #[inline]
     pub const fn hint(at: RemotePtr) -> Self {
         Self { at, linked: false }

@@ -195,8 +195,8 @@ pub trait BulkLoad<V: Verbs, K> {
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 }
 
-/// Announces the operations of a compute node, so that the memory of dead nodes can be reused. The default methods are
-/// for memory that is never reused.
+/// The interface through which an index announces the operations of its compute node, so that the memory of dead nodes
+/// can be reused. The default methods are for memory that is never reused.
 pub trait Reclaim<V: Verbs> {
     /// Returns a seat for a client of `v`, if the memory of dead nodes is reused.
     fn seat(&self, _v: &V) -> Option<Seat> {

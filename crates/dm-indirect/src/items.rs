@@ -30,8 +30,8 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
     K::read_from(&padded)
 }
 
-/// A client of an index of items. Keys and values are byte strings of any length, together at most 1 MiB less 24 bytes.
-/// All items with the same prefix share this limit. If many keys have the same prefix, their block is large, and each
+/// A client of an index of items. Keys and values are byte strings of variable length. The items with the same prefix
+/// have together at most 1 MiB less 24 bytes. If many keys have the same prefix, their block is large, and each
 /// write to one of them writes the whole block again.
 ///
 /// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not

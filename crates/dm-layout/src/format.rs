@@ -100,8 +100,8 @@ pub enum Judged {
     Stale(Stale),
     /// A client began a split of this node and has not finished it. The caller must finish the split first.
     Unfinished,
-    /// The node is the right node of an unfinished split. The client that splits makes it live before it unlocks the
-    /// left node.
+    /// The node is the right node of an unfinished split, or another node that might not be linked yet. In formats that are
+    /// written in steps, the client that splits makes the right node live before it unlocks the left node.
     Unborn,
     /// The node takes part in a merge in progress.
     Frozen,
@@ -126,11 +126,11 @@ pub enum Part {
 ///
 /// | split of L into L and R | merge of R into L |
 /// |---|---|
-/// | [`prepare_split`](NodeStructure::prepare_split): WRITE R (Splitting), **await** | [`freeze`](NodeSteps::freeze) R |
+/// | [`prepare_split`](NodeStructure::prepare_split): WRITE R (Splitting), **await** | remove R from the parent; [`freeze`](NodeSteps::freeze) R |
 /// | [`announce_split`](NodeSteps::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](NodeSteps::announce_merge): WRITE L's head (Frozen, lines may already have the next version) |
 /// | [`clear_split`](NodeSteps::clear_split): WRITE L's rest | [`copy_merge`](NodeStructure::copy_merge): WRITE L's rest |
-/// | [`finish_split`](NodeSteps::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](NodeSteps::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
-/// | [`open`](NodeSteps::open) R, **await**; unlock L | [`bury`](NodeStructure::bury) R; then [`open`](NodeSteps::open) L; all of it one chain; the parent; unlock all |
+/// | [`open`](NodeSteps::open) R (if R is on another memory node, await all of L's WRITEs before, and **await** this) | [`widen_merge`](NodeSteps::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
+/// | [`finish_split`](NodeSteps::finish_split): WRITE L's head (Live); unlock L | [`bury`](NodeStructure::bury) R; then [`open`](NodeSteps::open) L; unlock all |
 ///
 /// The three WRITEs of L may share a chain, because the WRITEs of one queue pair take effect in order, and readers
 /// accept a node in which only the first lines of a WRITE have taken effect.

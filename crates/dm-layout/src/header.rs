@@ -14,11 +14,12 @@ use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 pub enum NodeState {
     /// The node is in service: readers may read it, and writers may lock and write it.
     Live = 1,
-    /// The node is one half of an unfinished split. Readers may read it. A writer that locks it, but is not its owner,
-    /// releases the lock and pauses.
+    /// The node is one half of an unfinished split. Readers may read it. A writer that finds the left half in this state
+    /// under its lock finishes the split. A writer that finds the right half in this state releases the lock, unless it
+    /// must [open](crate::NodeSteps::open) the node.
     Splitting = 2,
-    /// The node is part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers may read it, and
-    /// writers pause. The header identifies the other node of the merge ([`Header::owner`]).
+    /// The node is part of an unfinished merge. Readers may read it. A writer that finds this state under the node's lock
+    /// finishes the merge first. The header identifies the other node of the merge ([`Header::owner`]).
     Frozen = 3,
     /// The node was removed from the index. It holds no keys, and its sibling pointer leads to the node that has its
     /// keys now.
@@ -198,7 +199,7 @@ impl HeaderPlace {
         version.wrapping_add(steps) & self.version_mask
     }
 
-    /// Returns whether the state byte belongs to a node that may not be linked yet. This accepts any bytes.
+    /// Returns whether the state byte belongs to a node that might not be linked yet. This accepts any bytes.
     #[inline]
     pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
         let state = bytes.get(self.base + STATE_AT).copied();

@@ -41,8 +41,8 @@
 //! reasons:
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or until a split or
-//!   merge moves it, which changes the node version. So if only in-place writes happen, every mixture of lines is a
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split, a
+//!   merge or a hop moves the key, which changes the node version. So if only in-place writes happen, every mixture of lines is a
 //!   state that each key had during the READ.
 //! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
 //!   key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header v with a cleared
@@ -56,8 +56,9 @@
 //!   built in the same memory are never accepted as one node. Only a header with a *behind* or *ahead* lag allows a
 //!   neighbouring version, and the header of a new node has the lag *equal*, even if its state is *Splitting*.
 //! * **I6** Versions wrap. A READ may be accepted although it is torn, if 2<sup>bits</sup> − 1 structural changes
-//!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Geometries with
-//!   in-line entries have 8-bit versions, others 4-bit versions. The caller must limit the time of a READ.
+//!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Node
+//!   versions have 8 bits in packed nodes and in slotted nodes with in-line entries, 6 bits in hopscotch nodes, and 4
+//!   bits otherwise. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
 //! only the header's line and the key's line.

@@ -21,13 +21,13 @@
 //!   write holds it alone.
 //! * **I4** A client that locks a node and finds it in the middle of a split finishes the split, because the client
 //!   that began the split has abandoned it.
-//! * **I5** Neighbours are merged under the locks of both nodes and of their parent, in one chain. After any prefix of
-//!   the chain, readers find every key. The chain removes the right node from the parent, freezes it, copies its
-//!   entries into the left node, which then covers its keys, marks it as dead with the left node's address, and makes
-//!   the left node live. Then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
-//!   `reclaim.md`).
+//! * **I5** Neighbours are merged under the locks of both nodes and of their parent. The merge removes the right node
+//!   from the parent, freezes the right node, and copies its entries into the left node, which then covers all keys of
+//!   both. Then the merge marks the right node as dead, with the left node's address, and makes the left node live.
+//!   After any prefix of these WRITEs, readers find every key. At the end the dead node is retired to the allocator
+//!   (`docs/protocol/sherman.md`, S23 to S28; `reclaim.md`).
 //! * **I6** A client that locks a node and finds it frozen takes the locks of both nodes of the merge, and finishes the
-//!   merge. No node waits for a client that is gone.
+//!   merge. So no operation waits for a client that is gone.
 #![forbid(unsafe_code)]
 
 mod inspect;

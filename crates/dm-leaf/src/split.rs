@@ -8,8 +8,9 @@
 //! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
 //!    header is written in the same chain. Otherwise an atomic does this; it is awaited after the moved entries are
 //!    cleared, and before the left node is Live. A client that locks the right node earlier finds it Splitting,
-//!    releases the lock, and pauses. In formats that are written whole, the right node is Live from the start, and step
-//!    2 is one WRITE.
+//!    releases the lock, and tries again later. In formats that are written whole, step 2 is one WRITE. The right node
+//!    is then Live from the start if its memory never was a node; otherwise it is made Live after the left node has been
+//!    unlocked (R9).
 //! 4. The caller updates the parent after the chain has completed (T-S4).
 
 use dm_alloc::{Allocator, Block, Class};

@@ -51,7 +51,7 @@ enum Met<'a, V: Verbs> {
     NoQueue,
     /// Another client of the compute node has the local turn. The queue has this client's waker.
     Queue(Acquire<'a, Unlocks<'a, V>>),
-    /// The unlock of an earlier holder may not have landed yet.
+    /// The unlock of an earlier holder might not have landed yet.
     Unsettled,
     /// The CAS found this word and did not take the lock.
     Refused {

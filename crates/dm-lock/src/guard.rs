@@ -16,9 +16,9 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// Dropping the guard, or the future of one of its methods at any await, never leaves the lock held. The unlock is
-/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. The
-/// writes under the lock that were already posted take effect, and no others.
+/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock is
+/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
+/// under the lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {
@@ -29,7 +29,7 @@ pub struct Guard<'a, V: Verbs> {
     /// The number of the client's membership.
     member: u16,
     /// The word in memory. While a CAS is in flight, this is the word that the CAS expects. While an earlier holder's
-    /// unlock may not have landed, this is the word that the unlock replaces.
+    /// unlock might not have landed, this is the word that the unlock replaces.
     raw: u64,
     /// The payload that a release writes now.
     payload: u32,
@@ -107,7 +107,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Returns the word of an earlier holder whose unlock may not have landed.
+    /// Returns the word of an earlier holder whose unlock might not have landed.
     pub(crate) fn unsettled_word(&self) -> Option<u64> {
         self.unsettled.then_some(self.raw)
     }
@@ -264,10 +264,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// two if the options or the world do not allow data and unlock in one chain.
     ///
     /// # Errors
-    /// Returns [`LockError::Verb`]: the error says whether the data was written. The unlock was posted again
-    /// unsignalled, in a form that does nothing if the first one took effect. If the connection is lost, the lock may
-    /// stay held; its word names this client. [`LockError::Lost`]: another client has released or taken over the lock
-    /// meanwhile.
+    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
+    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is lost,
+    /// the lock may stay held, and its word names this client.
+    ///
+    /// Returns [`LockError::Lost`] if another client has released or taken over the lock meanwhile.
     ///
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.

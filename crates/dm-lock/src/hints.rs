@@ -8,7 +8,7 @@ use crate::LockId;
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
 /// The last known word of each lock while it was free, as this compute node released it or read it. A wrong guess costs
-/// one round trip, the same as no guess.
+/// one more round trip, and so does a missing guess, unless the lock was never taken.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,

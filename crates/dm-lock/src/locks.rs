@@ -115,7 +115,7 @@ impl Locks {
     /// Returns the lock of the node at `address`. Several nodes can have the same lock.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`].
+    /// Returns [`LockError::NoLockTable`] if the address's memory node has no lock table.
     #[inline(always)]
     pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
         let missing = LockError::NoLockTable { node: address.node() };
@@ -125,7 +125,7 @@ impl Locks {
     /// Returns the place of the word that holds the lock of the node at `address`.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`].
+    /// Returns [`LockError::NoLockTable`] if the address's memory node has no lock table.
     pub fn word_at(&self, address: RemotePtr) -> Result<Place, LockError> {
         Ok(self.cell(self.lock_of(address)?).place)
     }
@@ -144,7 +144,8 @@ impl Locks {
     /// trip.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`], and errors of the READ.
+    /// Returns [`LockError::NoLockTable`] if the node's memory node has no lock table, and [`LockError::Verb`] if the READ
+    /// fails.
     pub async fn is_held<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<bool, LockError> {
         let cell = self.cell(self.lock_of(node)?);
         Ok(cell.word(v.word(cell.place).await?).locked)

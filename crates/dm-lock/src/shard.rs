@@ -310,8 +310,8 @@ impl Shard {
 }
 
 impl Fingerprint for Shard {
-    /// Returns 0 if no client holds a lock or waits. The fingerprint omits slab numbers and capacities, so that equal
-    /// queues have equal fingerprints wherever they lie in the slab.
+    /// Returns a hash of all entries and their queues, or 0 if there is no entry. The hash omits slab numbers and
+    /// capacities, so that equal queues have equal fingerprints wherever they lie in the slab.
     fn fingerprint(&self) -> u64 {
         if self.entries.is_empty() {
             return 0;

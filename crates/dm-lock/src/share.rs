@@ -290,9 +290,9 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// two if the options or the world do not allow both in one chain.
     ///
     /// # Errors
-    /// Returns [`LockError::Verb`]: the error says whether the data was written. If it is unknown whether the share was
-    /// released, it is not released again, and may remain counted. [`LockError::Lost`]: the word was overwritten
-    /// meanwhile.
+    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. If it is unknown
+    /// whether the share was released, the share is not released again, and may remain counted. Returns
+    /// [`LockError::Lost`] if the word was overwritten meanwhile.
     ///
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.

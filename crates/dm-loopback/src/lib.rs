@@ -15,7 +15,7 @@
 //!
 //! # Invariants
 //! * **I1** When the doorbell of a chain has been rung, the chain has taken effect, in posting order, whether or not
-//!   the client polls it.
+//!   the client polls it. (A chain that ends in an error may have taken effect in part, or not at all.)
 //! * **I2** A line is never torn, unless the world was built with word atomicity. A word is never torn.
 //! * **I3** After the answer to `Fence`, no verb of that client has an effect, in any process.
 //! * **I4** Buffers and chains come from pools, so operations allocate nothing in the steady state.

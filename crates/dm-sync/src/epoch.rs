@@ -333,7 +333,7 @@ pub struct Running<'s> {
 }
 
 impl Running<'_> {
-    /// Ends the operation although its requests may not have landed. The seat stays pinned until
+    /// Ends the operation although its requests might not have landed. The seat stays pinned until
     /// [`Seat::end_forgotten`].
     pub fn forget(self) {
         self.seat.forgotten.set(self.seat.forgotten.get() + 1);

@@ -11,16 +11,16 @@ use crate::{
     check_all, seats, stress, value_of,
 };
 
-/// Runs the whole script for `family` in worlds of `kind`: that of [`conform_one`] for 8-byte keys and values, and
-/// beyond it
+/// Runs the conformance script for `family` in worlds of `kind`, for several sizes of keys and values:
 ///
-/// 1. its single client with values of 1, 64 and 200 bytes;
-/// 2. its single client, its bulk loads and its many clients for 24-byte keys and values of 8 to 100 bytes.
+/// 1. all parts of [`conform_one`] with 8-byte keys and values;
+/// 2. its single client with 8-byte keys and values of 1, 64 and 200 bytes;
+/// 3. its single client, its bulk loads and its many clients with 24-byte keys and values of 8 to 100 bytes.
 ///
 /// # Panics
 /// Panics with the part, the world and the seed if any check fails.
 ///
-/// Example: `docs/assemble.md`, with what it asks of an index; `tests/` of every index calls it.
+/// `docs/assemble.md` has an example, and lists the requirements on an index. The tests of every index call this.
 pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     for value_bytes in [1, 64, 200] {
         single(family.index::<Key8>(value_bytes), kind);
@@ -471,8 +471,8 @@ fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
     }
 }
 
-/// Two handles, as of two compute nodes, used alternately: each must handle the other's changes to nodes that
-/// it has cached.
+/// The job of a client that uses two handles alternately, like two compute nodes. Each handle has cached nodes that the
+/// other handle then changes.
 struct Turns<I>(I);
 
 impl<I: IndexUnderTest> Job for Turns<I> {

@@ -180,9 +180,9 @@ impl Book {
     }
 }
 
-/// Loads the index on three memory nodes over loopback, and cuts off the one that `cut` names, which should
-/// be neither the superblock's nor the root's. Then it tries operations of every kind all over the index,
-/// connects the node again, and reads and writes everything.
+/// Loads the index on three memory nodes over loopback, and cuts off the memory node that `cut` returns. This node
+/// should hold neither the superblock nor the root. Then tries operations of every kind on all parts of the
+/// index, connects the node again, and reads and writes all keys.
 ///
 /// # Panics
 /// Panics if an operation fails in another way, or an acknowledged write is lost.

@@ -22,10 +22,10 @@ pub struct Damage {
 }
 
 /// Flips a few bits of a word in one of `places` (an address and a number of bytes, both multiples of 8).
-/// Then two clients use the index, one whose compute node has it cached (`known`) and one with nothing
-/// cached, and the word is restored. This is repeated thousands of times. Every operation must end, with an
-/// answer or a typed error. An operation that only reads changes nothing; one that writes because of damaged
-/// bytes may write to a wrong place.
+/// Then two clients use the index: the compute node of the first client has cached it (`known`), and the
+/// second client has nothing cached. Then the word is restored. This is repeated thousands of times. Every
+/// operation must end, with an answer or a typed error. An operation that only reads must change nothing. An
+/// operation that writes may write to a wrong place because of damaged bytes.
 ///
 /// The index holds the keys numbered up to [`DAMAGE_KEYS`].
 ///

@@ -16,7 +16,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// A handle is the state that the clients of one compute node share.
 pub trait IndexUnderTest: Send + Sync + 'static {
     /// Whether scans and bulk loads are cheap. In a hash table a scan reads and sorts everything, and a bulk load
-    /// inserts one by one, so the conformance script skips the parts that would take long.
+    /// inserts one key after another, so the conformance script skips the parts that would take long.
     const ORDERED: bool = true;
 
     /// Its keys.

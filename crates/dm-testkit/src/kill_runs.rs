@@ -57,7 +57,8 @@ fn script(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// Kills 8 compute nodes on a simulated testbed, whose fences work or not, and judges nothing.
+/// Kills 8 compute nodes on a simulated testbed, and returns the report without judging it. With `fences` off, fences have
+/// no effect.
 pub fn simulated_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, seed: u64, fences: bool) -> Report {
     let kills = Kills {
         fences,

@@ -36,8 +36,9 @@ pub enum Moment {
 pub struct Kills {
     /// The operations and keys of the run. Its number of clients is that of [`Kills::seats`].
     pub script: Stress,
-    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`] a quarter of them is suspended for
-    /// up to three leases instead: those that the others have expelled meanwhile get errors, and are replaced too.
+    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], a quarter of these compute nodes
+    /// is suspended for up to three leases instead. A suspended compute node that the others have expelled gets errors, and
+    /// is replaced too.
     pub kills: u16,
     /// Compute nodes that live at a time, unless some are being replaced.
     pub compute_nodes: u16,
@@ -47,8 +48,8 @@ pub struct Kills {
     pub coroutines: u16,
     /// The moments of the deaths.
     pub moment: Moment,
-    /// Whether fences work. A run without them must fail, because suspended clients go on writing to what others have taken
-    /// over.
+    /// Whether fences work. A run without working fences must fail, because suspended clients continue to write to nodes
+    /// whose locks other clients have taken.
     pub fences: bool,
     /// The world's lease. A compute node is replaced after at most twice that time.
     pub lease: Nanos,
@@ -162,7 +163,7 @@ impl<T: Clone> Gate<T> {
 /// The clients of a compute node.
 struct Group {
     doom: Doom,
-    /// The number of clients that it gets when it begins, 0 if it is not needed.
+    /// The number of clients that the compute node gets when it begins; 0 if the compute node is not needed.
     begins: Gate<usize>,
     /// Whether the clients die at the end of an operation.
     rests: AtomicBool,
@@ -425,7 +426,7 @@ impl<I: IndexUnderTest> Run<I> {
         gate.passed().await
     }
 
-    /// Waits for a part of two leases, as long as nobody has noticed the death, or longer.
+    /// Waits for a random time of less than two leases. So the wait may end before or after the others notice the death.
     async fn wait<V: Verbs>(&self, v: &V) {
         let kills = &self.deaths.kills;
         let wait = Nanos(

@@ -8,8 +8,8 @@ use crate::TestKey;
 /// Carries out `op` on `index` and returns the answer as a history records it. Keys are [numbered](TestKey::nth), and
 /// values are numbers, little-endian, padded with zeros to the length of the index's values.
 ///
-/// It is what a model of several clients needs: the operations are data, the history is theirs, and the answers are
-/// checked against a [`KvMap`](dm_history::KvMap).
+/// It is meant for models of several clients: the operations are data, the clients record them in a history, and the
+/// answers are checked against a [`KvMap`](dm_history::KvMap).
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, check};
@@ -33,7 +33,7 @@ use crate::TestKey;
 /// ```
 ///
 /// # Errors
-/// Those of the index.
+/// Returns the errors of the index.
 ///
 /// # Panics
 /// Panics if a value does not fit into the index's values.

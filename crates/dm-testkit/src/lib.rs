@@ -7,15 +7,15 @@
 //!
 //! | item | what it checks |
 //! |---|---|
-//! | [`Op`], [`Model`], [`apply`] | does a single client see the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
-//! | [`run_bytes`] | the same for a script that a fuzzer wrote |
+//! | [`Op`], [`Model`], [`apply`] | does a single client get the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
+//! | [`run_bytes`] | does a single client get them for a script that a fuzzer has written? |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
-//! | [`Kills`], [`stress_with_kills`] | and while compute nodes die and are replaced? |
+//! | [`Kills`], [`stress_with_kills`] | do they also get only correct answers while compute nodes die and are replaced? |
 //! | [`Testbed`] | are the answers correct while a memory node is cut off? |
-//! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory is exhausted, or a memory node is cut off? |
-//! | [`Doom`], [`Mortal`] | what is left when a compute node dies between any two requests? |
+//! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | is every acknowledged write present after memory was exhausted, or a memory node was cut off? |
+//! | [`Doom`], [`Mortal`] | what does an index contain after a compute node has died between any two requests? |
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
-//! | [`CountingAllocator`] | how much does it allocate? |
+//! | [`CountingAllocator`] | how much memory does a thread allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conform`], [`conform_one`], [`conformance!`] | do the answers of an index hold, in every world? |
 //! | [`perform`] | what does an index answer to an operation of a history? (for models of several clients) |
@@ -27,7 +27,7 @@
 //! ```
 //!
 //! # For your own index
-//! Implement [`RangeIndex`](dm_index::RangeIndex) for its client and [`IndexUnderTest`] for its options, and count splits
+//! Implement [`RangeIndex`](dm_index::RangeIndex) for the index's client and [`IndexUnderTest`] for its options, and count splits
 //! in the meter ([`Event::Split`](dm_verbs::Event::Split)). Then [`conform_one`] runs the conformance script with its one
 //! size of keys and values. If it is generic over keys, implement [`Family`] too, and [`conform`] runs the script with
 //! more sizes. A model in the explorer carries out its operations by [`perform`]. The README has an example.

@@ -12,8 +12,8 @@
 //! | update, insert, remove, lock handed over | 2 | READ leaf, WRITE entry |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
-//! With [`Options::rdwc`], concurrent gets, updates and upserts of one key by clients of one compute node
-//! cost one operation in all (`dm-combine`).
+//! With [`Options::rdwc`], gets that wait for the same key on one compute node become one get. Updates and upserts
+//! that wait for the same key become one write (`dm-combine`).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};

@@ -8,11 +8,11 @@
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get | 1 | READ leaf (40 bytes for 8 + 8) |
-//! | get of an absent key | 1 | READ of the only leaf below the slot, or READ node |
+//! | get of an absent key | 1 | READ node; 2 if the slot leads to another key's leaf: READ leaf, READ node |
 //! | update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE value or state, WRITE unlock\] |
 //! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 if leaf and node are on two memory nodes |
-//! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, FAA depth, CAS slot\]; 3 on two memory nodes |
-//! | scan | levels and one | READs |
+//! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, CAS slot\]; 3 on two memory nodes; FAA depth if [`Options::depth_slack`] is too small |
+//! | scan | one for each level and each 64 leaves | READs |
 //! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | none, with [`Options::rdwc`] |
 //!
 //! ```

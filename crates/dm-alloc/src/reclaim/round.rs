@@ -50,8 +50,8 @@ struct Announcement {
     /// The slot's last known word, and the word to write.
     word: SlotWord,
     next: SlotWord,
-    /// Whether the beat must change too, because the CAS alone may not change the slot: the epoch may be the
-    /// same, or another client's CAS may land first.
+    /// Whether the beat must change too, because the CAS might leave the slot unchanged: the epoch can be the same as
+    /// before, or another client's CAS can land first.
     beat: bool,
 }
 
@@ -155,7 +155,7 @@ impl Allocator {
     /// Removes members that are silent, and fences members that have no slot although their locks are still held.
     ///
     /// # Errors
-    /// Returns the first error. All others are still removed.
+    /// Returns the first error. All other members are still removed.
     pub(super) async fn remove<V: Verbs + Control>(
         &self,
         v: &V,
@@ -380,7 +380,8 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Removes a silent member: marks its slot, fences it, frees its locks, and frees its slot.
+    /// Removes a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the locks
+    /// can be shared, the slot stays until the counts of sharers are reset. Does nothing if the slot has changed.
     async fn expel<V: Verbs + Control>(
         &self,
         v: &V,

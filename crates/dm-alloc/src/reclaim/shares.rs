@@ -135,7 +135,7 @@ impl Allocator {
         let gone = marked && self.roster.is_gone(gate.owner());
         if gone || (look.orphan && was_orphan == Some(gate) && reclaim.can_fence()) {
             if !gone {
-                // Its last requests may not have landed.
+                // Its last requests might not have landed.
                 let member = gate.owner();
                 v.call(ControlRequest::FenceMember { member }).await?;
                 self.roster.bury(member);

@@ -17,7 +17,7 @@ const PARTS: u64 = 16;
 pub struct Members {
     /// The numbers of the members that are not expelled.
     pub active: Vec<u16>,
-    /// The numbers of the members that are marked as expelled, and whose locks may not be free yet.
+    /// The numbers of the members that are marked as expelled, and whose locks might not be free yet.
     pub expelled: Vec<u16>,
     /// The number of the next member.
     next: u16,
@@ -106,7 +106,7 @@ impl Allocator {
 
     /// Makes sure that nothing of `member`, which has no slot, takes effect any more, and frees its locks in the pool's
     /// tables. Returns the number of locks, or `None` if the member is not known to be gone: its number will be drawn
-    /// soon, or it is this compute node's.
+    /// soon, or is the number of this compute node.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of the sweep.

@@ -78,7 +78,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // This remove completes the previous one, whose slot may not be cleared yet.
+                // This remove completes the previous one, whose slot might not be cleared yet.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);

@@ -225,8 +225,8 @@ fn leaves_all_over_large_memory_nodes_are_remembered_in_eight_bytes_each() {
 
 #[test]
 fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
-    // Each leaf is far from its neighbours: they differ in the last or in the first of the 32 bytes. So no block has
-    // codes for two of them.
+    // The keys come in pairs that differ only in the last of 32 bytes. Keys of different pairs differ in their first
+    // bytes. So the two keys of a pair have the same code in a block, unless one of them is the block's low key.
     let key = |n: u64| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&mixed(n).to_be_bytes());

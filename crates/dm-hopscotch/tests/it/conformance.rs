@@ -34,7 +34,7 @@ fn on_cards_that_promise_little() {
     }
 }
 
-/// The directory may not become deep enough, so some keys are found further to the right.
+/// The directory might not become deep enough, so some keys are found further to the right.
 #[test]
 fn shallow_directory() {
     let shallow = |value_bytes| TableOptions {

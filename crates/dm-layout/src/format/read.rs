@@ -109,7 +109,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         Ok(count)
     }
 
-    /// Returns whether the node may not be linked yet, for example because it is the right half of an unfinished
+    /// Returns whether the node might not be linked yet, for example because it is the right half of an unfinished
     /// split. A client that used a stale address cannot know whether the node was linked. This accepts any bytes, and
     /// does not check their consistency.
     fn is_unborn(&self, bytes: &[u8]) -> bool {

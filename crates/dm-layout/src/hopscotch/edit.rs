@@ -203,15 +203,15 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Repairs an image in which only a part of a hop has taken effect. Gives every line one version and one hop
-    /// count, which are newer than those of all lines, and removes the second copy of every entry. Returns the bytes
-    /// to WRITE, which are the whole node.
+    /// count, which are newer than those of all lines, and removes all copies of an entry but one. Returns the bytes to
+    /// WRITE, which are the whole node.
     ///
-    /// Every line belongs to one of two successive states of H4, and no key is lost between these.
+    /// Every line belongs to one of two successive states of H4, and no key is lost between these two states.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.
     pub(super) fn end_hops(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
-        //= docs/protocol/chime.md H9
+        //= docs/protocol/chime.md H9a
         let mut header = self.header(image)?;
         let mask = self.geometry.place.version_mask;
         // A line may be older or newer than the header, so a distance of more than half the versions counts as

@@ -49,7 +49,7 @@ pub(crate) const VERSION_AT: u32 = 2;
 pub(crate) mod flag {
     /// The bytes are a mark.
     pub(crate) const NODE: u8 = 1;
-    /// The node was built in reused memory. It may not be linked yet, and the marks do not show whether it is.
+    /// The node was built in reused memory. It might not be linked yet, and the marks do not show whether it is.
     pub(crate) const YOUNG: u8 = 2;
     /// The node is dead.
     pub(crate) const DEAD: u8 = 4;
@@ -59,9 +59,9 @@ pub(crate) mod flag {
 
 /// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
-/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*). A key keeps its slot
-/// within a version, because a hop is a structural change. Lines may be read and written in any order, but each line
-/// must be atomic.
+/// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted). While the node
+/// version stays the same, a key keeps its slot, because a hop is a structural change. Lines may be read and written in
+/// any order, but each line must be atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,

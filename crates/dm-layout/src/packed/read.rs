@@ -76,8 +76,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns the first line that contains the entry or has another version: its offset plus the entry's number, or
-    /// plus [`OTHER`].
+    /// Finds the first line that contains the entry or whose version is not `version`. Returns the line's offset in
+    /// `lines` plus the entry's number in the line, or plus [`OTHER`] if the line has another version.
     #[inline(never)]
     fn seek<S: Shapes>(shapes: S, lines: &[Line], rise: &Rise, version: u8) -> Option<usize> {
         for (number, line) in lines.iter().enumerate() {

@@ -273,7 +273,7 @@ impl SlotGeometry {
     }
 
     /// Returns the number of bits of a node version. If a node changes its structure 2^bits times during one READ, the
-    /// reader may not detect this.
+    /// reader might not detect this.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()

@@ -23,8 +23,8 @@ pub(crate) const PRESENT: u8 = 1;
 
 /// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] with a key type.
 ///
-/// The acceptance rule (*node cut*) is: the version of every line on which the result depends equals the header's
-/// version. While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also have the
+/// A reader accepts a *node cut*: the version of every line on which the result depends equals the header's version.
+/// While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also have the
 /// previous version. While it is [`Ahead`](crate::LineLag::Ahead) (during a merge), a line may have the next version.
 /// Lines may be read and written in any order, but each line must be atomic. The rule is sound if a node changes its
 /// structure fewer than 2<sup>version bits</sup> − 1 times during one READ.

@@ -229,8 +229,8 @@ fn the_waiter_goes_while_the_write_back_is_in_flight() {
 
 #[test]
 fn an_unlock_left_behind_after_a_handover_is_waited_for() {
-    // Client a takes the lock and hands it to b. The future of b is dropped after it posted data and unlock. Before a
-    // may post a CAS again, it must see that the word has changed.
+    // Client `a` takes the lock and hands it to client `b`. The future of `b` is dropped after it has posted data and
+    // unlock. Before `a` may post a CAS again, `a` must see that the word has changed.
     let mut left_behind = 0;
     for seed in 0..8 {
         let bench = bench(builder().delays(4).seed(seed), 1, LockOptions::default());

@@ -1,4 +1,5 @@
-//! The model of the way from a silent slot to a freed lock: the shipped allocator marks, fences, sweeps and frees the slot.
+//! The model of an expulsion, from a silent slot to a free lock. The shipped allocator marks the slot, fences the
+//! member, frees the member's locks, and frees the slot.
 
 use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
 use dm_explore::{Client, Counter, CounterOp, Elapsed, Endpoint, Knobs, Model};

@@ -87,7 +87,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// A late WRITE of the dead client meets another holder. It depends on the search where this shows first.
+/// A late WRITE of the dead client lands while another client holds the lock. The search decides which check fails first.
 fn corrupting(shape: &'static str) -> Case {
     let case = Case::fails(How::Invariant, shape, dying());
     case.or(How::Check).or(How::NotLinearizable)

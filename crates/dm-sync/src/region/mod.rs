@@ -9,6 +9,7 @@
 //! * **I1** In [`AtomicUnit::Line`], a read copies each 64-byte line in a state between two writes.
 //! * **I2** A write changes only its own bytes, at any alignment.
 //! * **I3** [`Region::cas`], [`Region::masked_cas`] and [`Region::faa`] are atomic with each other and with all
+//!   reads and writes of their word (in [`AtomicUnit::Line`], of their line).
 //! * **I4** A thread that reads a write's bytes also reads everything that the writer wrote before.
 //! * **I5** No access hangs for ever: if the holder of a line died, the access returns
 //!   [`RegionError::HolderDead`]; if a line stays locked, it returns [`RegionError::Busy`].
@@ -110,15 +111,17 @@ impl Region {
     /// shortened while it is mapped, a signal ends the process.
     ///
     /// # Errors
-    /// Returns [`RegionError::FileUnaligned`], [`RegionError::FileTooShort`], [`RegionError::Map`],
-    /// [`RegionError::PidTooBig`].
+    /// Returns [`RegionError::FileUnaligned`] if `at` is not a multiple of [`FILE_ALIGN`],
+    /// [`RegionError::FileTooShort`] if the file ends before the region's end, [`RegionError::Map`] if the
+    /// system refuses the mapping, and [`RegionError::PidTooBig`] if this process's id does not fit into a line
+    /// lock.
     pub fn in_file(file: &File, at: u64, bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::in_file(file, at, lines)?, lines, unit)
     }
 
     /// Returns the bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of
-    /// [`FILE_ALIGN`]. Returns `None` if that is more than 2^64.
+    /// [`FILE_ALIGN`]. Returns `None` if this number does not fit into 64 bits.
     pub fn file_bytes(bytes: u64) -> Option<u64> {
         mapping::total_bytes(bytes.div_ceil(LINE_BYTES as u64))
     }
@@ -149,8 +152,9 @@ impl Region {
     /// Copies the bytes at `offset` to `out`, lines in increasing order.
     ///
     /// # Errors
-    /// Returns [`RegionError::OutOfBounds`], [`RegionError::HolderDead`] or [`RegionError::Busy`]. Parts of
-    /// `out` are then unspecified.
+    /// Returns [`RegionError::OutOfBounds`] if the bytes are not all in the region, [`RegionError::HolderDead`]
+    /// if a process died while it wrote one of the lines, and [`RegionError::Busy`] if a line stays locked.
+    /// After the last two errors, parts of `out` are unspecified.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
         let begin = self.check(offset, out.len())?;
@@ -195,7 +199,8 @@ impl Region {
     /// Reads the word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`], and those of [`Region::read`].
+    /// Returns [`RegionError::Unaligned`] if `offset` is not a multiple of eight, and otherwise the errors of
+    /// [`Region::read`].
     #[inline]
     pub fn read_word(&self, offset: u64) -> Result<u64, RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -216,8 +221,8 @@ impl Region {
     /// Writes `bytes` at `offset`, lines in increasing order. Neighbouring bytes keep their values.
     ///
     /// # Errors
-    /// Returns [`RegionError::OutOfBounds`], without any effect, or [`RegionError::HolderDead`] or
-    /// [`RegionError::Busy`]; then the lines before the reported one were written.
+    /// Returns the errors of [`Region::read`]. [`RegionError::OutOfBounds`] means that nothing was written. The
+    /// other two errors mean that the lines before the reported one were written.
     #[inline]
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         let mut at = self.check(offset, bytes.len())?;
@@ -234,7 +239,8 @@ impl Region {
     /// Writes the whole word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`], and those of [`Region::write`].
+    /// Returns [`RegionError::Unaligned`] if `offset` is not a multiple of eight, and otherwise the errors of
+    /// [`Region::write`].
     #[inline]
     pub fn write_word(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -253,8 +259,7 @@ impl Region {
     /// Stores `new` in the word at `offset` if it holds `old`, and returns its old value.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`] or
-    /// [`RegionError::Busy`]. The operation then had no effect.
+    /// Returns the errors of [`Region::read_word`]. The operation then had no effect.
     #[inline]
     pub fn cas(&self, offset: u64, old: u64, new: u64) -> Result<u64, RegionError> {
         self.update(offset, |found| (found == old).then_some(new))

@@ -32,7 +32,7 @@ pub(crate) struct Past {
 }
 
 impl<'r, E: Env> Client<'r, E> {
-    /// Returns the client with what its predecessor knew. It may be killed too.
+    /// Returns this client with the knowledge of its predecessor. This client may be killed too.
     pub(crate) fn succeeding(self, past: Option<Past>, life: Life<'r>) -> Self {
         let life = Some(life);
         let Some(past) = past else {
