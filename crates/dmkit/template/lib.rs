@@ -7,7 +7,9 @@ use dm_alloc::{Allocator, DEFAULT_CHUNK_BYTES, DEFAULT_LOCKS_PER_NODE};
 use dm_alloc::{Descriptor, LockHome, LockPlan};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_combine::Rdwc;
-use dm_index::{Composed, ComposedOptions, CpuCost, Exchange, IndexError, KeyBytes, Survey, survey_index};
+use dm_index::{
+    Composed, ComposedOptions, CpuCost, Exchange, IndexError, KeyBytes, Survey, survey_index,
+};
 use dm_lock::{LockOptions, LockPlace};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};
@@ -120,7 +122,11 @@ impl<K: KeyBytes> Parts for IndexParts<K> {
         inner::bytes(&self.inner)
     }
 
-    async fn survey<V: Verbs + Control>(&self, v: &V, survey: &mut Survey) -> Result<(), IndexError> {
+    async fn survey<V: Verbs + Control>(
+        &self,
+        v: &V,
+        survey: &mut Survey,
+    ) -> Result<(), IndexError> {
         survey_index(v, &self.inner, &self.leaves, survey).await
     }
 }

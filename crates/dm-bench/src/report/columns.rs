@@ -28,7 +28,7 @@ pub enum Kind {
     Curve,
     /// The column must be equal in all rows of one curve.
     Setting,
-    /// The column differs along a curve. [`Row::place`] contains all of these columns.
+    /// The column differs along a curve. `Row::place` contains all of these columns.
     Along,
     /// The column differs between the runs of one point.
     Seed,

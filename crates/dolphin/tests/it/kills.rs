@@ -64,7 +64,6 @@ fn full_kills_of_threads() {
 }
 
 /// Returns the number of sharers that all lock words count.
-#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 async fn counted(v: &Endpoint) -> u64 {
     let superblock = Superblock::inspect(v).await.unwrap();
     let mut counted = 0;
@@ -79,7 +78,6 @@ async fn counted(v: &Endpoint) -> u64 {
 }
 
 #[test]
-#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 fn the_share_of_a_client_that_dies_anywhere_in_an_update_is_given_back() {
     let mut shared = 0;
     for polls in 1..12 {

@@ -36,7 +36,6 @@ impl<K: TestKey, F: LeafFormat<K>> IndexUnderTest for Tree<K, F> {
     }
     async fn sweep<V: Verbs + Control>(tree: &Sherman<K, F>, v: &V) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        println!("{report}");
         Ok(report.faults())
     }
 }

@@ -39,7 +39,6 @@ impl<K: TestKey> IndexUnderTest for Assembled<K> {
     }
     async fn sweep<V: Verbs + Control>(index: &ArtHopscotch<K>, v: &V) -> Result<Vec<String>, Failure> {
         let report = index.sweep(v).await?;
-        println!("{report}");
         Ok(report.faults())
     }
 }

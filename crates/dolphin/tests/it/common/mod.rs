@@ -35,7 +35,6 @@ impl<K: TestKey> IndexUnderTest for Tree<K> {
     }
     async fn sweep<V: Verbs + Control>(tree: &Dolphin<K>, v: &V) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        println!("{report}");
         Ok(report.faults())
     }
 }
