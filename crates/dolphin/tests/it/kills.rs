@@ -64,6 +64,7 @@ fn full_kills_of_threads() {
 }
 
 /// Returns the number of sharers that all lock words count.
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 async fn counted(v: &Endpoint) -> u64 {
     let superblock = Superblock::inspect(v).await.unwrap();
     let mut counted = 0;
