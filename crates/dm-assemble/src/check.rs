@@ -224,7 +224,7 @@ impl fmt::Display for SweepReport {
     }
 }
 
-/// What one walk found.
+/// The results of one walk.
 struct Walk {
     survey: Survey,
     /// The members before and after the walk.

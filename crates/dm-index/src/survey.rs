@@ -204,7 +204,7 @@ pub struct LevelCount {
 /// Returns the address and the bytes of the block to which a value refers, or `None` if the value refers to none.
 pub type Referred = fn(value: &[u8]) -> Result<(RemotePtr, u64), Corrupt>;
 
-/// What one walk over an index found. Each part of the index adds to it what it visits.
+/// The results of one walk over an index. Each part of the index adds the nodes that it visits.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// Nodes by level, from the leaves on.

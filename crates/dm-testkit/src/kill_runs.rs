@@ -12,7 +12,7 @@ const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
 const LOOPBACK_LEASE: Nanos = Nanos::from_millis(300);
 const LONG_LOOPBACK_LEASE: Nanos = Nanos::from_millis(1_000);
 
-/// What an index needs to know of a run with kills.
+/// The parameters of a run with kills that an index needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KillRun {
     /// Chooses variants and keys.

@@ -174,7 +174,7 @@ struct Group {
 struct GroupState {
     /// The clients that it takes over, by place.
     takes: Vec<Option<Past>>,
-    /// What its dead clients leave.
+    /// The states of its dead clients, for their successors.
     left: Vec<Past>,
     /// Its clients that work.
     at_work: usize,

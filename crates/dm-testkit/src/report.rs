@@ -38,7 +38,7 @@ impl Calls {
     }
 }
 
-/// What became of a run whose compute nodes were killed.
+/// Counts of a run whose compute nodes were killed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Killed {
     /// Compute nodes that were killed while their clients had work to do, and replaced.
@@ -111,7 +111,7 @@ pub struct Report {
     pub linearized: (u64, u64),
     /// Keys that the final check of the whole index found correct.
     pub verified: u64,
-    /// What became of the compute nodes that were killed.
+    /// Counts of the compute nodes that were killed.
     pub killed: Killed,
     /// The counts of the clients' meters.
     pub meter: Counters,

@@ -9,7 +9,7 @@ use super::round::Looks;
 use crate::members::{GateWord, MemberArea, SlotWord};
 use crate::{AllocError, Allocator};
 
-/// What a look found out about the gate.
+/// The state of the gate and of the members' answers, as one look found them.
 pub(super) struct GateLook {
     gate: GateWord,
     /// The slot and the number of the looking compute node.
@@ -125,7 +125,7 @@ impl Allocator {
             // The lines of a look may be read in any order. So a look that was posted before the gate was known to be shut
             // may miss a member that joined before that.
             let complete = known.order() == gate.order() && look.all_answered;
-            if complete || reclaim.options.flaws().answers_ignored {
+            if complete {
                 return self.reset_shares(v, reclaim, look).await;
             }
             return Ok(());
@@ -144,7 +144,7 @@ impl Allocator {
             return Ok(());
         }
         //= docs/protocol/recovery.md V11
-        if !look.answered && (self.roster.is_clear(own) || reclaim.options.flaws().answers_early) {
+        if !look.answered && self.roster.is_clear(own) {
             let answer = gate.round().to_le_bytes();
             v.write(reclaim.area.answered(look.slot), &answer).await?;
         }
@@ -186,8 +186,7 @@ impl Allocator {
         }
         v.local(LocalStep::Section).await;
         let pass = reclaim.membership.with(|m| {
-            let alone = self.roster.is_clear(look.own) || reclaim.options.flaws().answers_early;
-            let may = alone && m.gate.order() == look.gate.order();
+            let may = self.roster.is_clear(look.own) && m.gate.order() == look.gate.order();
             may.then(|| self.roster.gate().occupy(v.client().0))
         });
         // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets nothing

@@ -23,10 +23,6 @@ pub struct ReclaimFlaws {
     pub error_proves: bool,
     /// A member's clients begin shares while the gate is shut.
     pub gate_ignored: bool,
-    /// The counts of sharers are reset before all members have answered.
-    pub answers_ignored: bool,
-    /// A member answers while its clients share.
-    pub answers_early: bool,
 }
 
 #[cfg(feature = "study")]
@@ -42,8 +38,6 @@ impl ReclaimFlaws {
         one_announces: false,
         error_proves: false,
         gate_ignored: false,
-        answers_ignored: false,
-        answers_early: false,
     };
 }
 

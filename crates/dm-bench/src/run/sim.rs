@@ -92,7 +92,7 @@ pub(super) fn run<I: BenchIndex>(
     Ok(measured)
 }
 
-/// What the clients of a run have in common.
+/// The setting, the index and the results that the clients of a run share.
 struct Crew<'a, I> {
     setting: &'a Setting,
     plans: &'a Plans,

@@ -128,7 +128,7 @@ async fn set(v: &Endpoint, at: impl Into<Place>, new: u64) {
     assert_eq!(v.cas(at, old, new).await, Ok(old));
 }
 
-/// What every index must find in the pool's lock tables, and a sweep must end.
+/// Plants damage in the pool's lock tables. A check of every index must find it, and a sweep must end it.
 async fn locks_in_tables<P: Parts>(index: &Handle<P>, v: &Endpoint) {
     let pool = Superblock::inspect(v).await.expect("a pool");
     let (held, doubted) = (pool.lock_tables[1].add(8 * 5), pool.lock_tables[0].add(8 * 7));

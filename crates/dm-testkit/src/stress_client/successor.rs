@@ -19,7 +19,7 @@ pub(crate) struct Doubt {
     applied: u32,
 }
 
-/// What a client knew when it was killed. Its successor goes on with it.
+/// The state of a client when it was killed. Its successor continues with it.
 pub(crate) struct Past {
     pub(crate) me: usize,
     rng: Rng,
