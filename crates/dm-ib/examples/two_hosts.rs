@@ -117,7 +117,7 @@ async fn write(v: &Endpoint) -> Result<()> {
 async fn survive(v: &Endpoint) -> Result<()> {
     let tree = Sherman::<Key8>::open(v, &options()).await?;
     let client = tree.client(v);
-    let (mut longest, mut written) = (Duration::ZERO, 0_u64);
+    let (mut longest, mut written, started) = (Duration::ZERO, 0_u64, Instant::now());
     for key in (LOADED..LOADED + HOT).cycle() {
         let began = Instant::now();
         client.upsert(&Key8(key), &value(key)).await?;
@@ -126,8 +126,12 @@ async fn survive(v: &Endpoint) -> Result<()> {
         if written == 50 {
             println!("two: surviving");
         }
-        if Path::new(ENOUGH).exists() {
+        // The dead writers must also be expelled, a lease after their deaths.
+        if Path::new(ENOUGH).exists() && v.meter().counters().expelled > 0 {
             break;
+        }
+        if started.elapsed() > PATIENCE {
+            return Err("nobody was expelled".into());
         }
     }
     let counters = v.meter().counters();
