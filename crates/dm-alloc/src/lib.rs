@@ -67,7 +67,7 @@ pub use members::MemberArea;
 pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
 #[cfg(feature = "study")]
 pub use reclaim::ReclaimFlaws;
-pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, Members, PoolBytes, ReclaimOptions};
+pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, Members, PoolBytes, ReclaimOptions, rest};
 pub use superblock::{CREATE_BUDGET, DEFAULT_LOCKS_PER_NODE, Descriptor, LockHome, LockPlan, Superblock};
 pub use sweep::{Freed, Sweep, Unshared};
 

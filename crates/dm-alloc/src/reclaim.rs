@@ -46,7 +46,7 @@ mod watch;
 pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimOptions};
 #[cfg(feature = "study")]
 pub use study::ReclaimFlaws;
-pub use watch::{Members, PoolBytes};
+pub use watch::{Members, PoolBytes, rest};
 
 /// The part of reclamation that the clients of a compute node share.
 pub(crate) struct Reclaim {

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write as _};
 
-use dm_alloc::{Members, Sweep};
+use dm_alloc::{Members, Sweep, rest};
 use dm_index::{Finding, Flaw, IndexError, LevelCount, Survey};
 use dm_lock::{DOUBT, LockWord};
 use dm_verbs::{Control, Nanos, Place, Verbs};
@@ -433,16 +433,6 @@ const fn finding(at: Place, flaw: Flaw) -> Finding {
 fn is_notable(word: u64) -> bool {
     let word = LockWord::unpack(word);
     word.locked || word.payload & DOUBT != 0
-}
-
-/// Lets time pass.
-async fn rest<V: Verbs>(v: &V, time: Nanos) {
-    let since = v.now();
-    while !v.elapsed(since, time) {
-        // In a simulator this is one long step.
-        v.charge(time).await;
-        v.pause().await;
-    }
 }
 
 #[cfg(test)]

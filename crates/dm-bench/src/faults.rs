@@ -2,14 +2,20 @@
 
 use dm_verbs::Nanos;
 
+/// The compute nodes that die. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kill {
+    /// The first one dies at this time, and no other one takes its place.
+    At(u64),
+    /// One dies each time this time has passed: the one that has worked for the longest time. A new one takes its place.
+    Every(u64),
+}
+
 /// The faults of a measurement on the simulator. Times are in nanoseconds of the model, and begin at the end of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
-    /// When the first compute node dies. No other one takes its place.
-    pub kill_at: Option<u64>,
-    /// The time between two deaths of compute nodes. A new compute node takes the place of each dead one, and the one that
-    /// has worked for the longest time dies next.
-    pub kill_every: Option<u64>,
+    /// The compute nodes that die.
+    pub kill: Option<Kill>,
     /// How long a member may be silent, instead of the model's lease.
     pub lease: Option<u64>,
     /// Whether the others expel dead members, which frees their locks. Without it, no lease ever ends.
@@ -24,24 +30,22 @@ const ENDLESS: Nanos = Nanos(1_000_000_000_000_000);
 impl Faults {
     /// No faults, and nothing recorded.
     pub const NONE: Self = Self {
-        kill_at: None,
-        kill_every: None,
+        kill: None,
         lease: None,
         recovery: true,
         slice: None,
     };
 
-    /// Returns whether compute nodes die.
-    pub fn kills(&self) -> bool {
-        self.kill_at.is_some() || self.kill_every.is_some()
-    }
-
     /// Returns the times of the deaths before `end`.
     pub(crate) fn deaths(&self, end: u64) -> impl Iterator<Item = u64> {
-        let every = self.kill_every.filter(|every| *every > 0);
-        let many = every.map_or(0, |every| end.saturating_sub(1) / every);
-        let all = (1..=many).map(move |nth| every.unwrap_or(0) * nth);
-        self.kill_at.filter(|at| *at < end).into_iter().chain(all)
+        let (first, step) = match self.kill {
+            None => (end, 1),
+            Some(Kill::At(at)) => (at, u64::MAX),
+            // A time of 0 is refused.
+            Some(Kill::Every(every)) => (every, every.max(1)),
+        };
+        let next = move |at: &u64| at.checked_add(step);
+        core::iter::successors(Some(first), next).take_while(move |at| *at < end)
     }
 
     /// Returns the lease, unless it is the model's.
@@ -55,11 +59,10 @@ impl Faults {
     /// Describes when compute nodes die; empty if they do not.
     pub(crate) fn text(&self) -> String {
         let time = |nanos: u64| format!("{} ms", nanos as f64 / 1e6);
-        match (self.kill_at, self.kill_every) {
-            (None, None) => String::new(),
-            (Some(at), None) => format!("at {}", time(at)),
-            (None, Some(every)) => format!("every {}", time(every)),
-            (Some(at), Some(every)) => format!("at {}, every {}", time(at), time(every)),
+        match self.kill {
+            None => String::new(),
+            Some(Kill::At(at)) => format!("at {}", time(at)),
+            Some(Kill::Every(every)) => format!("every {}", time(every)),
         }
     }
 }
@@ -101,16 +104,13 @@ mod tests {
 
     #[test]
     fn deaths_come_before_the_end() {
-        let of = |kill_at, kill_every| {
-            let faults = Faults {
-                kill_at,
-                kill_every,
-                ..Faults::NONE
-            };
-            faults.deaths(30).collect::<Vec<_>>()
-        };
-        assert!(of(None, None).is_empty());
-        assert_eq!((of(Some(29), None), of(Some(30), None)), (vec![29], vec![]));
-        assert_eq!((of(None, Some(10)), of(None, Some(0))), (vec![10, 20], vec![]));
+        let of = |kill| Faults { kill, ..Faults::NONE }.deaths(30).collect::<Vec<_>>();
+        assert!(of(None).is_empty());
+        assert_eq!(
+            (of(Some(Kill::At(0))), of(Some(Kill::At(29)))),
+            (vec![0], vec![29])
+        );
+        assert!(of(Some(Kill::At(30))).is_empty());
+        assert_eq!(of(Some(Kill::Every(10))), [10, 20]);
     }
 }

@@ -44,7 +44,7 @@ mod work;
 pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use endpoint::{AnyEndpoint, AnyLease};
-pub use faults::{Deaths, Faults, Slice};
+pub use faults::{Deaths, Faults, Kill, Slice};
 pub use index::{BenchIndex, Checked, Footprint};
 pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
 pub use key::BenchKey;

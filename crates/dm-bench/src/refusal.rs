@@ -5,7 +5,7 @@ use std::fs;
 
 use dm_workload::{OpKind, WorkloadError};
 
-use crate::{Fabric, Faults, Point, Setting};
+use crate::{Fabric, Faults, Kill, Point, Setting};
 
 /// Approximate numbers of operations, and of loaded keys, that one core simulates per second.
 const OPS_PER_SECOND: f64 = 3e5;
@@ -178,11 +178,11 @@ impl Setting {
                 "--kill-at, --kill-every, --lease, --recovery and --timeline are for the simulator",
             ),
             (
-                faults.kills() && faults.deaths(end).next().is_none(),
+                faults.kill.is_some() && faults.deaths(end).next().is_none(),
                 "no compute node dies before the end: --kill-at and --kill-every need a longer --duration",
             ),
             (
-                faults.kills()
+                faults.kill.is_some()
                     && self
                         .compute_nodes
                         .min(u16::try_from(self.clients).unwrap_or(u16::MAX))
@@ -190,7 +190,7 @@ impl Setting {
                 "there must be a second compute node (--cns) that goes on after a death",
             ),
             (
-                faults.slice == Some(0) || faults.kill_every == Some(0) || faults.lease == Some(0),
+                faults.slice == Some(0) || faults.kill == Some(Kill::Every(0)) || faults.lease == Some(0),
                 "--timeline, --kill-every and --lease must be longer than nothing",
             ),
             (
@@ -359,7 +359,7 @@ mod tests {
         };
         let none = Faults::NONE;
         let kill = |at| Faults {
-            kill_at: Some(at),
+            kill: Some(Kill::At(at)),
             ..none
         };
         assert_eq!(refused(kill(999), |_| {}), None);
@@ -372,11 +372,11 @@ mod tests {
         told(kill(10), |at| at.compute_nodes = 1, "--cns");
         told(kill(10), |at| at.fabric = Fabric::Loopback, "simulator");
         let every = |every| Faults {
-            kill_every: Some(every),
+            kill: Some(Kill::Every(every)),
             ..none
         };
         assert_eq!(refused(every(100), |_| {}), None);
-        told(every(0), |_| {}, "no compute node dies");
+        told(every(0), |_| {}, "longer than nothing");
         told(every(1), |at| at.duration_ns = Some(5_000), "1,000 compute nodes");
         let slices = |slice| Faults {
             slice: Some(slice),

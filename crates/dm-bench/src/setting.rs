@@ -11,8 +11,8 @@ use dm_workload::{
     Distribution, KeySpace, Mix, OpKind, OpStream, Plan, ScanLength, Trace, Workload, WorkloadError,
 };
 
-use crate::Faults;
 use crate::cluster::ClusterRun;
+use crate::{Faults, Kill};
 
 /// A number of operations that no run reaches.
 const ENDLESS: u64 = u64::MAX / 2;
@@ -163,8 +163,10 @@ impl Setting {
     /// Returns the compute nodes that take the place of dead ones.
     pub(crate) fn spares(&self) -> u16 {
         let deaths = self.faults.deaths(self.duration_ns.unwrap_or(0)).count();
-        let replaced = deaths - usize::from(self.faults.kill_at.is_some()).min(deaths);
-        u16::try_from(replaced).unwrap_or(u16::MAX)
+        match self.faults.kill {
+            Some(Kill::Every(_)) => u16::try_from(deaths).unwrap_or(u16::MAX),
+            _ => 0,
+        }
     }
 
     /// Returns the clients that a run may make, with those of compute nodes that take the place of dead ones.

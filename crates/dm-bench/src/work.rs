@@ -100,7 +100,7 @@ impl Tally {
 
     /// Records what the faults of the setting ask for.
     pub(crate) fn record(&mut self, faults: Faults) {
-        self.tolerates = faults.kills();
+        self.tolerates = faults.kill.is_some();
         self.slice = faults.slice.unwrap_or(0);
         let all = self
             .count_until

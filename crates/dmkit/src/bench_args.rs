@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dm_bench::cluster::{ClusterRun, Machine};
 use dm_bench::{
-    Distribution, Fabric, Faults, Fill, IndexEntry, Knobs, Mix, Point, Registry, ScanLength, Setting,
+    Distribution, Fabric, Faults, Fill, IndexEntry, Kill, Knobs, Mix, Point, Registry, ScanLength, Setting,
     Sharing, count,
 };
 use dm_workload::Trace;
@@ -103,7 +103,7 @@ pub(crate) struct Bench {
     pub(crate) kill_at: Option<u64>,
     /// Kill a compute node each time this time has passed, the one that has worked for the longest time. A new one takes its
     /// place (sim only; needs --duration).
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "kill_at")]
     pub(crate) kill_every: Option<u64>,
     /// How long a member of the pool may be silent before the others expel it, such as 10ms; default: as the model has it
     /// (sim only).
@@ -217,8 +217,7 @@ impl Bench {
                 for (variant, sharing, recovery) in self.variants() {
                     for (clients, cache_bytes, seed) in self.places() {
                         let faults = Faults {
-                            kill_at: self.kill_at,
-                            kill_every: self.kill_every,
+                            kill: self.kill_at.map(Kill::At).or(self.kill_every.map(Kill::Every)),
                             lease: self.lease,
                             recovery,
                             slice: self.timeline,

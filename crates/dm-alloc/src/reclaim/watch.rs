@@ -166,8 +166,8 @@ impl Allocator {
     }
 }
 
-/// Lets time pass.
-async fn rest<V: Verbs>(v: &V, time: Nanos) {
+/// Waits until this time has passed, as the world measures limits.
+pub async fn rest<V: Verbs>(v: &V, time: Nanos) {
     let since = v.now();
     while !v.elapsed(since, time) {
         // In a simulator this is one long step.

@@ -46,7 +46,7 @@ pub(super) fn run<I: BenchIndex>(
     tally.warm_until = began.0 + setting.least / 4;
     let stop = tally.count_in(began.0, setting);
     tally.record(setting.faults);
-    let crew = Crew {
+    let common = Common {
         setting,
         plans,
         handles: &handles,
@@ -61,16 +61,16 @@ pub(super) fn run<I: BenchIndex>(
         let thread = client / setting.coroutines;
         let cn = (thread % u32::from(setting.compute_nodes)) as u16;
         let local = u16::try_from(thread / u32::from(setting.compute_nodes)).map_err(bad)?;
-        working.add(cn, local, crew.start(&sim, client, cn, local));
+        working.add(cn, local, common.start(&sim, client, cn, local));
     }
-    let deaths = match setting.faults.kills() {
-        true => working.suffer(&sim, &crew)?,
+    let deaths = match setting.faults.kill.is_some() {
+        true => working.run(&sim, &common)?,
         false => {
             finish(&sim)?;
             Deaths::default()
         }
     };
-    let Crew { tally, left, .. } = crew;
+    let Common { tally, left, .. } = common;
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
     let took = (sim.now() - began).0.max(1) as f64;
@@ -93,7 +93,7 @@ pub(super) fn run<I: BenchIndex>(
 }
 
 /// The setting, the index and the results that the clients of a run share.
-struct Crew<'a, I> {
+struct Common<'a, I> {
     setting: &'a Setting,
     plans: &'a Plans,
     handles: &'a Rc<[I]>,
@@ -107,7 +107,7 @@ struct Crew<'a, I> {
     stop: u64,
 }
 
-impl<I: BenchIndex> Crew<'_, I> {
+impl<I: BenchIndex> Common<'_, I> {
     /// Starts client `client` on thread `local` of compute node `cn`.
     fn start(&self, sim: &Sim, client: u32, cn: u16, local: u16) -> TaskId {
         let (handles, tally, left) = (self.handles.clone(), self.tally.clone(), self.left.clone());

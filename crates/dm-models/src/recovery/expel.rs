@@ -1,15 +1,15 @@
 //! The model of an expulsion, from a silent slot to a free lock. The shipped allocator marks the slot, fences the
 //! member, frees the member's locks, and frees the slot.
 
-use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
-use dm_explore::{Client, Counter, CounterOp, Elapsed, Endpoint, Knobs, Model};
+use dm_alloc::ReclaimFlaws;
+use dm_explore::{Client, Counter, CounterOp, Knobs, Model};
 use dm_index::IndexError;
-use dm_lock::{LockOptions, LockPlace, LockWord, Locks};
-use dm_sync::epoch::{Epochs, Seat};
-use dm_sync::{Fingerprint, fingerprint_of};
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_lock::{LockOptions, LockPlace, LockWord};
+use dm_sync::Fingerprint;
+use dm_verbs::Verbs;
 
-use crate::locks::{lock_word, node, one_lock};
+use super::member::{AREA, LEASE, Member, timed};
+use crate::locks::{lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -37,74 +37,9 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The model itself lets leases pass.
-fn timed(knobs: Knobs) -> Knobs {
-    Knobs {
-        elapsed: Elapsed::Clock,
-        ..knobs
-    }
-}
-
 fn corrupting(shape: &'static str) -> Case {
     let case = Case::fails(How::NotLinearizable, shape, timed(Knobs::declared()).crashes(1));
     case.or(How::Invariant)
-}
-
-/// Longer than any lease.
-const LEASE: Nanos = Nanos(1 << 40);
-/// The slots of the members.
-const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
-    Some(at) => at,
-    None => RemotePtr::NULL,
-};
-
-/// The state of one compute node.
-struct Shared {
-    alloc: Allocator,
-    locks: Locks,
-}
-
-impl Fingerprint for Shared {
-    fn fingerprint(&self) -> u64 {
-        fingerprint_of(&(self.alloc.fingerprint(), self.locks.fingerprint()))
-    }
-}
-
-impl Shared {
-    /// Opens the pool for `v`'s compute node, which is a member from then on.
-    async fn open(v: Endpoint, flaws: ReclaimFlaws) -> Self {
-        let on = v.compute_node();
-        let area = MemberArea { at: AREA, slots: 3 };
-        let options = ReclaimOptions {
-            period: Nanos(u64::MAX),
-            operations: 1,
-            // The first member looks at nobody.
-            looks: if on == 0 { u32::MAX } else { 1 },
-            attempts: 2,
-            remembers: false,
-            flaws,
-        };
-        let sweep = Sweep {
-            tables: vec![lock_word(LockPlace::Chip)].into(),
-            words: 1,
-            freed: LockWord::freed,
-            unshared: LockWord::unshared,
-        };
-        let alloc = Allocator::new(1, on).reclaiming(area, options).sweeping(sweep);
-        let locks = Locks::new(LockOptions::default(), one_lock(LockPlace::Chip));
-        let locks = locks.in_roster(alloc.roster().clone());
-        let shared = Self { alloc, locks };
-        shared
-            .alloc
-            .prepare(&v, &shared.seat())
-            .await
-            .expect("a free slot");
-        shared
-    }
-
-    fn seat(&self) -> Seat {
-        Epochs::seat(self.alloc.epochs().expect("the pool has members"))
-    }
 }
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
@@ -113,7 +48,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         ..ReclaimFlaws::NONE
     };
     let model = Model::new(s.title.clone())
-        .shared_opened(move |v, _| Shared::open(v, flaws))
+        .shared_opened(move |v, _| Member::open(v, LockOptions::default(), flaws))
         .fingerprint(Fingerprint::fingerprint)
         .spec(Counter(0))
         .place(node(), 8, "counter")
@@ -128,17 +63,17 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             }
         })
         // S announces nothing after its operation has begun. W watches the slots and expels S.
-        .client("S", 0, |c: Client<Shared, Counter>| async move {
+        .client("S", 0, |c: Client<Member, Counter>| async move {
             // An error means that the client was fenced.
             let _fenced = add_as_member(&c).await;
         })
-        .client("W", 1, |c: Client<Shared, Counter>| async move {
+        .client("W", 1, |c: Client<Member, Counter>| async move {
             let done = watch_and_add(&c).await;
             c.check(done.is_ok(), || format!("{done:?}"));
         })
         .spared();
     let model = match s.shape {
-        "joins again" => model.client("T", 0, |c: Client<Shared, Counter>| async move {
+        "joins again" => model.client("T", 0, |c: Client<Member, Counter>| async move {
             // An error means that the client was fenced.
             let _fenced = add_again(&c).await;
         }),
@@ -148,7 +83,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
 }
 
 /// Adds as an operation of a member that announces nothing afterwards.
-async fn add_as_member(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+async fn add_as_member(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let (v, shared) = (c.verbs(), c.shared());
     let seat = shared.seat();
     // If the member is expelled before, this joins again, and then it is a member that must look.
@@ -163,7 +98,7 @@ async fn add_as_member(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
 }
 
 /// Adds as an operation of a member that joins again if it was expelled.
-async fn add_again(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+async fn add_again(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let seat = c.shared().seat();
     let running = loop {
         match seat.enter() {
@@ -177,7 +112,7 @@ async fn add_again(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
 }
 
 /// Looks at the slots until every member that announces nothing is expelled, and then adds.
-async fn watch_and_add(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+async fn watch_and_add(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let seat = c.shared().seat();
     for _ in 0..2 {
         c.pass_time(LEASE);
@@ -186,7 +121,7 @@ async fn watch_and_add(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
     add(c).await
 }
 
-async fn add(c: &Client<Shared, Counter>) -> Result<(), IndexError> {
+async fn add(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let v = c.verbs();
     let adding = async {
         let (guard, bytes) = c.shared().locks.lock_and_read(v, node(), node(), 8).await?;

@@ -3,6 +3,7 @@
 
 mod clear;
 mod expel;
+mod member;
 mod shares;
 mod takeover;
 mod world;

@@ -1,15 +1,16 @@
 //! The models of the shares of a dead client: the shipped allocator shuts the gate, awaits the answers, resets the counts of
 //! sharers, and opens the gate.
 
-use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
-use dm_explore::{Client, Counter, Elapsed, End, Knobs, Model};
+use dm_alloc::ReclaimFlaws;
+use dm_explore::{Client, Counter, End, Knobs, Model};
 use dm_index::IndexError;
-use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
-use dm_sync::epoch::{Epochs, Seat};
-use dm_sync::{Fingerprint, fingerprint_of};
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs, Why};
+use dm_lock::{LockError, LockOptions, LockPlace};
+use dm_sync::Fingerprint;
+use dm_sync::epoch::Seat;
+use dm_verbs::{RemotePtr, Verbs, Why};
 
-use crate::locks::{lock_word, node, one_lock};
+use super::member::{AREA, LEASE, Member, timed};
+use crate::locks::{lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -47,26 +48,11 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-fn timed(knobs: Knobs) -> Knobs {
-    Knobs {
-        elapsed: Elapsed::Clock,
-        ..knobs
-    }
-}
-
 fn corrupting(shape: &'static str, knobs: Knobs) -> Case {
     let case = Case::fails(How::Invariant, shape, timed(knobs));
     case.or(How::Check).or(How::Stuck)
 }
 
-/// Longer than any lease.
-const LEASE: Nanos = Nanos(1 << 40);
-/// The slots of the members.
-const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
-    Some(at) => at,
-    None => RemotePtr::NULL,
-};
-const SLOTS: u16 = 3;
 /// The sum, followed by the words of S and T.
 const LEN: u32 = 24;
 
@@ -88,60 +74,15 @@ fn answered_of(i: u64) -> RemotePtr {
     AREA.add(64 * (1 + i) + 16)
 }
 
-/// The state of one compute node.
-struct Shared {
-    alloc: Allocator,
-    locks: Locks,
-}
-
-impl Fingerprint for Shared {
-    fn fingerprint(&self) -> u64 {
-        fingerprint_of(&(self.alloc.fingerprint(), self.locks.fingerprint()))
+/// Returns the options of locks that can be shared.
+fn sharing() -> LockOptions {
+    LockOptions {
+        shared: true,
+        ..LockOptions::default()
     }
 }
 
-impl Shared {
-    /// Opens the pool for `v`'s compute node, which is a member from then on.
-    async fn open(v: dm_explore::Endpoint, flaws: ReclaimFlaws) -> Self {
-        let on = v.compute_node();
-        let area = MemberArea {
-            at: AREA,
-            slots: SLOTS,
-        };
-        let options = ReclaimOptions {
-            period: Nanos(u64::MAX),
-            operations: 1,
-            // The first member looks at nobody.
-            looks: if on == 0 { u32::MAX } else { 1 },
-            attempts: 2,
-            remembers: false,
-            flaws,
-        };
-        let sweep = Sweep {
-            tables: vec![lock_word(LockPlace::Chip)].into(),
-            words: 1,
-            freed: LockWord::freed,
-            unshared: LockWord::unshared,
-        };
-        let alloc = Allocator::new(1, on).reclaiming(area, options).sweeping(sweep);
-        let options = LockOptions {
-            shared: true,
-            ..LockOptions::default()
-        };
-        let locks = Locks::new(options, one_lock(LockPlace::Chip));
-        let locks = locks.in_roster(alloc.roster().clone());
-        let shared = Self { alloc, locks };
-        let seat = shared.seat();
-        shared.alloc.prepare(&v, &seat).await.expect("a free slot");
-        shared
-    }
-
-    fn seat(&self) -> Seat {
-        Epochs::seat(self.alloc.epochs().expect("the pool has members"))
-    }
-}
-
-type C = Client<Shared, Counter>;
+type C = Client<Member, Counter>;
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let flaws = ReclaimFlaws {
@@ -152,7 +93,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let shape = s.shape.to_owned();
     let dies = shape == "E dies";
     let model = Model::new(s.title.clone())
-        .shared_opened(move |v, _| Shared::open(v, flaws))
+        .shared_opened(move |v, _| Member::open(v, sharing(), flaws))
         .fingerprint(Fingerprint::fingerprint)
         .spec(Counter(0))
         .place(node(), LEN, "sum and words")

@@ -33,7 +33,7 @@ pub(crate) fn deaths() -> [Knobs; 2] {
 /// A script whose first survivor may die as well; the last client survives both.
 const fn survived_twice(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
     Script {
-        heir: true,
+        second_survivor: true,
         ..survived(script, clients)
     }
 }
@@ -43,7 +43,7 @@ const fn survived_twice(script: Script, clients: &'static [(u16, &'static [Do])]
 pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, script): &Shape| {
         let under = if script.clients.len() > 2 { 1 } else { 2 };
-        let many = if script.heir { 2 } else { 1 };
+        let many = if script.second_survivor { 2 } else { 1 };
         deaths()
             .into_iter()
             .map(move |knobs| knobs.crashes(many))

@@ -87,7 +87,7 @@ impl Script {
         for (i, &(on, does)) in self.clients.iter().enumerate() {
             let name = char::from(b'A' + i as u8).to_string();
             let last = i + 1 == self.clients.len();
-            let survives = self.survivor && last || self.heir && i + 2 == self.clients.len();
+            let survives = self.survivor && last || self.second_survivor && i + 2 == self.clients.len();
             let program = move |c: Client<S, Spec>| async move {
                 if survives {
                     sweep(&c, self.clients.len(), (self.memory_nodes, LOCKS), self.doubt).await;
@@ -101,7 +101,7 @@ impl Script {
             model = match survives {
                 true => model
                     .survivor(name, on, program)
-                    .after_deaths(if last && self.heir { 2 } else { 1 }),
+                    .after_deaths(if last && self.second_survivor { 2 } else { 1 }),
                 false => model.client(name, on, program),
             };
         }

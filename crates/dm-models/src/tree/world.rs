@@ -50,7 +50,7 @@ pub(crate) struct Script {
     pub(crate) survivor: bool,
     /// Whether the client before the last one is a survivor of the first death, and the last one starts after a second
     /// death, which may be that of the first survivor.
-    pub(crate) heir: bool,
+    pub(crate) second_survivor: bool,
     /// The bits that the sweep adds to the payload of the words that it frees.
     pub(crate) doubt: u32,
 }
@@ -65,7 +65,7 @@ impl Script {
         clients: &[],
         always: &[],
         survivor: false,
-        heir: false,
+        second_survivor: false,
         doubt: DOUBTED,
     };
 }

@@ -1,17 +1,17 @@
 //! Compute nodes that die in a measurement.
 
 use dm_bench::report::Row;
-use dm_bench::{Fabric, Faults, Origin, Setting};
+use dm_bench::{Fabric, Faults, Kill, Origin, Setting};
 
 /// The lease, and the length of a run.
 const LEASE: u64 = 2_000_000;
 const END: u64 = 12_000_000;
 
-fn row(index: &str, faults: Faults) -> Row {
+fn row(index: &str, clients: u32, mix: &str, faults: Faults) -> Row {
     let setting = Setting {
         compute_nodes: 4,
         memory_nodes: 1,
-        clients: 16,
+        clients,
         keys: 20_000,
         ranks: 20_000,
         ops: 300_000,
@@ -23,7 +23,7 @@ fn row(index: &str, faults: Faults) -> Row {
             slice: Some(END / 24),
             ..faults
         },
-        mix: "upsert:100".parse().expect("a mix"),
+        mix: mix.parse().expect("a mix"),
         ..Setting::new("sim:cx6-roce".parse::<Fabric>().expect("a preset"))
     };
     let point = dm_shipped::shipped().point(index, "default", setting);
@@ -44,10 +44,10 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
     let mut freed = 0;
     for index in ["sherman", "smart", "chime"] {
         let kill = Faults {
-            kill_at: Some(END / 4),
+            kill: Some(Kill::At(END / 4)),
             ..Faults::NONE
         };
-        let with = row(index, kill);
+        let with = row(index, 16, "upsert:100", kill);
         assert_eq!(
             (with.killed, with.expelled, with.wrong_values),
             (1, 1, 0),
@@ -67,6 +67,8 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
 
         let without = row(
             index,
+            16,
+            "upsert:100",
             Faults {
                 recovery: false,
                 ..kill
@@ -87,10 +89,13 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
 #[test]
 fn new_compute_nodes_take_the_places_of_dead_ones() {
     for index in ["sherman", "smart", "chime"] {
+        // Not all compute nodes have as many clients, and each client inserts keys of its own.
         let row = row(
             index,
+            10,
+            "insert:50,upsert:50",
             Faults {
-                kill_every: Some(END / 3),
+                kill: Some(Kill::Every(END / 3)),
                 ..Faults::NONE
             },
         );

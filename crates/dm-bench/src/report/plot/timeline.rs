@@ -69,7 +69,7 @@ mod tests {
         let row = Row {
             timeline: "1000 500+3".to_owned(),
             slice_us: 500.0,
-            kills: "at 1.5 ms, every 2 ms".to_owned(),
+            kills: "every 1.5 ms".to_owned(),
             ..Row::default()
         };
         assert_eq!(slices(&row), [(0.25, 2.0), (0.75, 1.0)]);

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use dm_sim::{Sim, TaskId};
 use dm_verbs::Nanos;
 
-use super::Crew;
+use super::Common;
 use crate::BenchIndex;
-use crate::faults::Deaths;
+use crate::faults::{Deaths, Kill};
 use crate::run::{RunError, bad};
 
 /// How often it is looked whether the others have expelled a dead member.
@@ -46,40 +46,44 @@ impl Working {
     }
 
     /// Runs the simulation to the end of its time, and kills compute nodes meanwhile.
-    pub(super) fn suffer<I: BenchIndex>(mut self, sim: &Sim, crew: &Crew<'_, I>) -> Result<Deaths, RunError> {
-        let (faults, began) = (crew.setting.faults, crew.tally.borrow().warm_until);
+    pub(super) fn run<I: BenchIndex>(
+        mut self,
+        sim: &Sim,
+        common: &Common<'_, I>,
+    ) -> Result<Deaths, RunError> {
+        let (faults, began) = (common.setting.faults, common.tally.borrow().warm_until);
         let mut deaths = Deaths::default();
+        // The number of the next client. Each client writes other values, and inserts other keys.
+        let mut client = common.setting.endpoints();
         // The members that are dead and not expelled yet, by the time of their death.
-        let mut missed: VecDeque<Nanos> = VecDeque::new();
+        let mut waiting: VecDeque<Nanos> = VecDeque::new();
         let mut expelled = sim.meter().expelled;
-        for at in faults.deaths(crew.stop - began) {
+        for at in faults.deaths(common.stop - began) {
             let at = Nanos(began + at);
-            watch(sim, at, &mut missed, &mut expelled, &mut deaths);
+            watch(sim, at, &mut waiting, &mut expelled, &mut deaths);
             let dead = self.nodes.pop_front();
             let dead = dead.ok_or_else(|| bad("no compute node is left that could die"))?;
             for &(_, task) in &dead.clients {
                 sim.crash(task);
             }
-            missed.push_back(at);
+            waiting.push_back(at);
             deaths.killed += 1;
-            if Some(at.0 - began) == faults.kill_at {
+            if let Some(Kill::At(_)) = faults.kill {
                 continue;
             }
-            let mut heir = AtWork {
+            let mut successor = AtWork {
                 node: self.next,
                 clients: Vec::new(),
             };
-            let first = crew.setting.endpoints();
-            let each = u32::try_from(dead.clients.len()).map_err(bad)?;
-            let first = first + u32::from(heir.node - crew.setting.compute_nodes) * each;
-            for (client, &(thread, _)) in (first..).zip(&dead.clients) {
-                let task = crew.start(sim, client, heir.node, thread);
-                heir.clients.push((thread, task));
+            for &(thread, _) in &dead.clients {
+                let task = common.start(sim, client, successor.node, thread);
+                client += 1;
+                successor.clients.push((thread, task));
             }
-            self.nodes.push_back(heir);
+            self.nodes.push_back(successor);
             self.next += 1;
         }
-        watch(sim, Nanos(crew.stop), &mut missed, &mut expelled, &mut deaths);
+        watch(sim, Nanos(common.stop), &mut waiting, &mut expelled, &mut deaths);
         // A client may wait for a lock that nobody frees.
         for (_, task) in self.nodes.iter().flat_map(|at| &at.clients) {
             sim.cancel(*task);
@@ -90,13 +94,13 @@ impl Working {
 }
 
 /// Runs the simulation until `end`, and records when members were expelled.
-fn watch(sim: &Sim, end: Nanos, missed: &mut VecDeque<Nanos>, expelled: &mut u64, deaths: &mut Deaths) {
-    while !missed.is_empty() && sim.now() < end {
+fn watch(sim: &Sim, end: Nanos, waiting: &mut VecDeque<Nanos>, expelled: &mut u64, deaths: &mut Deaths) {
+    while !waiting.is_empty() && sim.now() < end {
         sim.run_until((sim.now() + WATCH).min(end));
         let now = sim.meter().expelled;
         for _ in *expelled..now {
             // The one that died first has been silent for the longest time.
-            if let Some(died) = missed.pop_front() {
+            if let Some(died) = waiting.pop_front() {
                 deaths.recoveries.push((sim.now() - died).0);
             }
         }
