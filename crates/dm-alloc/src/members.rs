@@ -226,6 +226,8 @@ pub(crate) struct Membership {
     pub(crate) turned: u64,
     /// The slots as the last looks found them, by slot number.
     pub(crate) seen: Vec<Option<Seen>>,
+    /// Whether the last counted look found a member that may soon be expelled.
+    pub(crate) suspects: bool,
     /// The latest word of the gate that was read.
     pub(crate) gate: GateWord,
     /// The gate's word of the last look, if the member that it names has no slot.
@@ -281,7 +283,8 @@ impl Membership {
 
 impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
-        // The fingerprint omits times, because the explorer itself adds the times that a client has observed.
+        // The fingerprint omits times, because the explorer itself adds the times that a client has observed. `suspects`
+        // follows from `seen`, and changes only when something is due.
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         let gate = (self.gate, self.orphan);

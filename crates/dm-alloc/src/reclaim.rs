@@ -385,6 +385,14 @@ impl Reclaim {
         }
     }
 
+    /// Sets the time between two announcements. It is short while a member may soon be expelled, or while `recovers` says
+    /// that the shares of a dead member are being given back, because each look of a compute node does a step of that.
+    fn pace(&self, m: &Membership, recovers: bool) {
+        let period = self.options.period_within(m.lease, m.suspects || recovers);
+        // Relaxed: as `Reclaim::has_passed` says.
+        self.period.store(period.0, Ordering::Relaxed);
+    }
+
     /// Lets operations begin in this epoch. The compute node must not remember anything that it read before.
     fn advance(&self, epoch: u64) {
         // All changes of the epoch are made in this section, because `Epochs` allows only one change at a

@@ -39,6 +39,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         (level, key): (u8, &K),
         write: Write<'_>,
     ) -> Result<Option<Answer<K, Applied>>, IndexError> {
+        if self.locks.is_shut(v) {
+            // Boxed, because it is rare and would make the futures of operations large.
+            let open = Box::pin(self.locks.until_open(v, at));
+            match self.alloc.while_announcing(v, open).await {
+                Ok(()) => {}
+                Err(LockError::Held(_)) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
         let sharing = self.locks.share_and_read(v, at, at, self.node_len());
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {

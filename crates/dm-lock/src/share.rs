@@ -20,7 +20,11 @@ use crate::{LockError, Locks};
 /// Maximum number of holders for which a client waits before sharing fails. If ever new holders take the lock or get it
 /// by handover, a sharer might wait for ever. The client can then take the lock alone, because the lock's queue is
 /// fair.
-const ROUNDS: u32 = 4;
+const ROUNDS: u32 = 16;
+
+/// Maximum number of READs while the gate is shut. The gate is open again long before, unless one client keeps its compute
+/// node from answering.
+const WAITS: u32 = 1 << 16;
 
 /// A share of a lock. If the share, or the future of one of its methods, is dropped at any await, the share is released
 /// by an unsignalled request behind all requests that this client has posted.
@@ -220,6 +224,31 @@ impl Locks {
 }
 
 impl Locks {
+    /// Returns whether nobody may share, because the shares of a dead client are being given back. The result may be
+    /// outdated immediately.
+    #[inline]
+    pub fn is_shut<V: Verbs>(&self, v: &V) -> bool {
+        self.options.shared && self.roster.gate().is_shut(v.client().0)
+    }
+
+    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). A client that takes
+    /// the lock alone instead keeps others from sharing it, and they then take it alone as well, even after the gate is
+    /// open. The client must look at its pool meanwhile, and must hold no lock.
+    ///
+    /// # Errors
+    /// Returns [`LockError::Held`] if nobody may share for a long time. The client can then queue with [`Locks::lock`].
+    pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
+        let place = self.word_at(node)?;
+        let mut retry = v.retry(WAITS);
+        //= docs/protocol/recovery.md V11
+        self.settle_if_due(v).await;
+        while self.is_shut(v) {
+            v.word(place).await?;
+            retry.again(place, Why::Changing).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client calls
     /// this before it waits for others: they may wait until the counts of dead clients are reset, which must not happen
     /// before these requests have landed. Returns whether it awaited anything.

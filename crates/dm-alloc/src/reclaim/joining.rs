@@ -1,7 +1,6 @@
 //! Joining: a compute node takes a slot, and its clients enlist in its group, so that they are fenced
 //! together.
 
-use dm_sync::atomic::Ordering;
 use dm_sync::roster::{MEMBERS_MAX, Roster};
 use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Exhausted, LocalStep, Verbs, Why};
 
@@ -123,10 +122,10 @@ impl Allocator {
             ControlReply::Joined(membership) => membership.lease,
             other => unreachable!("the control plane answered a join with {other:?}"),
         };
-        reclaim.membership.with(|m| m.lease = lease);
-        let period = reclaim.options.period_within(lease);
-        // Relaxed: as `Reclaim::is_due` says.
-        reclaim.period.store(period.0, Ordering::Relaxed);
+        reclaim.membership.with(|m| {
+            (m.lease, m.suspects) = (lease, false);
+            reclaim.pace(m, false);
+        });
         let mut number = reclaim.next_number(v).await?;
         let mut retry = v.retry(reclaim.options.attempts);
         loop {

@@ -7,7 +7,7 @@ use crate::members::Look;
 /// Options for a compute node's part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements, at most a 28th of a lease. With `Nanos(u64::MAX)` only
+    /// Time between two announcements, at most a 62nd of a lease. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
     /// Number of operations after which a client checks whether its compute node is still a member, even if no round is
@@ -33,9 +33,11 @@ pub struct ReclaimOptions {
 
 /// Default of [`ReclaimOptions::period`].
 pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
-/// The fewest periods of a lease. Two periods are a little longer than one of the default's 16 parts and the round trip of a
-/// look. So a look after two periods counts, and a dead member is found little more than a lease after its death.
-const PERIODS_MIN: u64 = 28;
+/// The fewest periods of a lease. Four periods are a little longer than one of the default's 16 parts and the round trip of a
+/// look. So a look after four periods counts, and a dead member is found little more than a lease after its death.
+const PERIODS_MIN: u64 = 62;
+/// By how much a period is shorter while a member may soon be expelled, or the shares of a dead member are being given back.
+const HURRY: u64 = 4;
 /// Default of [`ReclaimOptions::operations`].
 pub const DEFAULT_OPERATIONS: u32 = 64;
 
@@ -65,17 +67,25 @@ impl ReclaimOptions {
     }
 
     /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the time for the verbs, and a
-    /// pause of half a lease between two operations must together stay below a lease.
-    pub(crate) fn period_within(&self, lease: Nanos) -> Nanos {
+    /// pause of half a lease between two operations must together stay below a lease. If `hurried`, a quarter of it.
+    pub(crate) fn period_within(&self, lease: Nanos, hurried: bool) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,
-            period => period.min(Nanos(lease.0 / PERIODS_MIN)),
+            period => {
+                let period = period.min(Nanos(lease.0 / PERIODS_MIN));
+                Nanos(if hurried { period.0 / HURRY } else { period.0 })
+            }
         }
     }
 
     /// Returns the number of parts of a lease, at least 1.
     pub(crate) fn parts(&self) -> u32 {
         self.looks.max(1)
+    }
+
+    /// Returns the number of parts after which a silent member may soon be expelled.
+    pub(crate) fn parts_of_suspicion(&self) -> u32 {
+        self.parts() - self.parts() / 4
     }
 
     /// Returns whether this compute node looks for silent members.
@@ -99,5 +109,29 @@ impl ReclaimOptions {
 impl Default for ReclaimOptions {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_short_if_the_lease_is_or_somebody_may_be_expelled() {
+        let options = ReclaimOptions::new();
+        let lease = Nanos::from_millis(31);
+        assert_eq!(
+            options.period_within(Nanos::from_millis(100), false),
+            DEFAULT_PERIOD
+        );
+        assert_eq!(options.period_within(lease, false), Nanos::from_micros(500));
+        assert_eq!(options.period_within(lease, true), Nanos::from_micros(125));
+        let never = ReclaimOptions {
+            period: Nanos(u64::MAX),
+            ..options
+        };
+        assert_eq!(never.period_within(lease, true), Nanos(u64::MAX));
+        let parts = |looks| ReclaimOptions { looks, ..options }.parts_of_suspicion();
+        assert_eq!([0, 1, 4, 16].map(parts), [1, 1, 3, 12]);
     }
 }

@@ -138,6 +138,7 @@ impl Allocator {
             None => Vec::new(),
         };
         drop(others);
+        reclaim.membership.with(|m| reclaim.pace(m, gate.is_some()));
         if silent.is_empty() && absent.is_empty() && gate.is_none() {
             return Ok(());
         }
@@ -316,8 +317,11 @@ impl Reclaim {
             }
             m.counted += 1;
             m.looked = env.now();
+            m.suspects = false;
             for &(slot, look) in looks {
-                if m.see(slot, self.options.compared(look), parts) >= parts {
+                let silent_for = m.see(slot, self.options.compared(look), parts);
+                m.suspects |= silent_for >= self.options.parts_of_suspicion();
+                if silent_for >= parts {
                     silent.push((slot, look.word));
                 }
             }

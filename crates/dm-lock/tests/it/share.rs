@@ -3,9 +3,10 @@
 use core::task::Poll;
 
 use crate::common::*;
-use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
+use dm_lock::{GlobalLockTable, Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
 use dm_loopback::{Builder, Endpoint, Trouble, block_on, run_all};
-use dm_sync::thread;
+use dm_sync::roster::Roster;
+use dm_sync::{Arc, thread};
 use dm_verbs::{AtomicVsWrite, Capability, CasThenRead, Effect, Env, NodeId, RemotePtr, Transport, Verbs};
 
 fn shared() -> LockOptions {
@@ -311,12 +312,45 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
         }
     };
     assert!(
-        matches!(error, LockError::Held(e) if e.attempts == 4),
+        matches!(error, LockError::Held(e) if e.attempts == 16),
         "{error:?}"
     );
-    assert_eq!(holders, 4);
+    assert_eq!(holders, 16);
     drop(held);
     assert_eq!(state(&bench, at), (0, false));
+}
+
+/// While the shares of a dead client are being given back, nobody shares. A client waits for the end by READs.
+#[test]
+fn a_client_waits_until_it_may_share() {
+    let bench = bench(builder(), 1, shared());
+    let (v, at) = (bench.client(0), node(0, 1));
+    let roster = Arc::new(Roster::default());
+    let locks = Locks::new(shared(), GlobalLockTable::on_chip(1, 64)).in_roster(roster.clone());
+    assert!(!locks.is_shut(&v));
+    roster.gate().shut();
+    assert!(locks.is_shut(&v));
+    let refused = block_on(locks.share_and_read(&v, at, at, 64)).map(drop);
+    assert!(matches!(refused, Err(LockError::Held(_))), "{refused:?}");
+
+    let before = v.meter().counters();
+    {
+        let mut waiting = Box::pin(locks.until_open(&v, at));
+        assert!(poll(&mut waiting).is_pending());
+        roster.gate().open();
+        block_on(waiting).unwrap();
+    }
+    let counted = v.meter().counters() - before;
+    assert_eq!((counted.reads, counted.faa, counted.cas), (1, 0, 0));
+    block_on(join(&v, &locks, at).leave()).unwrap();
+
+    // A gate that stays shut is an error in the end.
+    roster.gate().shut();
+    let stuck = block_on(locks.until_open(&v, at));
+    assert!(
+        matches!(stuck, Err(LockError::Held(e)) if e.attempts == 1 << 16),
+        "{stuck:?}"
+    );
 }
 
 /// Sharers add to words of their own; holders move the amounts that they find there to a sum.

@@ -3,8 +3,10 @@
 
 mod clear;
 mod expel;
+mod gate;
 mod member;
 mod shares;
+mod sums;
 mod takeover;
 mod world;
 
@@ -15,6 +17,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     takeover::IN_TABLE,
     takeover::IN_NODE,
     expel::ENTRY,
+    gate::ENTRY,
     shares::ENTRY,
     clear::ENTRY,
 ];

@@ -2,14 +2,15 @@
 //! sharers, and opens the gate.
 
 use dm_alloc::ReclaimFlaws;
-use dm_explore::{Client, Counter, End, Knobs, Model};
+use dm_explore::{Client, Counter, Knobs, Model};
 use dm_index::IndexError;
-use dm_lock::{LockError, LockOptions, LockPlace};
+use dm_lock::LockPlace;
 use dm_sync::Fingerprint;
 use dm_sync::epoch::Seat;
-use dm_verbs::{RemotePtr, Verbs, Why};
+use dm_verbs::{RemotePtr, Verbs};
 
 use super::member::{AREA, LEASE, Member, timed};
+use super::sums::{LEN, add, every_add_counts, restored, sharing, sum_up, wait_for};
 use crate::locks::{lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
@@ -53,9 +54,6 @@ fn corrupting(shape: &'static str, knobs: Knobs) -> Case {
     case.or(How::Check).or(How::Stuck)
 }
 
-/// The sum, followed by the words of S and T.
-const LEN: u32 = 24;
-
 /// Returns the word of the gate.
 fn gate() -> RemotePtr {
     AREA.add(16)
@@ -72,14 +70,6 @@ fn beat_of(i: u64) -> RemotePtr {
 }
 fn answered_of(i: u64) -> RemotePtr {
     AREA.add(64 * (1 + i) + 16)
-}
-
-/// Returns the options of locks that can be shared.
-fn sharing() -> LockOptions {
-    LockOptions {
-        shared: true,
-        ..LockOptions::default()
-    }
 }
 
 type C = Client<Member, Counter>;
@@ -102,20 +92,10 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(AREA.add(64), 24, "slot of S")
         .place(AREA.add(128), 24, "slot of E")
         .place(AREA.add(192), 24, "slot of T")
-        .invariant("every add counts once", |end| {
-            let sum: u64 = (0..3).map(|i| end.word(node().add(8 * i))).sum();
-            let (least, most) = [0, 1, 2]
-                .map(|i| end.outputs(i))
-                .into_iter()
-                .fold((0, 0), |(least, most), outputs| {
-                    (least + count(outputs, ADDED), most + count(outputs, BEGUN))
-                });
-            match (least..=most).contains(&sum) {
-                true => Ok(()),
-                false => Err(format!("{sum}, {least} to {most} adds")),
-            }
-        })
-        .invariant("nothing is shared, and the gate is open", restored);
+        .invariant("every add counts once", |end| every_add_counts(end, 3))
+        .invariant("nothing is shared, and the gate is open", |end| {
+            restored(end, end.word(gate()) & 0xFFFF == 0)
+        });
     let (share_first, shares) = (shape == "a sharer dies" || dies, !dies);
     let model = model.client("S", 0, move |c: C| async move {
         if share_first {
@@ -153,34 +133,6 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     })
 }
 
-/// Outputs of clients.
-const BEGUN: u64 = 1;
-const ADDED: u64 = 2;
-
-fn count(outputs: &[u64], of: u64) -> u64 {
-    outputs.iter().filter(|output| **output == of).count() as u64
-}
-
-fn restored(end: &End<'_>) -> Result<(), String> {
-    let (word, gate) = (end.word(lock_word(LockPlace::Chip)), end.word(gate()));
-    match (word >> 48, word & 1, gate & 0xFFFF) {
-        (0, 0, 0) => Ok(()),
-        (sharers, held, owner) => Err(format!(
-            "{sharers} share it, held: {held}, the gate is shut by {owner}"
-        )),
-    }
-}
-
-/// Waits by READs until the word at `at` has changed from 0.
-async fn wait_for(c: &C, at: RemotePtr) -> Result<(), IndexError> {
-    let v = c.verbs();
-    let mut retry = v.retry(1 << 10);
-    while v.word(at).await? == 0 {
-        retry.again(at, Why::Changing).await?;
-    }
-    Ok(())
-}
-
 async fn collect(c: &C, seat: &Seat) -> Result<(), IndexError> {
     Ok(c.shared().alloc.collect(c.verbs(), seat).await?)
 }
@@ -195,43 +147,9 @@ async fn add_as_member(c: &C) -> Result<(), IndexError> {
     let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {
         return Ok(());
     };
-    let added = add(c, node().add(8)).await;
+    let added = add(c, &shared.locks, node().add(8)).await;
     drop(running);
     added
-}
-
-/// Adds one to `own` under a share, or alone if nobody may share.
-async fn add(c: &C, own: RemotePtr) -> Result<(), IndexError> {
-    let (v, locks) = (c.verbs(), &c.shared().locks);
-    c.output(BEGUN);
-    let plus_one = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) + 1;
-    match locks.share_and_read(v, node(), own, 8).await {
-        Ok((share, bytes)) => {
-            let chain = v.chain(own.node()).write_word(own, plus_one(&bytes));
-            share.write_back(chain).await?;
-        }
-        Err(LockError::Held(_)) => {
-            let (guard, bytes) = locks.lock_and_read(v, node(), own, 8).await?;
-            let chain = v.chain(own.node()).write_word(own, plus_one(&bytes));
-            guard.write_back(chain).await?;
-        }
-        Err(e) => return Err(e.into()),
-    }
-    c.output(ADDED);
-    Ok(())
-}
-
-/// Moves all words into the sum, while holding the lock alone.
-async fn sum_up(c: &C) -> Result<(), IndexError> {
-    let v = c.verbs();
-    let (guard, bytes) = c.shared().locks.lock_and_read(v, node(), node(), LEN).await?;
-    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-    let mut swept = [0; LEN as usize];
-    swept[..8].copy_from_slice(&(word(0) + word(8) + word(16)).to_le_bytes());
-    guard
-        .write_back(v.chain(node().node()).write(node(), &swept))
-        .await?;
-    Ok(())
 }
 
 /// Expels S, has the counts of sharers reset, and takes the lock.
@@ -247,7 +165,7 @@ async fn expel(c: &C) -> Result<(), IndexError> {
     collect(c, &seat).await?;
     wait_for(c, answered_of(2)).await?;
     collect(c, &seat).await?;
-    sum_up(c).await
+    sum_up(c, &c.shared().locks).await
 }
 
 /// Announces T's compute node, adds, answers, and adds again.
@@ -260,12 +178,12 @@ async fn answer(c: &C, drops: bool, adds: bool) -> Result<(), IndexError> {
         // An error means that nobody may share any more.
         drop(shared.locks.share_and_read(v, node(), own, 8).await.ok());
     } else if adds {
-        add(c, own).await?;
+        add(c, &shared.locks, own).await?;
     }
     wait_for(c, gate()).await?;
     collect(c, &seat).await?;
     match adds {
-        true => add(c, own).await,
+        true => add(c, &shared.locks, own).await,
         false => Ok(()),
     }
 }
@@ -285,5 +203,5 @@ async fn take_over(c: &C) -> Result<(), IndexError> {
     for _ in 0..3 {
         collect(c, &seat).await?;
     }
-    sum_up(c).await
+    sum_up(c, &c.shared().locks).await
 }

@@ -86,6 +86,24 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
     assert!(freed > 0, "nobody held a lock");
 }
 
+/// Clients that share locks wait while the counts of sharers are reset. If they took their locks alone, a hot lock would
+/// never be shared again.
+#[test]
+fn locks_that_were_shared_are_shared_again() {
+    let kill = Faults {
+        kill: Some(Kill::At(END / 4)),
+        ..Faults::NONE
+    };
+    let row = row("dolphin", 256, "update:100", kill);
+    assert_eq!((row.killed, row.expelled, row.wrong_values), (1, 1, 0));
+    let recovery = row.recovery_us.expect("it was expelled") * 1e3 / LEASE as f64;
+    assert!((1.0..1.3).contains(&recovery), "{recovery} leases");
+    let all = slices(&row);
+    let mean = |of: &[u64]| of.iter().sum::<u64>() as f64 / of.len() as f64;
+    let (before, after) = (mean(&all[..6]), mean(&all[16..]));
+    assert!(after > 0.9 * before, "{all:?}");
+}
+
 #[test]
 fn new_compute_nodes_take_the_places_of_dead_ones() {
     for index in ["sherman", "smart", "chime"] {
