@@ -1,13 +1,36 @@
 //! The only unsafe code of this crate: a hint to the CPU's cache.
 
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::{_MM_HINT_T0 as NEAR, _MM_HINT_T1 as SECOND, _mm_prefetch};
+#[cfg(not(target_arch = "x86_64"))]
+const NEAR: i32 = 0;
+#[cfg(not(target_arch = "x86_64"))]
+const SECOND: i32 = 0;
+
 /// Hints that the line in which `place` begins will be read soon.
 #[inline]
 pub(crate) fn line<T>(place: &T) {
+    hint::<T, NEAR>(place);
+}
+
+/// Hints that all lines of `bytes` will be read soon. Only the first one goes to the nearest cache, which is too small
+/// for the transfers of all clients; the CPU fetches the others from the second cache while it copies the first.
+#[inline]
+pub(crate) fn lines(bytes: &[u8]) {
+    let Some(first) = bytes.first() else { return };
+    line(first);
+    let rest = 64 - core::ptr::from_ref(first) as usize % 64;
+    for next in bytes.get(rest..).unwrap_or_default().chunks(64) {
+        hint::<u8, SECOND>(&next[0]);
+    }
+}
+
+#[inline(always)]
+fn hint<T, const CACHE: i32>(place: &T) {
     #[cfg(target_arch = "x86_64")]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch has no architectural effect and never faults; SSE is part of x86_64's baseline.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast()) };
+    // SAFETY: a prefetch has no architectural effect and never faults; SSE is part of x86_64's baseline.
+    unsafe {
+        _mm_prefetch::<CACHE>(core::ptr::from_ref(place).cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;
