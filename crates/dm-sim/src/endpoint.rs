@@ -260,6 +260,7 @@ impl Transport for Endpoint {
         {
             Some(place) if fits => {
                 place.copy_from_slice(bytes);
+                e.memory_changed(usize::from(at.node().0));
                 Ok(())
             }
             _ => Err(VerbError::refused(VerbErrorKind::OutOfBounds { size }, at)),
