@@ -17,12 +17,13 @@ pub(crate) fn line<T>(place: &T) {
 /// for the transfers of all clients; the CPU fetches the others from the second cache while it copies the first.
 #[inline]
 pub(crate) fn lines(bytes: &[u8]) {
-    let Some(first) = bytes.first() else { return };
+    let [first, .., last] = bytes else { return };
     line(first);
-    let rest = 64 - core::ptr::from_ref(first) as usize % 64;
-    for next in bytes.get(rest..).unwrap_or_default().chunks(64) {
-        hint::<u8, SECOND>(&next[0]);
+    for next in bytes.as_chunks::<64>().0.iter().skip(1) {
+        hint::<_, SECOND>(next);
     }
+    // The line that is left if the bytes do not begin or do not end at the beginning of a line.
+    hint::<_, SECOND>(last);
 }
 
 #[inline(always)]

@@ -78,6 +78,8 @@ impl Engine {
             (Kind::Read, Space::Host) => self.arrive_read(chain, i),
             (Kind::Write, Space::Host) => self.arrive_write(chain, i),
             (Kind::Cas, Space::Host) => self.arrive_cas(chain, i),
+            (Kind::Cas, Space::Chip) => self.arrive_chip_cas(chain, i),
+            (Kind::Write, Space::Chip) => self.arrive_chip_write(chain, i),
             (kind, space) => self.arrive_other(chain, i, kind, space),
         }
     }
@@ -98,11 +100,21 @@ impl Engine {
     }
 
     #[inline(never)]
+    fn arrive_chip_cas(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Cas, Space::Chip);
+    }
+
+    #[inline(never)]
+    fn arrive_chip_write(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Write, Space::Chip);
+    }
+
+    #[inline(never)]
     fn arrive_other(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // Inlined into each of the four callers above, so that each copy has only the branches that it needs.
+    // Inlined into each of the callers above, so that each copy has only the branches that it needs.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
@@ -133,14 +145,18 @@ impl Engine {
         let nic = &mut nics[node_nic];
         let r = c.request_mut(i);
         let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), space == Space::Host);
-        let (offset, length) = (r.offset(), u64::from(r.len));
+        let offset = r.offset();
+        let (length, lines) = if atomic || kind == Kind::Word {
+            (8, 1)
+        } else {
+            (u64::from(r.len), r.units(6))
+        };
         let bytes = request_bytes(t, kind, length);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
         // Cut-through: the last byte has arrived now, unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.through(now, wire);
-        let lines = r.units(6);
         let service = service(t, kind, space, lines);
         let start = if atomic {
             nic.tally.atomics += 1;

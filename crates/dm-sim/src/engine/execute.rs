@@ -31,7 +31,7 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
         Kind::Cas | Kind::MaskedCas | Kind::Faa => {
             // A failed CAS that writes the old value back has no visible effect here.
-            if let Some(new) = swap(r, memory, tally) {
+            if let Some(new) = swap(r, kind, space, memory, tally) {
                 memory.set_word(space, r.offset(), new);
             }
         }
@@ -42,7 +42,7 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
 /// that races with WRITEs.
 pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
-        let new = swap(r, memory, tally);
+        let new = swap(r, r.kind, r.space(), memory, tally);
         r.words[1] = new.unwrap_or(r.words[0]);
         r.words[2] = u64::from(new.is_some() || caps.failed_cas == FailedCas::WritesBack);
         return;
@@ -55,9 +55,9 @@ pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &m
 
 /// Returns the new value that an atomic stores, or `None` if the atomic fails.
 #[inline]
-fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
-    let old = memory.word(r.space(), r.offset());
-    let new = r.apply(old);
+fn swap(r: &mut Request, kind: Kind, space: Space, memory: &Memory, tally: &mut Tally) -> Option<u64> {
+    let old = memory.word(space, r.offset());
+    let new = r.apply(kind, old);
     tally.cas_failed += u64::from(new.is_none());
     r.words[0] = old;
     new
