@@ -18,15 +18,18 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
         Kind::Read => {
             // The buffer is taken as late as here, so that only few are in use at a time, and they stay in the cache.
             let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
+            // The old buffer is forgotten and not dropped. It is empty, because a READ acts once.
             let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
             match line {
                 Some(line) if len <= LINE => forget(replace(&mut r.buffer, Lease::of_line(len, line))),
                 _ => {
-                    r.buffer = Lease::take(len);
+                    forget(replace(&mut r.buffer, Lease::take(len)));
                     r.transfer(kind, memory, 0..len);
                 }
             }
         }
+        // Mostly the release of a lock.
+        Kind::Write if r.len == 8 => memory.set_word(space, r.offset(), r.words[0]),
         Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
         Kind::Cas | Kind::MaskedCas | Kind::Faa => {
