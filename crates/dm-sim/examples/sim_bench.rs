@@ -1,8 +1,10 @@
 //! Measures how many verbs are simulated per second of CPU time. The rates depend on the machine and on other programs
 //! on it, so they are only information; tests compare counters and digests instead.
 //!
-//! `cargo run --release -p dm-sim --example sim_bench [verbs per row, in thousands] [only this mix] [only so many
-//! clients]`
+//! `cargo run --release -p dm-sim --example sim_bench -- [--op MIX] [--clients N] [--ops VERBS]`
+//!
+//! One row for each mix and number of clients, or only for those that are given. A row with `--op` is followed by the
+//! lines that `cargo xtask bench sim` reads: the verbs, and the CPU time in microseconds.
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
@@ -102,7 +104,8 @@ fn spawn(sim: &Sim, mix: Mix, client: u16, verbs: u64) {
     };
 }
 
-fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
+/// Runs a mix and prints its row. Returns the number of verbs and the CPU time in seconds.
+fn row(name: &str, mix: Mix, clients: u16, verbs: u64) -> (u64, f64) {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(8)
         .memory_bytes(REGION)
@@ -126,13 +129,22 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
         n / virtual_s / 1e6,
         sim.digest(),
     );
+    (sim.verbs(), seconds)
+}
+
+/// Returns the value of argument `name`, if it is given.
+fn argument<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let mut args = std::env::args().skip_while(|a| a != name).skip(1);
+    let value = args.next()?;
+    let Ok(value) = value.parse() else {
+        panic!("{name} does not take the value {value}")
+    };
+    Some(value)
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    let thousands: u64 = args.next().and_then(|a| a.parse().ok()).unwrap_or(2_000);
-    let only_mix = args.next();
-    let only_clients: Option<u16> = args.next().and_then(|a| a.parse().ok());
+    let verbs = argument("--ops").unwrap_or(2_000_000);
+    let (only_mix, only_clients) = (argument::<String>("--op"), argument::<u16>("--clients"));
     let mixes = [
         ("READ64", Mix::Read64),
         ("CAS", Mix::Cas),
@@ -141,10 +153,14 @@ fn main() {
         ("mixed1K", Mix::Mixed(1024)),
         ("Sherman", Mix::Sherman),
     ];
-    for clients in [64, 640, 1024] {
-        for (name, mix) in mixes {
-            if only_mix.as_deref().is_none_or(|m| m == name) && only_clients.is_none_or(|c| c == clients) {
-                row(name, mix, clients, thousands * 1000);
+    let mixes = mixes
+        .iter()
+        .filter(|(name, _)| only_mix.as_deref().is_none_or(|m| m == *name));
+    for clients in only_clients.map_or(vec![64, 640, 1024], |c| vec![c]) {
+        for (name, mix) in mixes.clone() {
+            let (done, seconds) = row(name, *mix, clients, verbs);
+            if only_mix.is_some() {
+                println!("ops {done}\nmicroseconds {:.0}", seconds * 1e6);
             }
         }
     }

@@ -15,6 +15,7 @@ pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Chain {
+    /// Slots of the further requests. They are reused, so there may be more than the chain has.
     more: Vec<Request>,
     /// The time at which the card receives the first request.
     pub(crate) bell: u64,
@@ -105,14 +106,15 @@ impl Chain {
     ///
     /// # Panics
     /// Panics if the chain already has 65535 requests; no card accepts such a chain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) {
         if self.count == 0 {
             self.first.set(entry);
         } else {
-            let mut r = Request::vacant();
-            r.set(entry);
-            self.more.push(r);
+            if self.more.len() < usize::from(self.count) {
+                self.more.push(Request::vacant());
+            }
+            self.more[usize::from(self.count) - 1].set(entry);
         }
         self.count = self
             .count
@@ -141,12 +143,11 @@ impl Chain {
     /// Clears all requests and returns their buffers.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.count > 1 {
-            self.more.clear();
-        }
-        self.count = 0;
-        if !self.first.buffer.is_none() {
-            self.first.buffer = Lease::NONE;
+        for i in 0..core::mem::take(&mut self.count) {
+            let buffer = &mut self.request_mut(i).buffer;
+            if !buffer.is_none() {
+                *buffer = Lease::NONE;
+            }
         }
     }
 }

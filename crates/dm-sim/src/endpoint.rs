@@ -181,9 +181,14 @@ impl Transport for Endpoint {
         let (index, generation) = self.engine().open(self.client, node);
         Slot { index, generation }
     }
-    #[inline]
+    // Inlined for the same reason as `post_one`.
+    #[inline(always)]
     fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
-        self.engine().push(slot.index, &wqe.into());
+        let mut e = self.engine();
+        match wqe.op {
+            Op::Write { at, bytes } => e.push_write(slot.index, at, bytes, wqe.fence),
+            _ => e.push(slot.index, &wqe.into()),
+        }
     }
     #[inline]
     fn ring(&self, slot: &Slot) {
@@ -260,6 +265,7 @@ impl Transport for Endpoint {
         {
             Some(place) if fits => {
                 place.copy_from_slice(bytes);
+                e.memory_changed(usize::from(at.node().0));
                 Ok(())
             }
             _ => Err(VerbError::refused(VerbErrorKind::OutOfBounds { size }, at)),

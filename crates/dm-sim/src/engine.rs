@@ -20,6 +20,7 @@ mod lone;
 mod pair;
 mod slots;
 mod what;
+mod windows;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -38,6 +39,7 @@ use lone::Lone;
 use pair::{ClientState, Odd, QueuePair};
 pub(crate) use what::What;
 use what::{ARRIVE, ARRIVE_READ, DONE, KIND};
+use windows::Window;
 
 /// The next action of the executor. The enum fits into a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,7 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) memory: Memory,
+    windows: Vec<Window>,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
     /// For each atomic bucket, the time until which it is occupied, on the clock of the responder's pipeline.
@@ -94,6 +97,8 @@ pub(crate) struct Engine {
     pub(crate) caps: Caps,
     /// Whether requests act on memory when they arrive.
     on_arrival: bool,
+    /// Whether READs in two parts are copied when they arrive, if they act then.
+    copies_at_once: bool,
     lone: Lone,
     /// Whether a memory node was ever cut off.
     any_cut: bool,
@@ -128,6 +133,7 @@ impl Node {
         let write_backs = || vec![0; if racy { buckets } else { 0 }].into_boxed_slice();
         Self {
             memory,
+            windows: Vec::new(),
             nic: nic as u16,
             caps,
             host_buckets: vec![0; buckets].into_boxed_slice(),
@@ -153,6 +159,7 @@ impl Engine {
         Self {
             now: 0,
             on_arrival: arrive::acts_on_arrival(&setup.ticks, &setup.caps),
+            copies_at_once: windows::copies_at_once(&setup.ticks, &setup.caps),
             lone: Lone::new(&setup.ticks, &setup.caps),
             any_cut: false,
             t: setup.ticks,
@@ -258,6 +265,7 @@ impl Engine {
         match What::unpack(what) {
             What::Arrive { chain, request } => self.arrive(chain, request),
             What::ArriveRead { chain } => self.arrive_lone_read(chain),
+            What::ArriveLong { chain } => self.arrive_long_read(chain),
             What::Done { chain } => return self.done(chain),
             What::Execute { chain, request } => self.execute(chain, request),
             What::ExecuteRest { chain, request } => self.execute_rest(chain, request),

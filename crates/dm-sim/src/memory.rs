@@ -60,18 +60,10 @@ impl Memory {
         self.bytes_mut(space)[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Hints that `[at, at + len)` will be accessed within the next few hundred events. It prefetches at most
-    /// four lines; the hardware's own prefetcher fetches the rest.
+    /// Hints that `[at, at + len)` will be accessed within the next few hundred events.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
-        self.prefetch_line(at);
-        if len > 64 {
-            for i in (at + 64..(at + len).min(at + 256)).step_by(64) {
-                if let Some(byte) = self.host.get(i) {
-                    prefetch::line(byte);
-                }
-            }
-        }
+        prefetch::lines(self.host.get(at..at + len).unwrap_or_default());
     }
 
     /// Hints that the line of `at` will be accessed soon.

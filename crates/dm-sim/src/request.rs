@@ -164,11 +164,13 @@ impl Request {
             let mut b = Lease::take(bytes.len());
             b.copy_from_slice(bytes);
             self.buffer = b;
+        } else if let Ok(word) = bytes.try_into() {
+            self.words[0] = u64::from_le_bytes(word);
         } else {
-            for (word, part) in self.words.iter_mut().zip(bytes.chunks(8)) {
-                let mut w = [0; 8];
-                w[..part.len()].copy_from_slice(part);
-                *word = u64::from_le_bytes(w);
+            let mut small = [0; SMALL];
+            small[..bytes.len()].copy_from_slice(bytes);
+            for (word, part) in self.words.iter_mut().zip(small.as_chunks().0) {
+                *word = u64::from_le_bytes(*part);
             }
         }
     }
@@ -199,11 +201,11 @@ impl Request {
         (last >> shift) - (from >> shift) + 1
     }
 
-    /// Returns the new value of an atomic that finds `old`, or `None` if the atomic fails.
+    /// Returns the new value of an atomic of this `kind` that finds `old`, or `None` if the atomic fails.
     #[inline]
-    pub(crate) fn apply(&self, old: u64) -> Option<u64> {
+    pub(crate) fn apply(&self, kind: Kind, old: u64) -> Option<u64> {
         let [a, b, c, d] = self.words;
-        match self.kind {
+        match kind {
             Kind::Cas => (old == a).then_some(b),
             Kind::MaskedCas => {
                 let m = MaskedCas {

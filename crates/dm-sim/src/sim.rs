@@ -392,10 +392,10 @@ impl Sim {
     /// `None` if there is no such node.
     pub fn with_memory<R>(&self, node: NodeId, space: Space, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut engine = self.shared.engine.borrow_mut();
-        engine
-            .nodes
-            .get_mut(usize::from(node.0))
-            .map(|n| f(n.memory.bytes_mut(space)))
+        let n = engine.nodes.get_mut(usize::from(node.0))?;
+        let result = f(n.memory.bytes_mut(space));
+        engine.memory_changed(usize::from(node.0));
+        Some(result)
     }
 
     /// Turns the fast path for lone READs off, so that all READs take the general path.

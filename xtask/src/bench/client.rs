@@ -84,12 +84,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     }
     let shell = Shell::new()?;
     shell.change_dir(root);
-    if cmd!(shell, "valgrind --version")
-        .quiet()
-        .ignore_stderr()
-        .read()
-        .is_err()
-    {
+    if !has_valgrind(&shell) {
         return Err("valgrind is not installed; on Debian: apt-get install valgrind".into());
     }
     if options.check || options.record {
@@ -122,6 +117,25 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether valgrind is installed.
+pub(super) fn has_valgrind(shell: &Shell) -> bool {
+    let version = cmd!(shell, "valgrind --version");
+    version.quiet().ignore_stderr().read().is_ok()
+}
+
+/// Runs one operation twice. Returns how many more operations the longer run completed, and how many more instructions
+/// it took.
+pub(super) fn count(
+    shell: &Shell,
+    program: &Path,
+    op: &str,
+    (low, high): (u64, u64),
+    args: &[String],
+) -> Result<(u64, i64)> {
+    let measured = measure(shell, program, op, (low, high), args)?;
+    Ok((measured.operations, measured.more.total()))
+}
+
 /// Runs one operation twice. Returns the difference of the counts, by address until [`Measured::place`].
 fn measure(
     shell: &Shell,
@@ -146,7 +160,7 @@ fn measure(
 }
 
 /// Builds the example and returns its path.
-fn build(shell: &Shell, package: &str, example: &str) -> Result<PathBuf> {
+pub(super) fn build(shell: &Shell, package: &str, example: &str) -> Result<PathBuf> {
     let messages = cmd!(
         shell,
         "cargo build --release -p {package} --example {example} --message-format=json-render-diagnostics"
@@ -195,7 +209,7 @@ fn profile(
     ))
 }
 
-fn counted(output: &str, what: &str) -> Option<u64> {
+pub(super) fn counted(output: &str, what: &str) -> Option<u64> {
     output
         .lines()
         .find_map(|line| line.strip_prefix(what)?.trim().parse().ok())

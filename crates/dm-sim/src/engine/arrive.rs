@@ -3,6 +3,7 @@
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
 use super::issue::request_bytes;
+use super::windows::Window;
 use super::{Engine, Node, Odd, QueuePair, What, execute};
 use crate::model::{Tearing, Ticks};
 use crate::nic::Nic;
@@ -77,6 +78,8 @@ impl Engine {
             (Kind::Read, Space::Host) => self.arrive_read(chain, i),
             (Kind::Write, Space::Host) => self.arrive_write(chain, i),
             (Kind::Cas, Space::Host) => self.arrive_cas(chain, i),
+            (Kind::Cas, Space::Chip) => self.arrive_chip_cas(chain, i),
+            (Kind::Write, Space::Chip) => self.arrive_chip_write(chain, i),
             (kind, space) => self.arrive_other(chain, i, kind, space),
         }
     }
@@ -97,11 +100,21 @@ impl Engine {
     }
 
     #[inline(never)]
+    fn arrive_chip_cas(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Cas, Space::Chip);
+    }
+
+    #[inline(never)]
+    fn arrive_chip_write(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Write, Space::Chip);
+    }
+
+    #[inline(never)]
     fn arrive_other(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // Inlined into each of the four callers above, so that each copy has only the branches that it needs.
+    // Inlined into each of the callers above, so that each copy has only the branches that it needs.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
@@ -115,6 +128,7 @@ impl Engine {
             chains,
             rng,
             on_arrival,
+            copies_at_once,
             ..
         } = self;
         let now = *now;
@@ -131,26 +145,22 @@ impl Engine {
         let nic = &mut nics[node_nic];
         let r = c.request_mut(i);
         let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), space == Space::Host);
-        let length = u64::from(r.len);
+        let offset = r.offset();
+        let (length, lines) = if atomic || kind == Kind::Word {
+            (8, 1)
+        } else {
+            (u64::from(r.len), r.units(6))
+        };
         let bytes = request_bytes(t, kind, length);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
         // Cut-through: the last byte has arrived now, unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.through(now, wire);
-        let lines = r.units(6);
         let service = service(t, kind, space, lines);
         let start = if atomic {
             nic.tally.atomics += 1;
-            admit_atomic(
-                t,
-                caps,
-                nic,
-                node,
-                (r.offset(), kind, space),
-                (inside, service),
-                rng,
-            )
+            admit_atomic(t, caps, nic, node, (offset, kind, space), (inside, service), rng)
         } else {
             nic.responder.fifo(inside, service) + service
         };
@@ -163,7 +173,7 @@ impl Engine {
             start
         };
         let mut after = earlier(pair, kind, space, caps);
-        let bucket = r.offset() & t.bucket_mask as usize;
+        let bucket = offset & t.bucket_mask as usize;
         if atomic && let Some(written) = node.write_back(space, bucket) {
             // Requests may reach memory in another order than they leave the pipeline: earlier WRITEs of the queue
             // pair, or a busy PCIe, may have delayed the previous atomic.
@@ -199,7 +209,10 @@ impl Engine {
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
         }
-        if r.parts == 2 {
+        if r.parts == 2 && kind == Kind::Read && host && !waits && *copies_at_once {
+            execute::whole(r, kind, space, &mut node.memory, &mut nic.tally);
+            node.open_window(now, Window::of(r, at + window, chain, i));
+        } else if r.parts == 2 {
             if !waits {
                 execute::first(r, &mut node.memory, caps, &mut nic.tally);
             }
@@ -230,11 +243,14 @@ impl Engine {
         if c.unanswered == 0 {
             queue.push(c.done_at, What::Done { chain }.pack());
         }
+        let qp = c.qp;
+        if mutates && host && !waits {
+            node.copy_again(chains, offset..offset + length as usize, now);
+        }
         if len > 0 {
             pair.unanswered -= 1;
             pair.answered = pair.done;
             if pair.odd.any(Odd::PARKED) && pair.unanswered == 0 {
-                let qp = c.qp;
                 self.unpark(qp);
             }
         }
@@ -287,7 +303,12 @@ fn window(
     }
     r.parts = 2;
     nic.tally.torn_windows += 1;
-    split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng)
+    let order = if kind == Kind::Read {
+        caps.read_lines
+    } else {
+        caps.write_lines
+    };
+    split(t, r, unit, units, order, rng)
 }
 
 /// The cost of a response.
@@ -376,19 +397,15 @@ fn admit_atomic(
 }
 
 /// Draws the units that belong to the first part of a transfer, and the delay of the second part.
-fn split(
+#[inline(always)]
+pub(super) fn split(
     t: &Ticks,
     r: &mut Request,
     unit: u64,
     units: u64,
-    (read_lines, write_lines): (LineOrder, LineOrder),
+    order: LineOrder,
     rng: &mut Dice,
 ) -> u64 {
-    let order = if r.kind == Kind::Read {
-        read_lines
-    } else {
-        write_lines
-    };
     r.words[3] = match order {
         // The first part is any subset of the units, chosen by their numbers modulo 64.
         LineOrder::Any => rng.bits(),

@@ -18,20 +18,23 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
         Kind::Read => {
             // The buffer is taken as late as here, so that only few are in use at a time, and they stay in the cache.
             let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
+            // The old buffer is forgotten and not dropped. It is empty, because a READ acts once.
             let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
             match line {
                 Some(line) if len <= LINE => forget(replace(&mut r.buffer, Lease::of_line(len, line))),
                 _ => {
-                    r.buffer = Lease::take(len);
+                    forget(replace(&mut r.buffer, Lease::take(len)));
                     r.transfer(kind, memory, 0..len);
                 }
             }
         }
+        // Mostly the release of a lock.
+        Kind::Write if r.len == 8 => memory.set_word(space, r.offset(), r.words[0]),
         Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
         Kind::Cas | Kind::MaskedCas | Kind::Faa => {
             // A failed CAS that writes the old value back has no visible effect here.
-            if let Some(new) = swap(r, memory, tally) {
+            if let Some(new) = swap(r, kind, space, memory, tally) {
                 memory.set_word(space, r.offset(), new);
             }
         }
@@ -42,7 +45,7 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
 /// that races with WRITEs.
 pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
-        let new = swap(r, memory, tally);
+        let new = swap(r, r.kind, r.space(), memory, tally);
         r.words[1] = new.unwrap_or(r.words[0]);
         r.words[2] = u64::from(new.is_some() || caps.failed_cas == FailedCas::WritesBack);
         return;
@@ -55,9 +58,9 @@ pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &m
 
 /// Returns the new value that an atomic stores, or `None` if the atomic fails.
 #[inline]
-fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
-    let old = memory.word(r.space(), r.offset());
-    let new = r.apply(old);
+fn swap(r: &mut Request, kind: Kind, space: Space, memory: &Memory, tally: &mut Tally) -> Option<u64> {
+    let old = memory.word(space, r.offset());
+    let new = r.apply(kind, old);
     tally.cas_failed += u64::from(new.is_none());
     r.words[0] = old;
     new
@@ -72,9 +75,11 @@ impl Engine {
         let r = c.request_mut(i);
         if r.parts == 2 {
             first(r, &mut node.memory, &self.caps, tally);
+            self.changed(chain, i, self.now);
         } else {
             let (kind, space) = (r.kind, r.space());
             whole(r, kind, space, &mut node.memory, tally);
+            self.changed(chain, i, self.now);
             self.executed(chain);
         }
     }
@@ -89,7 +94,19 @@ impl Engine {
         } else if r.words[2] != 0 {
             node.memory.set_word(r.space(), r.offset(), r.words[1]);
         }
+        // At an equal time, the second part of a READ was first.
+        self.changed(chain, i, self.now + 1);
         self.executed(chain);
+    }
+
+    /// Tells the READs with their second part at time `from` or later what request `i` of `chain` has changed.
+    fn changed(&mut self, chain: u32, i: u16, from: u64) {
+        let c = &self.chains[chain as usize];
+        let (node, r) = (&mut self.nodes[usize::from(c.node)], c.request(i));
+        if r.kind.mutates() && r.space() == Space::Host {
+            let changed = r.offset()..r.offset() + r.len as usize;
+            node.copy_again(&mut self.chains, changed, from);
+        }
     }
 
     /// Records that all of a request has acted on memory.

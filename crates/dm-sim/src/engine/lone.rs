@@ -1,23 +1,27 @@
-//! The fast path for READs of one line that are alone in their chains. In most runs, most verbs are of this kind. This
-//! path has the same effects as `post_one` and `arrive`, but without branches that such a READ never takes, and with
-//! constant costs that are computed beforehand.
+//! The fast path for READs that are alone in their chains. In most runs, most verbs are of this kind. This path has the
+//! same effects as `post_one` and `arrive`, but without branches that such a READ never takes. The costs of a READ of
+//! one line are computed beforehand. The functions for a READ of one line and for a longer one are compiled from the
+//! same source, with `LONG` false and true.
 
-use dm_verbs::{Caps, Place, RemotePtr, Space};
+use dm_verbs::{Caps, LineOrder, Place, RemotePtr, Space};
 
-use super::arrive::{Answer, lines_act_on_arrival, way_back};
+use super::arrive::{Answer, lines_act_on_arrival, split, way_back};
 use super::issue::{UNABLE, take_cpu, transmit};
+use super::windows::{Window, copies_at_once};
 use super::{Engine, Odd, What, execute};
 use crate::chain::NOBODY;
-use crate::lease::LINE;
+use crate::lease::{LINE, LONGEST};
 use crate::model::Ticks;
 use crate::request::{Entry, Kind};
 
 /// The costs of a lone READ.
 #[derive(Debug)]
 pub(super) struct Lone {
-    /// The maximum length of a lone READ: one line, or 0 if a line is not transferred in a single step, on arrival and
-    /// in order of arrival.
-    longest: u64,
+    /// The maximum length of a READ of one line: one line, or 0 if a line is not transferred in a single step, on
+    /// arrival and in order of arrival.
+    line: u64,
+    /// The maximum length of a longer READ, or 0 if such a READ is not copied when it arrives.
+    longest: u32,
     /// Time of the request on the wire.
     wire: u64,
     /// Time in the responder's pipeline.
@@ -28,9 +32,11 @@ pub(super) struct Lone {
 
 impl Lone {
     pub(super) fn new(t: &Ticks, caps: &Caps) -> Self {
+        let lines = lines_act_on_arrival(t, caps);
         Self {
-            longest: if lines_act_on_arrival(t, caps) {
-                LINE as u64
+            line: if lines { LINE as u64 } else { 0 },
+            longest: if lines && copies_at_once(t, caps) {
+                LONGEST as u32
             } else {
                 0
             },
@@ -45,6 +51,23 @@ impl Engine {
     /// Posts a READ of host memory alone in its chain.
     #[inline(never)]
     pub(crate) fn post_read(&mut self, client: u16, raw: u64, len: u32) -> (u32, u32) {
+        let offset = RemotePtr::from_raw(raw).offset();
+        if offset % LINE as u64 + u64::from(len) > self.lone.line {
+            return self.post_long_read(client, raw, len);
+        }
+        self.post_lone_read::<false>(client, raw, len)
+    }
+
+    #[inline(never)]
+    fn post_long_read(&mut self, client: u16, raw: u64, len: u32) -> (u32, u32) {
+        if len > self.lone.longest {
+            return self.post_any_read(client, RemotePtr::from_raw(raw).into(), len, false);
+        }
+        self.post_lone_read::<true>(client, raw, len)
+    }
+
+    #[inline(always)]
+    fn post_lone_read<const LONG: bool>(&mut self, client: u16, raw: u64, len: u32) -> (u32, u32) {
         let at = RemotePtr::from_raw(raw);
         let (node, offset) = (usize::from(at.node().0), at.offset());
         let Some(to) = self.nodes.get(node) else {
@@ -54,12 +77,15 @@ impl Engine {
         let client_nic = self.clients[usize::from(client)].nic;
         let chain = self.clients[usize::from(client)].home;
         let (c, pair) = (&mut self.chains[chain as usize], &mut self.pairs[qp]);
-        let line = len > 0 && offset % LINE as u64 + u64::from(len) <= self.lone.longest;
-        let inside = offset + u64::from(len) <= to.caps.host_bytes;
-        if !line || !inside || !c.status.is_free() || pair.odd.any(UNABLE) {
+        let inside = len > 0 && offset + u64::from(len) <= to.caps.host_bytes;
+        if !inside || !c.status.is_free() || pair.odd.any(UNABLE) {
             return self.post_any_read(client, at.into(), len, false);
         }
-        to.memory.prefetch_line(offset as usize);
+        if LONG {
+            to.memory.prefetch(offset as usize, len as usize);
+        } else {
+            to.memory.prefetch_line(offset as usize);
+        }
         c.status.take_off();
         c.owner = NOBODY;
         c.first.set_read(raw, len);
@@ -75,7 +101,12 @@ impl Engine {
         let request = (t.header_request, self.lone.wire);
         let at = transmit(t, &mut self.rng, nic, pair, request, self.now, ready);
         pair.unanswered += 1;
-        self.queue.push(at, What::ArriveRead { chain }.pack());
+        let what = if LONG {
+            What::ArriveLong { chain }
+        } else {
+            What::ArriveRead { chain }
+        };
+        self.queue.push(at, what.pack());
         (chain, c.status.generation())
     }
 
@@ -85,10 +116,21 @@ impl Engine {
         self.post_one(client, &Entry::read(at, len, fence))
     }
 
-    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair has not
-    /// reached memory yet.
+    /// Handles the arrival of the READ of one line of `chain`.
     #[inline(always)]
     pub(super) fn arrive_lone_read(&mut self, chain: u32) {
+        self.arrive_lone::<false>(chain);
+    }
+
+    /// Handles the arrival of the longer READ of `chain`.
+    #[inline(never)]
+    pub(super) fn arrive_long_read(&mut self, chain: u32) {
+        self.arrive_lone::<true>(chain);
+    }
+
+    /// The READ acts now, unless an earlier WRITE of its queue pair has not reached memory yet.
+    #[inline(always)]
+    fn arrive_lone<const LONG: bool>(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
         let c = &mut self.chains[chain as usize];
         let pair = &mut self.pairs[c.qp as usize];
@@ -106,13 +148,30 @@ impl Engine {
         // address.
         let nics = self.nics.as_mut_slice();
         let nic = &mut nics[node_nic];
-        let answer = &lone.answers[c.first.len as usize];
+        let long;
+        let (answer, service, window) = if LONG {
+            let (length, lines) = (u64::from(c.first.len), c.first.units(LINE.ilog2()));
+            let window = split(
+                t,
+                &mut c.first,
+                LINE as u64,
+                lines,
+                LineOrder::Increasing,
+                &mut self.rng,
+            );
+            nic.tally.torn_windows += 1;
+            nic.tally.responder += (lines - 1) * t.line;
+            long = Answer::new(t, length, t.pcie_time(length));
+            (&long, lone.service + (lines - 1) * t.line, window)
+        } else {
+            (&lone.answers[c.first.len as usize], lone.service, 0)
+        };
         nic.tally.lone_reads += 1;
         nic.tally.from_host += answer.dma;
         // Cut-through: the last byte has arrived now, unless the link was busy.
         let inside = nic.link_in.through(now, lone.wire);
-        let start = nic.responder.fifo(inside, lone.service) + lone.service;
-        let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + 2 * t.pcie;
+        let start = nic.responder.fifo(inside, service) + service;
+        let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + window + 2 * t.pcie;
         pair.order[0] = now;
         let pair_of = (client_nic, node_nic);
         let here = way_back(t, nics, pair_of, &mut self.rng, now, ready, (answer, true));
@@ -124,13 +183,16 @@ impl Engine {
         // Times and bytes are updated separately, the bytes last. So fewer values are live while the bytes are copied.
         let tally = &mut nics[node_nic].tally;
         execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
+        if LONG {
+            node.open_window(now, Window::of(&c.first, now + window, chain, 0));
+        }
         self.queue.push(done, What::Done { chain }.pack());
     }
 
     /// Turns the fast path off, so that all READs take the general path.
     #[cfg(test)]
     pub(crate) fn forget_lone_reads(&mut self) {
-        self.lone.longest = 0;
+        (self.lone.line, self.lone.longest) = (0, 0);
     }
 }
 

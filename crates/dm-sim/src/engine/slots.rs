@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use dm_verbs::{Capability, Caps, NodeId, Outcome, RemotePtr, Space, VerbError, VerbErrorKind};
+use dm_verbs::{Capability, Caps, NodeId, Outcome, Place, RemotePtr, Space, VerbError, VerbErrorKind};
 
 use super::Engine;
 use crate::chain::{Chain, FOREIGN, NOBODY};
@@ -57,9 +57,20 @@ impl Engine {
         (index != NOBODY).then_some(index)
     }
 
+    /// Appends a WRITE, or fails the chain if the WRITE is not allowed.
+    #[inline(never)]
+    pub(crate) fn push_write(&mut self, chain: u32, at: Place, bytes: &[u8], fence: bool) {
+        self.push_entry(chain, &Entry::write(at, bytes, fence));
+    }
+
     /// Appends a request, or fails the chain if the request is not allowed.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push(&mut self, chain: u32, entry: &Entry<'_>) {
+        self.push_entry(chain, entry);
+    }
+
+    #[inline(always)]
+    fn push_entry(&mut self, chain: u32, entry: &Entry<'_>) {
         let c = &mut self.chains[chain as usize];
         if c.status.failed() {
             return;
@@ -178,6 +189,11 @@ impl Engine {
     #[inline]
     pub(crate) fn close(&mut self, chain: u32, generation: u32) {
         let c = &mut self.chains[chain as usize];
+        if c.status.is_done(generation) {
+            c.clear();
+            c.free(&mut self.free_chains, chain);
+            return;
+        }
         assert_eq!(c.status.generation(), generation, "a chain is closed once");
         c.status.set_closed();
         match c.status.state() {

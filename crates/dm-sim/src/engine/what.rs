@@ -5,6 +5,8 @@
 pub(crate) enum What {
     /// A READ of one line, alone in its chain, has arrived at its memory node, and may act at once.
     ArriveRead { chain: u32 },
+    /// A longer READ, alone in its chain, has arrived at its memory node, and may be copied at once.
+    ArriveLong { chain: u32 },
     /// A request has arrived completely at its memory node.
     Arrive { chain: u32, request: u16 },
     /// A request acts on memory: all of it, or its first part.
@@ -31,7 +33,7 @@ pub(super) const ARRIVE: u64 = 2;
 pub(super) const KIND: u32 = 48;
 
 impl What {
-    #[inline]
+    #[inline(always)]
     pub(super) fn pack(self) -> u64 {
         let of =
             |kind: u64, request: u16, index: u32| kind << KIND | u64::from(request) << 32 | u64::from(index);
@@ -45,6 +47,7 @@ impl What {
             What::Timer { timer } => of(6, 0, timer),
             What::Cut { node } => of(7, 0, node),
             What::Restore { node } => of(8, 0, node),
+            What::ArriveLong { chain } => of(9, 0, chain),
         }
     }
 
@@ -69,7 +72,8 @@ impl What {
             5 => What::Wake { task: index },
             6 => What::Timer { timer: index },
             7 => What::Cut { node: index },
-            _ => What::Restore { node: index },
+            8 => What::Restore { node: index },
+            _ => What::ArriveLong { chain: index },
         }
     }
 }

@@ -94,7 +94,7 @@ impl Wheel {
     }
 
     /// Adds an event. Its time must not be before the time of the event that was popped last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, at: u64, what: u64) {
         debug_assert!(what >> WHAT_BITS == 0, "the content of an event fits WHAT_BITS");
         self.pushed += 1;
@@ -110,7 +110,7 @@ impl Wheel {
     }
 
     /// Inserts an event into its slot.
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, event: Event, slot: u64) {
         let s = slot as usize % SLOTS;
         let (word, bit) = (&mut self.words[s >> 6], 1 << (s & 63));

@@ -6,6 +6,7 @@ mod bounds;
 mod common;
 mod dials;
 mod read_amplification;
+mod runs;
 mod sherman_locks;
 mod sherman_uniform;
 mod torn_reads;

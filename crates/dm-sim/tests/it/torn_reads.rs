@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dm_sim::{CostModel, Sim, Tearing};
-use dm_verbs::{Env, LineOrder, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, LineOrder, Nanos, NodeId, RemotePtr, Space, Verbs};
 
 const NODE: u64 = 4096;
 
@@ -62,6 +62,27 @@ fn random_speed_tears_visibly_too() {
     let [_, torn, ends] = count(1024, Tearing::Random, LineOrder::Any);
     println!("any order: {torn} torn, {ends} seen by first and last word");
     assert!(ends > 0 && torn > ends);
+}
+
+#[test]
+fn a_change_from_outside_reaches_the_second_part_of_a_read() {
+    let mut model = CostModel::cx5_ib();
+    (model.tearing, model.torn_line_ns) = (Tearing::EqualSpeed, 10_000.0);
+    let sim = Sim::builder(model).build().unwrap();
+    let at = RemotePtr::new(NodeId(0), NODE).unwrap();
+    let ended = Rc::new(Cell::new(false));
+    let out = Rc::clone(&ended);
+    sim.spawn(0, 0, move |v| async move {
+        let read = v.read(at, 256).await.unwrap();
+        assert_eq!(read[..64], [0; 64]);
+        assert_eq!(read[192..], [7; 64]);
+        out.set(true);
+    });
+    // The request arrives within two microseconds, and its second part is sixty later.
+    sim.run_for(Nanos::from_micros(10));
+    sim.with_memory(NodeId(0), Space::Host, |m| m.fill(7)).unwrap();
+    sim.run();
+    assert!(ended.get());
 }
 
 #[test]
