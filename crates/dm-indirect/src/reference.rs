@@ -133,6 +133,7 @@ mod tests {
             let reference = Reference::new(at, bytes).expect("has room");
             assert_eq!((reference.at(), reference.bytes()), (at, read));
             assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
+            assert_eq!(referred(&reference.encode()), Ok((at, u64::from(read))));
         }
         let beyond = RemotePtr::new(NodeId(256), 64).expect("within 48 bits");
         assert_eq!(Reference::new(beyond, 1), None);

@@ -330,3 +330,132 @@ fn contradiction(node: RemotePtr) -> IndexError {
     };
     IndexError::Corrupt { node, what }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeOptions;
+    use dm_alloc::Allocator;
+    use dm_layout::{Key8, NodeEdit, NodeInit, NodeShape, NodeSteps, Slotted};
+    use dm_lock::{GlobalLockTable, LockOptions, Locks};
+    use dm_sync::Arc;
+    use dm_verbs::NodeId;
+
+    /// Returns the address of node number `number`.
+    fn at(number: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(0), 1 << 20 | number << 12).unwrap()
+    }
+
+    /// Returns the header of a node from `low` to `high`, whose sibling is node number 1.
+    fn header(state: NodeState, named: RemotePtr, low: u64, high: u64) -> Header<Key8> {
+        Header {
+            version: 1,
+            level: 0,
+            state,
+            lag: LineLag::Equal,
+            incarnation: 1,
+            sibling: at(1).raw(),
+            owner: name(named).unwrap(),
+            fences: FenceKeys::new(Key8(low), Some(Key8(high))),
+        }
+    }
+
+    #[test]
+    fn a_merge_has_begun_only_if_both_headers_say_so() {
+        let begun = |left: &Header<Key8>, right: &Header<Key8>| has_begun((left, at(0)), (right, at(1)));
+        let frozen = NodeState::Frozen;
+        // The left node has all keys.
+        let left = header(frozen, at(1), 10, 40);
+        let right = header(frozen, at(0), 20, 40);
+        let dead = Header {
+            sibling: at(0).raw(),
+            owner: 0,
+            ..header(NodeState::Dead, at(0), 20, 40)
+        };
+        assert!(begun(&left, &right) && begun(&left, &dead));
+        // The left node's lines are not complete.
+        let ahead = Header {
+            lag: LineLag::Ahead,
+            ..header(frozen, at(1), 10, 20)
+        };
+        assert!(begun(&ahead, &right) && !begun(&ahead, &dead));
+        let behind = Header {
+            lag: LineLag::Behind,
+            ..left
+        };
+        assert!(!begun(&behind, &right));
+        for left in [left, ahead] {
+            for other in [
+                header(NodeState::Live, at(1), 10, 40).state,
+                NodeState::Splitting,
+                NodeState::Dead,
+            ] {
+                assert!(!begun(&Header { state: other, ..left }, &right), "{other:?}");
+            }
+            let third = Header {
+                owner: name(at(2)).unwrap(),
+                ..left
+            };
+            assert!(!begun(&third, &right), "the left node names a third one");
+            assert!(!begun(&Header { level: 1, ..left }, &right));
+            for not in [
+                header(NodeState::Live, at(0), 20, 40),
+                header(frozen, at(2), 20, 40),
+                // A live node whose left neighbour is its right one too.
+                Header {
+                    state: NodeState::Live,
+                    ..dead
+                },
+                Header {
+                    sibling: at(2).raw(),
+                    ..dead
+                },
+            ] {
+                assert!(!begun(&left, &not), "{not:?}");
+            }
+        }
+        let elsewhere = Header {
+            sibling: at(2).raw(),
+            ..ahead
+        };
+        assert!(!begun(&elsewhere, &right));
+        let shorter = header(frozen, at(1), 10, 19);
+        assert!(
+            !begun(&shorter, &right),
+            "the right node's keys are not in the left one"
+        );
+        assert!(!begun(
+            &Header {
+                lag: LineLag::Ahead,
+                ..shorter
+            },
+            &right
+        ));
+    }
+
+    /// Between a client's READ and its two locks, others may have finished the merge, and may have begun another one.
+    #[test]
+    fn a_node_of_another_merge_is_left_alone() {
+        let format = Slotted::<Key8>::with_span(4, 8).unwrap();
+        let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+        let alloc = Arc::new(Allocator::new(1, 0));
+        let nodes = Nodes::new(format, Arc::new(locks), alloc, NodeOptions::default());
+        let image = |number: u64, named: Option<u64>| {
+            let mut image = vec![0; format.node_bytes()];
+            let fences = FenceKeys::new(Key8(number), Some(Key8(number + 1)));
+            format.build(&mut image, &NodeInit::live(0, fences), []);
+            if let Some(named) = named {
+                format.freeze(&mut image, name(at(named)).unwrap()).unwrap();
+            }
+            image
+        };
+        let other = image(0, None);
+        let is_frozen = |named| {
+            let stage = nodes.stage((at(1), &image(1, named)), (at(0), &other)).unwrap();
+            assert!(matches!(stage, None | Some(Stage::Frozen)));
+            stage.is_some()
+        };
+        assert!(is_frozen(Some(0)));
+        assert!(!is_frozen(Some(2)) && !is_frozen(None));
+    }
+}

@@ -256,11 +256,19 @@ mod tests {
         }
 
         #[test]
-        fn freeing_changes_only_the_words_of_that_member(word: u64, member in 1..MEMBERS_MAX) {
+        fn recovery_changes_only_its_own_bits(word: u64, member in 1..MEMBERS_MAX) {
             let held = LockWord::unpack(word);
             let free = held.released(held.payload | DOUBT).pack();
             let expected = held.locked && held.member == member;
             prop_assert_eq!(LockWord::freed(word, member), expected.then_some(free));
+            // The doubt is cleared only in the word of a free lock.
+            let sound = LockWord { payload: held.payload & !DOUBT, ..held };
+            let doubtful = !held.locked && held.payload & DOUBT != 0;
+            prop_assert_eq!(LockWord::cleared(word), doubtful.then_some(sound.pack()));
+            // The highest 16 bits of a word that can be shared count the sharers.
+            let rest = word << 16 >> 16;
+            prop_assert_eq!(LockWord::unshared(word), (rest != word).then_some(rest));
+            prop_assert_eq!(LockWord::unshared(rest), None);
             let taken = LockWord { locked: true, member, ..held };
             let free = taken.released(taken.payload | DOUBT).pack();
             prop_assert_eq!(LockWord::freed(taken.pack(), member), Some(free));

@@ -13,3 +13,4 @@ mod reclaim;
 mod separators;
 mod shapes;
 mod singles;
+mod survey;

@@ -9,8 +9,8 @@ use dm_art::Singles;
 use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
-    Created, IndexError, Inner, Inspected, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy,
-    Restructure, Split, Tended,
+    Condition, Created, IndexError, Inner, Inspected, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy,
+    Restructure, Split, Survey, Tended,
 };
 use dm_layout::FenceKeys;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -468,7 +468,7 @@ impl Toys {
     }
 }
 
-const OTHERS: &str = "separators ask leaves for copies and joins alone";
+const OTHERS: &str = "separators ask leaves for copies, joins and inspections alone";
 
 impl NodeCopies<Endpoint, Key8> for Toys {
     async fn copy(&self, _: &Endpoint, at: RemotePtr, copy: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
@@ -551,11 +551,18 @@ impl Restructure<Endpoint, Key8> for Toys {
 
     async fn inspect(
         &self,
-        _: &Endpoint,
-        _: RemotePtr,
-        _: &mut NodeCopy<Key8>,
+        v: &Endpoint,
+        at: RemotePtr,
+        copy: &mut NodeCopy<Key8>,
     ) -> Result<Inspected, IndexError> {
-        unreachable!("{OTHERS}")
+        let condition = match self.copy(v, at, copy).await? {
+            true => Condition::Live,
+            false => Condition::Dead,
+        };
+        Ok(Inspected {
+            condition,
+            ..Inspected::NOWHERE
+        })
     }
 
     async fn merge<P: Restructure<Endpoint, Key8>>(
@@ -569,7 +576,7 @@ impl Restructure<Endpoint, Key8> for Toys {
     }
 
     fn node_bytes(&self) -> u32 {
-        unreachable!("{OTHERS}")
+        64
     }
 
     fn unlink(&self, _: &mut [u8], _: &Neighbours<Key8>) -> Result<Option<Range<usize>>, IndexError> {
@@ -741,4 +748,24 @@ fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
     assert!(dead.0 == 0 && dead.1 > 2 * 30, "{dead:?}");
     assert_eq!(attempts(|toy| toy.low = 31), dead);
     assert_eq!(attempts(|toy| toy.level = 1), dead);
+}
+
+/// A survey visits the nodes of the entries, and then the leaves from the first entry on.
+#[test]
+fn a_survey_visits_the_entries_and_all_leaves() {
+    let nodes = |world: &World, toys: &Toys| {
+        let mut survey = Survey::new(false, None);
+        block_on(world.entries.survey(&world.v, toys, &mut survey)).unwrap();
+        assert_eq!(survey.faults, []);
+        survey.levels.iter().map(|level| level.nodes).collect::<Vec<_>>()
+    };
+    let empty = World::new(LARGE, plain());
+    let of_empty = nodes(&empty, &Toys::default());
+    assert_eq!(of_empty.last(), Some(&1), "the root alone");
+    let world = World::filled(LARGE, plain(), 3);
+    let toys = Toys::new(&[5, 1, 1]);
+    let found = nodes(&world, &toys);
+    // Three leaves, and the entry of each of them.
+    assert_eq!(found[..2], [3, 3]);
+    assert_eq!(toys.copies.get(), 3);
 }

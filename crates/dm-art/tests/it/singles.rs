@@ -1,17 +1,17 @@
 //! Leaves of one entry.
 
-use dm_art::{Single, SingleOptions, SingleStore, Singles};
-use dm_index::{IndexError, Key8};
+use dm_art::{Single, SingleOptions, SingleSeen, SingleStore, Singles};
+use dm_index::{Condition, IndexError, Key8};
 use dm_layout::SingleLeaf;
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
 use crate::common::{cost, pool};
 
 struct One {
-    _pool: Loopback,
+    pool: Loopback,
     v: Endpoint,
     singles: Singles<Key8>,
 }
@@ -37,11 +37,7 @@ impl One {
         };
         let options = SingleOptions::new(64);
         let singles = Singles::new(layout, Arc::new(Locks::new(locks, table)), options);
-        let this = Self {
-            _pool: pool,
-            v,
-            singles,
-        };
+        let this = Self { pool, v, singles };
         for n in 1..=70 {
             this.write(n, &[n as u8; BYTES], n);
         }
@@ -193,4 +189,53 @@ fn a_torn_value_is_read_again_and_garbage_is_named() {
         block_on(one.store().remove(v, at(5), &Key8(5), None)),
         Ok(Single::Hit)
     );
+}
+
+/// A check reads many leaves at once, and says in which state each of them is.
+#[test]
+fn an_inspection_says_in_which_state_leaves_are() {
+    let one = One::new();
+    let inspect = |all: &[RemotePtr]| {
+        let mut found = Vec::new();
+        let each = |i, seen: SingleSeen<Key8>, value: &[u8]| found.push((i, seen, value.to_vec()));
+        let (done, spent) = cost(&one.v, one.store().inspect(&one.v, all, each));
+        done.map(|()| (found, spent))
+    };
+    let all: Vec<_> = (1..=70).map(at).collect();
+    let (found, spent) = inspect(&all).unwrap();
+    let len = one.store().block_bytes();
+    assert_eq!(spent, format!("70 reads, {} bytes_read, 2 round_trips", 70 * len));
+    for (n, (i, seen, value)) in found.into_iter().enumerate() {
+        assert_eq!((i, seen.condition, seen.lock), (n, Condition::Live, None));
+        assert_eq!(
+            (seen.key, value),
+            (Some(Key8(n as u64 + 1)), vec![n as u8 + 1; BYTES])
+        );
+    }
+    let seen = |at| inspect(&[at]).map(|(found, spent)| (found[0].1, spent));
+    let once = format!("1 reads, {len} bytes_read, 1 round_trips");
+    let removed = one.store().remove(&one.v, at(2), &Key8(2), None);
+    assert_eq!(block_on(removed), Ok(Single::Hit));
+    let (dead, spent) = seen(at(2)).unwrap();
+    assert_eq!(
+        (dead.condition, dead.key, &spent),
+        (Condition::Dead, Some(Key8(2)), &once)
+    );
+    // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+    one.damage(3, one.singles.layout().read_bytes() - 1, 1);
+    let (torn, spent) = seen(at(3)).unwrap();
+    assert_eq!((torn.condition, torn.key), (Condition::Torn, None));
+    assert_eq!(spent, format!("8 reads, {} bytes_read, 8 round_trips", 8 * len));
+    block_on(one.v.write(at(5), &[0x77; 16])).unwrap();
+    let (corrupt, spent) = seen(at(5)).unwrap();
+    assert!(matches!(corrupt.condition, Condition::Corrupt(_)), "{corrupt:?}");
+    assert_eq!(spent, once);
+    let nowhere = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
+    let (lost, _) = seen(nowhere).unwrap();
+    assert_eq!(
+        (lost.condition, lost.key, lost.lock),
+        (Condition::Nowhere, None, None)
+    );
+    one.pool.cut(NodeId(0), Trouble::Unreachable);
+    assert!(seen(at(1)).is_err());
 }

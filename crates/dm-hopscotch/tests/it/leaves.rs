@@ -1,13 +1,15 @@
 //! Tests of leaves without a directory: the bytes that each operation reads, the hotspots, and the cases in which the
 //! store of whole nodes takes over.
 
+use core::task::{Context, Waker};
+
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_hopscotch::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_index::{Answer, Applied, Key8, Lead, NodeAccess, Restructure, Write};
 use dm_layout::{FenceKeys, NodeRead, NodeShape, Place};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{DOUBT, GlobalLockTable, LockOptions, LockWord, Locks};
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_loopback::{Builder, Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
 use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
@@ -42,7 +44,7 @@ fn hot() -> HopOptions {
 
 /// A pool, and one compute node's leaves in it.
 struct World {
-    _pool: Loopback,
+    pool: Loopback,
     v: Endpoint,
     format: Hopscotch<Key8>,
     leaves: Neighbourhoods<Key8, Whole>,
@@ -50,7 +52,11 @@ struct World {
 
 impl World {
     fn new(format: Hopscotch<Key8>, options: HopOptions) -> Self {
-        let pool = Loopback::builder().host_bytes(2 << 20).counted_clock(Nanos(50));
+        Self::of(Loopback::builder(), format, options)
+    }
+
+    fn of(builder: Builder, format: Hopscotch<Key8>, options: HopOptions) -> Self {
+        let pool = builder.host_bytes(2 << 20).counted_clock(Nanos(50));
         let pool = pool.build().expect("memory");
         let v = pool.connect(0).expect("a client");
         let descriptor = Descriptor {
@@ -69,7 +75,7 @@ impl World {
         let nodes = Nodes::new(format, locks.clone(), alloc.clone(), NodeOptions::default());
         Self {
             leaves: Neighbourhoods::new(format, nodes, locks, alloc, options),
-            _pool: pool,
+            pool,
             v,
             format,
         }
@@ -316,6 +322,41 @@ fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
             world.near(key) + more,
             "doubt: {doubt}, flaw: {flawed}"
         );
+    }
+}
+
+/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. An entry in one line is
+/// never torn.
+#[test]
+fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
+    for (value_len, doubts) in [(8, false), (53, false), (54, false), (55, true), (100, true)] {
+        let format = Hopscotch::new(16, 4, value_len).expect("a geometry");
+        let world = World::of(
+            Loopback::builder().delays(100).seed(7),
+            format,
+            HopOptions::default(),
+        );
+        // The neighbourhood of this key wraps around at the leaf's end, so the whole leaf is read.
+        let geometry = format.geometry();
+        let wraps = |key: &u64| geometry.reach(format.home(&Key8(*key))).second.is_some();
+        let key = (1..).find(wraps).expect("one of many");
+        let at = world.leaf(FenceKeys::ALL, &[key]);
+        let (key, value) = (Key8(key), vec![9; value_len]);
+        let update = Write::Update(&value);
+        let writing = world
+            .leaves
+            .write(&world.v, Lead::hint(at), 0, &key, update, None);
+        let mut writing = Box::pin(writing);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(writing.as_mut().poll(&mut cx).is_pending());
+        // The lock is taken, and the answer is late. The data of the next chain is written, and the unlock is not
+        // executed.
+        world.pool.cut(NodeId(0), Trouble::LostAfter(1));
+        assert!(block_on(writing).is_err());
+        world.pool.restore(NodeId(0));
+        let word = LockWord::unpack(block_on(world.v.word(lock())).expect("in range"));
+        let found = (word.locked, word.payload & DOUBT != 0);
+        assert_eq!(found, (false, doubts), "{value_len} bytes");
     }
 }
 

@@ -13,7 +13,7 @@ use dm_layout::{
 };
 use dm_leaf::{LeafFlaws, Nodes};
 use dm_lock::{DOUBT, GlobalLockTable, LockWord};
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::common::{Setup, cost, pool};
@@ -370,6 +370,12 @@ fn a_torn_node_is_mended_only_in_doubt() {
         if doubt {
             pair.doubt();
         }
+        let tended = block_on(pair.nodes.tend(&pair.v, pair.right));
+        if doubt && !forgets {
+            assert_eq!(tended, Ok(Tended::Mended));
+        } else {
+            assert!(matches!(tended, Err(IndexError::Exhausted(_))), "{tended:?}");
+        }
         let lead = Lead::hint(pair.right);
         let write = pair
             .nodes
@@ -510,6 +516,88 @@ fn a_torn_entry_is_written_over_in_doubt() {
         }
         assert_eq!(get(), Ok(vec![3; 150]), "{mask:b}");
     }
+}
+
+/// If other lines of the node are torn too, a client that writes only the entry would leave them torn.
+#[test]
+fn a_torn_entry_of_a_torn_node_is_not_written_over() {
+    let format = Slotted::<Key8>::with_span(3, 150).unwrap();
+    for torn_node in [false, true] {
+        let pair = Pair::new(&Slotted::with_span(8, 8).unwrap(), LeafFlaws::NONE);
+        let nodes = Setup::plain().nodes(format, 1, 0);
+        let mut image = vec![0; format.node_bytes()];
+        let entries = [(Key8(7), (&[1; 150][..]).into())];
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+        let slot = dm_layout::find(&format, &image, &Key8(7)).unwrap().unwrap();
+        let before = image.clone();
+        let range = format.update(&mut image, slot, (&[2; 150][..]).into());
+        let line = range.start / LINE * LINE;
+        image[line..line + LINE].copy_from_slice(&before[line..line + LINE]);
+        if torn_node {
+            let last = image.len() - LINE;
+            image[last] ^= 0x55;
+        }
+        block_on(pair.v.write(pair.left, &image)).unwrap();
+        pair.doubt();
+        let write = Write::Update(&[3; 150]);
+        let written = block_on(nodes.write(&pair.v, Lead::hint(pair.left), 0, &Key8(7), write, None));
+        if torn_node {
+            assert!(matches!(written, Err(IndexError::Exhausted(_))), "{written:?}");
+        } else {
+            assert_eq!(written, Ok(Answer::Done(Applied::Replaced)));
+        }
+    }
+}
+
+/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. The lines of an entry that
+/// lies in one line are never torn.
+#[test]
+fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
+    let (mut within, mut at_end, mut across) = (0, 0, 0);
+    for value_len in 8..120 {
+        let format = Slotted::<Key8>::with_span(6, value_len).unwrap();
+        let values: Vec<_> = (0..6).map(|key| vec![key; value_len]).collect();
+        let mut image = vec![0; format.node_bytes()];
+        let entries = (0..).map(Key8).zip(values.iter().map(|value| value[..].into()));
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+        for key in (0..6).map(Key8) {
+            let slot = dm_layout::find(&format, &image, &key).unwrap().unwrap();
+            let new = vec![9; value_len];
+            let range = format.update(&mut image.clone(), slot, new[..].into());
+            let doubts = range.start / LINE != (range.end - 1) / LINE;
+            match (doubts, range.end % LINE) {
+                (true, _) => across += 1,
+                (false, 0) => at_end += 1,
+                (false, _) => within += 1,
+            }
+            let pool = Loopback::builder().nodes(1).host_bytes(2 << 20);
+            let pool = pool.delays(100).seed(7).build().unwrap();
+            let v = pool.connect(0).unwrap();
+            let nodes = Setup::plain().nodes(format, 1, 0);
+            block_on(v.write(at(0), &image)).unwrap();
+            let lead = Lead::hint(at(0));
+            let mut writing = Box::pin(nodes.write(&v, lead, 0, &key, Write::Update(&new), None));
+            let waker = core::task::Waker::noop();
+            let polled = writing.as_mut().poll(&mut core::task::Context::from_waker(waker));
+            assert!(polled.is_pending(), "the lock is taken, and the answer is late");
+            // The data of the next chain is written, and the unlock is not executed.
+            pool.cut(NodeId(0), Trouble::LostAfter(1));
+            assert!(block_on(writing).is_err());
+            pool.restore(NodeId(0));
+            let table = GlobalLockTable::on_chip(1, 64);
+            let place = table.word_at(table.lock_of(at(0)).unwrap());
+            let word = LockWord::unpack(block_on(v.word(place)).unwrap());
+            assert_eq!(
+                (word.locked, word.payload & DOUBT != 0),
+                (false, doubts),
+                "{key:?} of {value_len} bytes: {range:?}"
+            );
+        }
+    }
+    assert!(
+        within > 10 && at_end > 3 && across > 100,
+        "{within}, {at_end}, {across}"
+    );
 }
 
 /// A client died while it marked a replaced root as dead. Readers of that node go back to the root word.

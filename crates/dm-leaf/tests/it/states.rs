@@ -1,14 +1,16 @@
 //! Tests of a node in every state: the answers that readers and writers get, and the state that writers leave.
 
 use dm_index::{
-    Answer, Applied, IndexError, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write,
+    Answer, Applied, Condition, IndexError, Inspected, Key8, Lead, NodeAccess, NodeCopies, NodeCopy,
+    Restructure, Stale, Tended, Write,
 };
 use dm_layout::{
-    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps,
+    Checksummed, FenceKeys, Leaf, NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps,
     NodeStructure, Place, Slotted, SplitRequest, ValueRef,
 };
 use dm_leaf::Nodes;
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_lock::{GlobalLockTable, Locks};
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
 use crate::common::{Setup, cost, pool};
@@ -18,7 +20,7 @@ const KEYS: [u64; 2] = [10, 20];
 const VALUE: [u8; 8] = [1; 8];
 
 struct One<F> {
-    _pool: Loopback,
+    pool: Loopback,
     v: Endpoint,
     nodes: Nodes<Key8, F>,
     format: F,
@@ -37,7 +39,7 @@ impl<F: NodeFormat<Key8> + Clone> One<F> {
         let v = pool.connect(0).unwrap();
         let this = Self {
             nodes: Setup::plain().nodes(format.clone(), 2, 0),
-            _pool: pool,
+            pool,
             v,
             format: format.clone(),
             at: at(0, 0),
@@ -357,6 +359,167 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     }
     check(&slotted());
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+}
+
+/// A sweep of an index finishes a split too, without a write.
+#[test]
+fn a_split_that_was_given_up_is_finished_by_a_sweep() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let right_at = at(1, 1);
+        let (one, right) = given_up(format, right_at);
+        block_on(one.v.write(right_at, &right)).unwrap();
+        // The left node shows the split, so the right node waits for the left one's turn.
+        assert_eq!(block_on(one.nodes.tend(&one.v, right_at)), Ok(Tended::Sound));
+        assert_eq!(block_on(one.nodes.tend(&one.v, one.at)), Ok(Tended::Mended));
+        assert_eq!(block_on(one.nodes.tend(&one.v, one.at)), Ok(Tended::Sound));
+        for (at, low, high) in [(one.at, 10, 20), (right_at, 20, 50)] {
+            let image = one.image(at);
+            let header = dm_layout::audit(format, &image).unwrap();
+            assert_eq!(header.state, NodeState::Live);
+            assert_eq!(header.fences, FenceKeys::new(Key8(low), Some(Key8(high))));
+            assert_eq!(format.len(&image), Ok(1));
+        }
+        // Nobody but its writers and a sweep makes an unborn root live.
+        let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
+        assert_eq!(block_on(root.nodes.tend(&root.v, root.at)), Ok(Tended::Mended));
+        let header = format.header(&root.image(root.at)).unwrap();
+        assert_eq!(header.state, NodeState::Live);
+    }
+    check(&slotted());
+    check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+}
+
+/// Another client finishes the change between a sweep's first READ and its lock. The sweep changes nothing and waits for
+/// nothing.
+#[test]
+fn a_sweep_that_comes_too_late_reads_the_node_again() {
+    let format = slotted();
+    let pool = Loopback::builder().nodes(2).host_bytes(2 << 20);
+    let pool = pool.suspend_every_wait().build().unwrap();
+    let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+    let mut setup = Setup::plain();
+    // A sweep that waits once ends in an error.
+    setup.nodes.attempts = 1;
+    let nodes = setup.nodes(format, 2, 0);
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &live(0), []);
+    let whole = image.clone();
+    format.freeze(&mut image, 9).unwrap();
+    block_on(w.write(at(0, 0), &image)).unwrap();
+    let mut tending = Box::pin(nodes.tend(&v, at(0, 0)));
+    let mut first = true;
+    let work = core::future::poll_fn(|cx| {
+        let polled = tending.as_mut().poll(cx);
+        if core::mem::take(&mut first) {
+            w.write(at(0, 0), &whole).detach();
+        }
+        polled
+    });
+    let (tended, spent) = cost(&v, work);
+    assert_eq!(tended, Ok(Tended::Sound));
+    let expected = "3 reads, 1 writes, 384 bytes_read, 8 bytes_written, 4 round_trips, 1 masked_cas";
+    assert_eq!(spent, expected);
+}
+
+/// A check looks at nodes in every state, and changes none of them.
+#[test]
+fn a_check_says_in_which_state_a_node_is() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let one = One::new(format, live(0), |_, _| {});
+        let inspect = |at| {
+            let mut copy = NodeCopy::new();
+            let (seen, spent) = cost(&one.v, one.nodes.inspect(&one.v, at, &mut copy));
+            (seen, spent, copy)
+        };
+        let reads = |n: usize, of_lock: bool| {
+            let bytes = n * format.node_bytes() + if of_lock { 8 } else { 0 };
+            let all = n + usize::from(of_lock);
+            format!("{all} reads, {bytes} bytes_read, {all} round_trips")
+        };
+        // The lock of a live node is not read, although it is held here.
+        let locks = Locks::new(Setup::plain().locks, GlobalLockTable::on_chip(2, 64));
+        let w = one.pool.connect(1).unwrap();
+        for held in [false, true] {
+            let guard = held.then(|| block_on(locks.lock(&w, one.at)).unwrap());
+            let corrupt = |condition| matches!(condition, Condition::Corrupt(_));
+            let torn = format.node_bytes() - 64;
+            type Change<F> = (fn(Condition) -> bool, Box<dyn Fn(&F, &mut Vec<u8>)>);
+            let changes: [Change<F>; 5] = [
+                (|condition| condition == Condition::Live, Box::new(|_, _| {})),
+                (
+                    |condition| condition == Condition::Frozen,
+                    Box::new(|format, image| {
+                        format.freeze(image, 9).unwrap();
+                    }),
+                ),
+                (
+                    |condition| condition == Condition::Dead,
+                    Box::new(|format, image| {
+                        format.freeze(image, 9).unwrap();
+                        format.bury(image, 0).unwrap();
+                    }),
+                ),
+                (corrupt, Box::new(|_, image| image.fill(0xff))),
+                (
+                    |condition| condition == Condition::Torn,
+                    Box::new(move |_, image| image[torn] ^= 0x55),
+                ),
+            ];
+            for (n, (is, change)) in changes.into_iter().enumerate() {
+                one.put(one.at, live(0), change);
+                let before = one.image(one.at);
+                let (seen, spent, copy) = inspect(one.at);
+                let seen = seen.unwrap();
+                assert!(is(seen.condition), "{n}: {seen:?}");
+                assert_eq!((seen.held, seen.strays), (held && n > 0, 0), "{n}");
+                // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+                let times = if seen.condition == Condition::Torn { 8 } else { 1 };
+                assert!(spent.starts_with(&reads(times, n > 0)), "{n}: {spent}");
+                assert_eq!(
+                    copy.at,
+                    if corrupt(seen.condition) {
+                        RemotePtr::NULL
+                    } else {
+                        one.at
+                    }
+                );
+                assert_eq!(one.image(one.at), before);
+            }
+            drop(guard);
+        }
+        one.put(one.at, unborn(FenceKeys::ALL), |_, _| {});
+        assert_eq!(inspect(one.at).0.unwrap().condition, Condition::Unborn);
+        // A pointer that leads nowhere is a finding, and a memory node that does not answer is an error.
+        for nowhere in [at(9, 0), RemotePtr::new(NodeId(0), 1 << 40).unwrap()] {
+            assert_eq!(inspect(nowhere).0, Ok(Inspected::NOWHERE));
+        }
+        one.pool.cut(NodeId(0), Trouble::Unreachable);
+        assert!(inspect(one.at).0.is_err());
+        // A sweep reports bytes that are no node, and takes no lock for them.
+        one.pool.restore(NodeId(0));
+        one.put(one.at, live(0), |_, image| image.fill(0xff));
+        let (tended, spent) = cost(&one.v, one.nodes.tend(&one.v, one.at));
+        assert!(matches!(tended, Err(IndexError::Corrupt { node, .. }) if node == one.at));
+        assert_eq!(spent, reads(1, false));
+    }
+    every_format!(check);
+    // Two entries lie outside of the fence keys, and one lies inside.
+    fn strays<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let fences = FenceKeys::new(Key8(20), Some(Key8(30)));
+        let one = One::new(format, NodeInit::live(0, fences), |format, image| {
+            let entries = [10, 20, 40].map(|key| (Key8(key), ValueRef::from(&VALUE[..])));
+            format.build(image, &NodeInit::live(0, fences), entries);
+        });
+        let mut copy = NodeCopy::new();
+        let seen = block_on(one.nodes.inspect(&one.v, one.at, &mut copy)).unwrap();
+        assert_eq!((seen.condition, seen.strays), (Condition::Live, 2));
+        assert_eq!(copy.entries.len(), 1);
+    }
+    strays(&slotted());
+    strays(&Checksummed::with_span(4, 8).unwrap());
+    let (left, _) = given_up(&slotted(), at(0, 1));
+    let seen = block_on(left.nodes.inspect(&left.v, left.at, &mut NodeCopy::new()));
+    assert_eq!(seen.unwrap().condition, Condition::Splitting);
 }
 
 /// Writes several times to an empty root. Returns the cost of each write.

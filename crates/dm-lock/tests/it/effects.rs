@@ -7,7 +7,7 @@ use core::task::{Context, Poll, Waker};
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, Locks};
+use dm_lock::{DOUBT, GlobalLockTable, LockError, LockOptions, LockPlace, Locks};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, RunEnd, Sim, Tearing};
 use dm_verbs::{Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
@@ -168,7 +168,15 @@ fn doubt_is_left_where_a_change_was_lost() {
     assert!(guard.in_doubt(), "it stays");
     guard.doubt_if_lost();
     drop(guard);
-    assert!(lock().in_doubt(), "doubt upon doubt is doubt");
+    let mut guard = lock();
+    assert!(guard.in_doubt(), "doubt upon doubt is doubt");
+    // A payload that already contains the bit keeps it, and one that does not gets it.
+    for payload in [DOUBT | 6, 8] {
+        guard.set_payload(payload);
+        block_on(guard.release()).expect("no trouble");
+        guard = lock();
+        assert_eq!(guard.word().payload, DOUBT | payload);
+    }
 }
 
 /// In a destructor nothing can be awaited: where an atomic on the chip may overtake WRITEs to the host, a READ goes before it.

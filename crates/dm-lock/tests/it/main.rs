@@ -9,6 +9,7 @@ mod flaws;
 /// The example, over an RDMA layer of its own.
 #[path = "../../examples/own_rdma/main.rs"]
 mod own_rdma;
+mod recovery;
 mod share;
 mod sim;
 mod storm;
