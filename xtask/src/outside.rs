@@ -3,7 +3,7 @@
 
 use crate::{Result, workspace};
 use serde::Deserialize;
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Instant};
 use xshell::{Shell, cmd};
 
 /// The crate and its index.
@@ -31,13 +31,14 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     // The directory is removed at the end, unless a step failed.
     let dir = std::env::temp_dir().join(format!("dmkit-outside-{}", std::process::id()));
     let at = dir.join(NAME);
-    // This builds the tests, and every later step uses that build.
+    // The other tests share this build of the command.
     let parts = ["--inner", "own", "--leaf", "hopscotch"];
     cmd!(
         shell,
         "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
     )
     .run()?;
+    let begun = Instant::now();
     // The crate uses the dependency versions of this workspace, so that only the crate itself can change the result.
     fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
 
@@ -75,6 +76,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         );
     }
     fs::remove_dir_all(dir)?;
+    eprintln!("built, tested and measured in {} s", begun.elapsed().as_secs());
     Ok(())
 }
 
