@@ -204,7 +204,8 @@ fn budgets_are_met_to_the_byte() {
             "{entries} entries: {cost:?}"
         );
         assert_eq!(cost.bytes_read, leaves * LEAF, "{entries} entries: {cost:?}");
-        assert!(leaves <= entries / 30 + 2, "{entries} entries: {cost:?}");
+        // A leaf has 64 entries, of which a scan expects 45.
+        assert!(leaves <= entries / 45 + 2, "{entries} entries: {cost:?}");
     }
 }
 

@@ -89,9 +89,10 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 }
                 None => {
                     hops = 0;
-                    // Leaves are at least half full, unless keys were removed. If this estimate is too low, the scan
-                    // needs one more batch.
-                    let want = (limit - out.len()).div_ceil(self.leaves.whole().capacity().div_ceil(2));
+                    // After inserts in random order, leaves are 69 % full on average (`Fill::AsInserted`). The scan begins
+                    // within the first leaf, so it reads one leaf more. If this is too few, it needs one more batch.
+                    let entries = (self.leaves.whole().capacity() * 7).div_ceil(10);
+                    let want = (limit - out.len()).div_ceil(entries);
                     self.inner
                         .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
                         .await?;
