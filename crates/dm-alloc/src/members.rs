@@ -319,6 +319,8 @@ mod tests {
         let looks: Vec<_> = area.looks(&image).collect();
         let (word, beat) = (SlotWord::active(3, 9), 77);
         assert_eq!((looks.len(), looks[4]), (5, (4, Look { word, beat })));
+        image[8..16].copy_from_slice(&(3 * u64::from(MEMBERS_MAX) + 7).to_le_bytes());
+        assert_eq!((area.next_of(&image), area.next_of(&[])), (7, 0));
         assert!(
             looks[..4]
                 .iter()

@@ -2,6 +2,7 @@
 //! none is lost unless the effect of a request is unknown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use core::future::{Future, poll_fn};
 use core::task::{Context, Waker};
 use std::collections::BTreeSet;
 
@@ -252,6 +253,45 @@ fn who_is_stopped_while_he_gives_loses_nothing_that_is_not_in_doubt() {
             }
         }
         assert!(stopped > 8, "{stop:?} at {stopped} moments only");
+    }
+}
+
+/// A memory node fails at any request of a client that gives blocks. If the CAS that gives them has certainly had no
+/// effect, the client keeps them. If it may have had one, the client does not hand them out.
+#[test]
+fn blocks_whose_giving_fails_are_handed_out_at_most_once() {
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost] {
+        let mut failed = 0;
+        for cut_after in 1..40 {
+            let pool = Loopback::builder().nodes(3).host_bytes(1 << 20);
+            let pool = pool.suspend_every_wait().build().unwrap();
+            let wanted = Descriptor {
+                members: 3,
+                ..Descriptor::of(b"test", [])
+            };
+            let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+            let superblock = block_on(Superblock::create_or_open(&v, &wanted)).unwrap();
+            let (a, b) = (allocator(&superblock, 0), allocator(&superblock, 1));
+            let given = spare(&v, &a, KEPT + BATCH);
+            let (mut giving, mut polls) = (Box::pin(collect(&v, &a)), 0);
+            let done = block_on(poll_fn(|cx| {
+                let polled = giving.as_mut().poll(cx);
+                polls += 1;
+                if polls == cut_after {
+                    pool.cut(NodeId(0), trouble);
+                }
+                polled
+            }));
+            pool.restore(NodeId(0));
+            let _lost = v.take_deferred();
+            failed += u32::from(done.is_err());
+            let got = [received(&w, &b), received(&v, &a)].concat();
+            assert_each_once(&got, &given);
+            if trouble == Trouble::Unreachable {
+                assert_eq!(got.len(), given.len(), "cut after {cut_after} polls");
+            }
+        }
+        assert!(failed > 3, "{trouble:?}: {failed}");
     }
 }
 

@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dm_alloc::{
-    AllocError, Allocator, Class, Descriptor, LockHome, LockPlan, Members, PoolBytes, ReclaimOptions,
-    Superblock, Sweep, rest,
+    AllocError, Allocator, Class, Descriptor, LockHome, LockPlan, Members, PoolBytes, ReclaimFlaws,
+    ReclaimOptions, Superblock, Sweep, rest,
 };
-use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_index::Reclaim;
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::testing::Altered;
 use dm_verbs::{
@@ -14,7 +15,7 @@ use dm_verbs::{
 
 const LEASE: Nanos = Nanos(1600);
 /// The words of a lock table.
-const WORDS: u32 = 64;
+const WORDS: u32 = 1024;
 const PAGE: u64 = 4096;
 
 /// A look counts whenever half a lease has passed since the last one, which is at each round here.
@@ -209,6 +210,9 @@ fn a_member_without_a_slot_is_fenced_when_a_client_waits_for_its_lock() {
             ..OPTIONS
         };
         let node = pool.join(2, options, false);
+        // A question about an active member is answered, and does not count when the member has left.
+        node.alloc.roster().ask(1);
+        node.round().unwrap();
         left.alloc.leave(&left.v);
         assert_eq!(pool.slot(0), 0);
         for _ in 0..2 {
@@ -295,6 +299,9 @@ fn silent_members_are_outlasted() {
     let took = alive.v.now().0 - before.0;
     assert!(dead.is_fenced() && pool.slot(0) == 0);
     assert!((LEASE.0..3 * LEASE.0).contains(&took), "{took} ns");
+    // A part of a lease lies between two rounds.
+    let verbs = alive.v.meter().counters().housekeeping_verbs;
+    assert!(verbs < 120, "{verbs} verbs");
     // Nobody else is a member.
     let before = alive.v.now();
     assert_eq!(outlast(&alive), Ok(0));
@@ -348,6 +355,18 @@ fn the_bytes_of_a_pool_add_up() {
     }
     assert!(now.depots > 63 * 1024, "{now:?}");
     assert_eq!(now.allocated, now.own + now.depots);
+    // A chunk beyond the allocator's limit belongs to its compute node too.
+    let pool = Pool::new();
+    let alloc = pool.allocator(0, OPTIONS, false).reaching(128 << 10);
+    let seat = Epochs::seat(alloc.epochs().unwrap());
+    block_on(alloc.prepare(&pool.v, &seat)).unwrap();
+    let mut taken = 0;
+    while block_on(alloc.take(&pool.v, class, near(0))).is_ok() {
+        taken += 1024;
+    }
+    let bytes = block_on(alloc.pool_bytes(&pool.v)).unwrap();
+    assert!(alloc.stats().wasted_bytes >= 64 << 10);
+    assert_eq!(bytes.allocated, bytes.own + taken);
 }
 
 /// The slot of a dead sharer stays until all other members have answered, so that no share is in progress.
@@ -397,8 +416,18 @@ fn shares_of_a_dead_member_are_reset_when_all_others_have_answered() {
     );
     assert_eq!(pool.word(pool.lock(0, 5)), 2 << 48 | 7);
     pass.done();
+    // Another client of the member that resets the counts still shares a lock.
+    let other = pool.world.connect(1).unwrap().client().0;
+    let roster = first.alloc.roster();
+    roster.gate().open();
+    let pass = roster.gate().enter(other).unwrap();
+    roster.gate().shut();
     second.round().unwrap();
     assert_eq!((pool.gate(), pool.answered(2)), ((1, 2), 1));
+    first.round().unwrap();
+    assert_eq!((pool.gate(), pool.word(pool.lock(0, 5))), ((1, 2), 2 << 48 | 7));
+    second.round().unwrap();
+    pass.done();
     let before = first.v.meter().counters().expelled;
     first.round().unwrap();
     assert_eq!(first.v.meter().counters().expelled - before, 1);
@@ -441,8 +470,12 @@ fn dropped_shares_are_settled_before_a_member_answers() {
     second.drop_share();
     let (gate, client) = gates[1];
     gate.shut();
-    block_on(second.alloc.prepare(&second.v, &second.seat)).unwrap();
-    assert!(gate.is_clear(client));
+    for reads in [2, 0] {
+        let before = second.v.meter().counters().housekeeping_verbs;
+        block_on(second.alloc.prepare(&second.v, &second.seat)).unwrap();
+        assert_eq!(second.v.meter().counters().housekeeping_verbs - before, reads);
+        assert!(gate.is_clear(client));
+    }
     gate.open();
 }
 
@@ -460,8 +493,12 @@ fn another_member_takes_the_gate_over() {
             owner.round().unwrap();
         }
         assert_eq!(pool.gate(), (1, 2));
+        next.round().unwrap();
         if left {
             pool.put(pool.slot_at(1), 0);
+            // The READ of a look may be older than the slot, so one look is not enough.
+            next.round().unwrap();
+            assert!(pool.gate() == (1, 2) && !owner.is_fenced());
         }
         let mut seen = vec![pool.gate()];
         for _ in 0..24 {
@@ -495,4 +532,152 @@ fn whoever_leaves_with_shares_marks_its_slot() {
         assert_eq!(pool.is_marked(0), marked, "{shared}, {looks}, {shares}");
         assert_eq!(pool.slot(0) != 0, marked);
     }
+}
+
+/// No member is marked: the one that reset the counts died before it opened the gate, or a client of it was dropped.
+#[test]
+fn a_gate_that_was_left_shut_is_opened() {
+    let pool = Pool::new();
+    let [first, second] = pool.members(true);
+    pool.put(pool.area().add(16), 1 << 16 | 1);
+    second.round().unwrap();
+    assert_eq!(pool.answered(1), 1);
+    first.round().unwrap();
+    first.round().unwrap();
+    assert_eq!(pool.gate(), (1, 0));
+    second.round().unwrap();
+    // The only member that is marked is the one that was to reset the counts.
+    pool.put(pool.area().add(16), 2 << 16 | 2);
+    let mut seen = vec![pool.gate()];
+    for _ in 0..12 {
+        first.round().unwrap();
+        if seen.last() != Some(&pool.gate()) {
+            assert!(second.is_fenced(), "its last requests might land later");
+            seen.push(pool.gate());
+        }
+    }
+    assert_eq!(seen, [(2, 2), (2, 1), (2, 0)]);
+}
+
+/// Another member has marked the owner of the gate, and might not have fenced it yet.
+#[test]
+fn a_gate_is_not_taken_from_a_member_that_may_still_act() {
+    let pool = Pool::new();
+    let [_owner] = pool.members(true);
+    let next = pool.join(
+        1,
+        ReclaimOptions {
+            looks: 100,
+            ..OPTIONS
+        },
+        true,
+    );
+    pool.put(pool.area().add(16), 1 << 16 | 1);
+    pool.put(pool.slot_at(0), pool.slot(0) & !3 | 2);
+    for _ in 0..5 {
+        next.round().unwrap();
+        assert_eq!(pool.gate(), (1, 1));
+    }
+}
+
+#[test]
+fn a_member_with_a_flaw_shares_behind_a_shut_gate() {
+    for gate_ignored in [false, true] {
+        let pool = Pool::new();
+        let flaws = ReclaimFlaws {
+            gate_ignored,
+            ..ReclaimFlaws::NONE
+        };
+        let node = pool.join(0, ReclaimOptions { flaws, ..OPTIONS }, true);
+        pool.put(pool.area().add(16), 1 << 16 | 9);
+        node.round().unwrap();
+        let is_shut = node.alloc.roster().gate().is_shut(node.v.client().0);
+        assert_eq!(is_shut, !gate_ignored);
+    }
+}
+
+/// A client that changes to a later membership is not fenced with the earlier one any more. So its requests must have
+/// landed.
+#[test]
+fn a_client_of_an_earlier_membership_settles_before_it_enlists_again() {
+    for cut in [false, true] {
+        let pool = Pool::new();
+        let alloc = pool.allocator(0, OPTIONS, true);
+        let seat = Epochs::seat(alloc.epochs().unwrap());
+        let v = pool.world.connect(0).unwrap();
+        let (gate, client) = (alloc.roster().gate(), v.client().0);
+        let drop_share = || drop(gate.enter(client).unwrap());
+        // A client that was no member has nothing to prove, and proves nothing.
+        drop_share();
+        block_on(alloc.prepare(&v, &seat)).unwrap();
+        assert_eq!(gate.unsettled(client), 1);
+        // It enlists in the same membership again.
+        let again = Epochs::seat(alloc.epochs().unwrap());
+        block_on(alloc.prepare(&v, &again)).unwrap();
+        assert_eq!(gate.unsettled(client), 1);
+        // Its slot is taken away.
+        pool.put(pool.slot_at(0), 0);
+        let fenced = block_on(alloc.collect(&v, &seat));
+        assert_eq!(fenced, Err(AllocError::Control(ControlError::Fenced)));
+        if cut {
+            pool.world.cut(NodeId(1), Trouble::Unreachable);
+            let prepared = block_on(alloc.prepare(&v, &seat));
+            assert!(matches!(prepared, Err(AllocError::Contended(_))), "{prepared:?}");
+            assert_eq!(gate.unsettled(client), 1);
+            pool.world.restore(NodeId(1));
+        }
+        block_on(alloc.prepare(&v, &seat)).unwrap();
+        assert!(gate.is_clear(client) && seat.enter().is_some());
+    }
+}
+
+/// Member numbers wrap: the next number may be that of a member that is still there.
+#[test]
+fn a_number_that_is_in_use_is_not_drawn() {
+    let pool = Pool::new();
+    let [_first, _second] = pool.members(false);
+    pool.put(pool.area().add(8), 1);
+    let _third = pool.join(2, OPTIONS, false);
+    assert_eq!(pool.slot(2) >> 2 & 0xFFFF, 3);
+}
+
+/// An index uses the allocator through this trait.
+#[test]
+fn an_index_announces_its_operations() {
+    fn due<R: Reclaim<Endpoint>>(reclaim: &R, v: &Endpoint) -> bool {
+        reclaim.is_due(v)
+    }
+    fn seat<R: Reclaim<Endpoint>>(reclaim: &R, v: &Endpoint) -> Option<Seat> {
+        reclaim.seat(v)
+    }
+    fn is_fenced(done: Result<(), dm_index::IndexError>) -> bool {
+        done.is_err()
+    }
+    let pool = Pool::new();
+    let options = ReclaimOptions {
+        period: Nanos(1),
+        ..OPTIONS
+    };
+    let (alloc, v) = (pool.allocator(0, options, false), pool.world.connect(0).unwrap());
+    let never = pool.allocator(1, OPTIONS, false);
+    assert!(due(&alloc, &v) && !due(&never, &v));
+    assert!(seat(&Allocator::new(1, 0), &v).is_none());
+    let seat = seat(&alloc, &v).unwrap();
+    assert_eq!(pool.slot(0), 0);
+    block_on(Reclaim::prepare(&alloc, &v, &seat)).unwrap();
+    let changed = |before| (pool.slot(0), pool.word(pool.slot_at(0).add(8))) != before;
+    let before = (pool.slot(0), pool.word(pool.slot_at(0).add(8)));
+    block_on(Reclaim::keep_alive(&alloc, &v, &seat)).unwrap();
+    assert!(pool.slot(0) != 0 && changed(before));
+    let before = (pool.slot(0), pool.word(pool.slot_at(0).add(8)));
+    block_on(Reclaim::announce_if_due(&alloc, &v)).unwrap();
+    assert!(changed(before));
+    // The last client takes its compute node along.
+    Reclaim::vacate(&alloc, &v, seat);
+    assert_eq!(pool.slot(0), 0);
+    let seat = Reclaim::seat(&alloc, &v).unwrap();
+    assert!(
+        is_fenced(block_on(Reclaim::keep_alive(&alloc, &v, &seat))),
+        "no member"
+    );
 }
