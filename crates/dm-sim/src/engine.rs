@@ -9,7 +9,7 @@
 //! ```
 //! Memory changes only at ARRIVE and EXECUTE, in the real order of arrival, and never when a request is
 //! posted. The delays inside the memory node are added to the response. A transfer of several lines has two
-//! parts, which happen at different times.
+//! parts, which happen at different times. Most READs are nevertheless copied once, on arrival; see `windows`.
 
 mod arrive;
 mod complete;

@@ -94,7 +94,7 @@ impl Engine {
         } else if r.words[2] != 0 {
             node.memory.set_word(r.space(), r.offset(), r.words[1]);
         }
-        // At an equal time, the second part of a READ was first.
+        // At equal times, the second part of a READ comes before that of a WRITE.
         self.changed(chain, i, self.now + 1);
         self.executed(chain);
     }
