@@ -9,7 +9,7 @@
 //! ```
 //! Memory changes only at ARRIVE and EXECUTE, in the real order of arrival, and never when a request is
 //! posted. The delays inside the memory node are added to the response. A transfer of several lines has two
-//! parts, which happen at different times.
+//! parts, which happen at different times. Most READs are nevertheless copied once, on arrival; see `windows`.
 
 mod arrive;
 mod complete;
@@ -97,8 +97,8 @@ pub(crate) struct Engine {
     pub(crate) caps: Caps,
     /// Whether requests act on memory when they arrive.
     on_arrival: bool,
-    /// Whether READs in two parts are copied when they arrive, if they act then.
-    copies_at_once: bool,
+    /// READs that act when they arrive are copied then if the time between their parts is less than this.
+    copies_within: u64,
     lone: Lone,
     /// Whether a memory node was ever cut off.
     any_cut: bool,
@@ -159,7 +159,7 @@ impl Engine {
         Self {
             now: 0,
             on_arrival: arrive::acts_on_arrival(&setup.ticks, &setup.caps),
-            copies_at_once: windows::copies_at_once(&setup.ticks, &setup.caps),
+            copies_within: windows::copies_within(&setup.ticks, &setup.caps),
             lone: Lone::new(&setup.ticks, &setup.caps),
             any_cut: false,
             t: setup.ticks,

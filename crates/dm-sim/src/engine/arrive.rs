@@ -128,7 +128,7 @@ impl Engine {
             chains,
             rng,
             on_arrival,
-            copies_at_once,
+            copies_within,
             ..
         } = self;
         let now = *now;
@@ -208,8 +208,11 @@ impl Engine {
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
+            if mutates {
+                node.go_before(at);
+            }
         }
-        if r.parts == 2 && kind == Kind::Read && host && !waits && *copies_at_once {
+        if r.parts == 2 && kind == Kind::Read && host && !waits && window < *copies_within {
             execute::whole(r, kind, space, &mut node.memory, &mut nic.tally);
             node.open_window(now, Window::of(r, at + window, chain, i));
         } else if r.parts == 2 {
@@ -217,6 +220,9 @@ impl Engine {
                 execute::first(r, &mut node.memory, caps, &mut nic.tally);
             }
             queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
+            if mutates {
+                node.go_before(at + window);
+            }
             c.status.acts_late();
         } else if waits {
             c.status.acts_late();

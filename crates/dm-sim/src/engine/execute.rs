@@ -75,11 +75,11 @@ impl Engine {
         let r = c.request_mut(i);
         if r.parts == 2 {
             first(r, &mut node.memory, &self.caps, tally);
-            self.changed(chain, i, self.now);
+            self.changed(chain, i);
         } else {
             let (kind, space) = (r.kind, r.space());
             whole(r, kind, space, &mut node.memory, tally);
-            self.changed(chain, i, self.now);
+            self.changed(chain, i);
             self.executed(chain);
         }
     }
@@ -94,18 +94,17 @@ impl Engine {
         } else if r.words[2] != 0 {
             node.memory.set_word(r.space(), r.offset(), r.words[1]);
         }
-        // At an equal time, the second part of a READ was first.
-        self.changed(chain, i, self.now + 1);
+        self.changed(chain, i);
         self.executed(chain);
     }
 
-    /// Tells the READs with their second part at time `from` or later what request `i` of `chain` has changed.
-    fn changed(&mut self, chain: u32, i: u16, from: u64) {
+    /// Corrects the copies of READs by what request `i` of `chain` has changed.
+    fn changed(&mut self, chain: u32, i: u16) {
         let c = &self.chains[chain as usize];
         let (node, r) = (&mut self.nodes[usize::from(c.node)], c.request(i));
         if r.kind.mutates() && r.space() == Space::Host {
             let changed = r.offset()..r.offset() + r.len as usize;
-            node.copy_again(&mut self.chains, changed, from);
+            node.copy_again(&mut self.chains, changed, self.now);
         }
     }
 

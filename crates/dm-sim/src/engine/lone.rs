@@ -7,7 +7,7 @@ use dm_verbs::{Caps, LineOrder, Place, RemotePtr, Space};
 
 use super::arrive::{Answer, lines_act_on_arrival, split, way_back};
 use super::issue::{UNABLE, take_cpu, transmit};
-use super::windows::{Window, copies_at_once};
+use super::windows::{Window, copies_within};
 use super::{Engine, Odd, What, execute};
 use crate::chain::NOBODY;
 use crate::lease::{LINE, LONGEST};
@@ -35,16 +35,20 @@ impl Lone {
         let lines = lines_act_on_arrival(t, caps);
         Self {
             line: if lines { LINE as u64 } else { 0 },
-            longest: if lines && copies_at_once(t, caps) {
-                LONGEST as u32
-            } else {
-                0
-            },
+            longest: if lines { longest(t, caps) } else { 0 },
             wire: t.header_request * t.link_byte,
             service: t.read + t.line,
             answers: core::array::from_fn(|len| Answer::new(t, len as u64, t.pcie_time(len as u64))),
         }
     }
+}
+
+/// Returns the maximum length of READs whose parts are always so close that they are copied when they arrive.
+fn longest(t: &Ticks, caps: &Caps) -> u32 {
+    // At most 2.5 times the time of a line passes between the parts, for each line.
+    let lines = (2 * copies_within(t, caps)).saturating_sub(1) / (5 * t.torn_line).max(1);
+    // A READ of this length touches no more lines, wherever it begins.
+    ((lines * LINE as u64).saturating_sub(LINE as u64 - 1)).min(LONGEST as u64) as u32
 }
 
 impl Engine {

@@ -1,4 +1,4 @@
-//! Whole runs on three testbeds, each with the hash that it must have: all that clients observe, with the contents of
+//! Whole runs on four testbeds, each with the hash that it must have: all that clients observe, with the contents of
 //! READs, the counters of the cards, and the final memory. A change of the engine that is not meant to change the model
 //! leaves these hashes as they are; a change of the model records new ones.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
@@ -201,4 +201,27 @@ fn slow_words_and_every_fault() {
         end(&sim, &seen)
     };
     assert_runs(run, 0xde31_2d08_435c_bee7);
+}
+
+#[test]
+fn a_card_on_which_much_happens_at_one_time() {
+    let run = |queue| {
+        let mut model = CostModel::cx6_roce();
+        (model.tearing, model.torn_line_ns) = (Tearing::EqualSpeed, 20.0);
+        (model.jitter_ns, model.link_ns_per_byte, model.pcie_ns_per_byte) = (0.0, 0.0, 0.0);
+        (
+            model.requester_ns,
+            model.responder_read_ns,
+            model.responder_line_ns,
+        ) = (20.0, 20.0, 0.0);
+        (
+            model.responder_write_ns,
+            model.responder_atomic_ns,
+            model.responder_chip_ns,
+        ) = (20.0, 20.0, 20.0);
+        (model.bucket_cas_ns, model.bucket_faa_ns, model.bucket_chip_ns) = (140.0, 280.0, 40.0);
+        let (sim, seen, _) = start(Sim::builder(model).seed(0), queue);
+        end(&sim, &seen)
+    };
+    assert_runs(run, 0x0b98_13dc_c435_6cef);
 }

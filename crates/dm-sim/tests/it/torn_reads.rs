@@ -68,6 +68,7 @@ fn random_speed_tears_visibly_too() {
 fn a_change_from_outside_reaches_the_second_part_of_a_read() {
     let mut model = CostModel::cx5_ib();
     (model.tearing, model.torn_line_ns) = (Tearing::EqualSpeed, 10_000.0);
+    model.wire_ns = 100_000.0;
     let sim = Sim::builder(model).build().unwrap();
     let at = RemotePtr::new(NodeId(0), NODE).unwrap();
     let ended = Rc::new(Cell::new(false));
@@ -78,8 +79,9 @@ fn a_change_from_outside_reaches_the_second_part_of_a_read() {
         assert_eq!(read[192..], [7; 64]);
         out.set(true);
     });
-    // The request arrives within two microseconds, and its second part is sixty later.
-    sim.run_for(Nanos::from_micros(10));
+    // The request arrives after about a hundred microseconds, and its second part is sixty later. The wire takes longer
+    // than that, so the READ is copied when it arrives.
+    sim.run_for(Nanos::from_micros(130));
     sim.with_memory(NodeId(0), Space::Host, |m| m.fill(7)).unwrap();
     sim.run();
     assert!(ended.get());
