@@ -292,9 +292,9 @@ async fn expel(c: &C, joins: bool, flaws: Flaws) -> Result<(), IndexError> {
     learn(c, SHUT, flaws);
     // These looks are posted when the gate is known to be shut (V12).
     let mut retry = v.retry(1 << 10);
-    while !flaws.nobody_answers {
+    loop {
         let found = look(c, flaws).await?;
-        if found.answered || joins && !found.is_member {
+        if found.answered || joins && !found.is_member || flaws.nobody_answers {
             break;
         }
         retry.again(GATE, Why::Changing).await?;
