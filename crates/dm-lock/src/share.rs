@@ -24,7 +24,7 @@ const ROUNDS: u32 = 16;
 
 /// Maximum number of READs while the gate is shut. The gate is open again long before, unless one client keeps its compute
 /// node from answering.
-const WAITS: u32 = 1 << 16;
+const WAITS: u32 = 1 << 12;
 
 /// A share of a lock. If the share, or the future of one of its methods, is dropped at any await, the share is released
 /// by an unsignalled request behind all requests that this client has posted.

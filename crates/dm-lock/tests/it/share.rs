@@ -348,7 +348,7 @@ fn a_client_waits_until_it_may_share() {
     roster.gate().shut();
     let stuck = block_on(locks.until_open(&v, at));
     assert!(
-        matches!(stuck, Err(LockError::Held(e)) if e.attempts == 1 << 16),
+        matches!(stuck, Err(LockError::Held(e)) if e.attempts == 1 << 12),
         "{stuck:?}"
     );
 }
