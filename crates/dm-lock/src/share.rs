@@ -22,8 +22,8 @@ use crate::{LockError, Locks};
 /// fair.
 const ROUNDS: u32 = 16;
 
-/// Maximum number of READs while the gate is shut. The gate is open again long before, unless one client keeps its compute
-/// node from answering.
+/// Maximum number of READs while the gate is shut. The gate opens much earlier, unless a client keeps its compute node
+/// from answering.
 const WAITS: u32 = 1 << 12;
 
 /// A share of a lock. If the share, or the future of one of its methods, is dropped at any await, the share is released
@@ -137,9 +137,9 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, if the client met four
-    /// holders one after another, or if nobody may share because the shares of a dead client are being given back. The
-    /// client can then queue with [`Locks::lock`].
+    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, if the client met 16
+    /// holders one after another, or if nobody may share because the shares of a dead client are being given back. In
+    /// the last case the client can wait ([`Locks::until_open`]); otherwise it can queue with [`Locks::lock`].
     ///
     /// # Panics
     /// Panics if [`LockOptions::shared`](crate::LockOptions::shared) is off, or if `read_at` is on another memory node

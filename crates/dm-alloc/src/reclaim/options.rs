@@ -36,7 +36,8 @@ pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
 /// The fewest periods of a lease. Four periods are a little longer than one of the default's 16 parts and the round trip of a
 /// look. So a look after four periods counts, and a dead member is found little more than a lease after its death.
 const PERIODS_MIN: u64 = 62;
-/// By how much a period is shorter while a member may soon be expelled, or the shares of a dead member are being given back.
+/// A period is divided by this while a member may soon be expelled, or while the shares of a dead member are being given
+/// back.
 const HURRY: u64 = 4;
 /// Default of [`ReclaimOptions::operations`].
 pub const DEFAULT_OPERATIONS: u32 = 64;
@@ -67,7 +68,7 @@ impl ReclaimOptions {
     }
 
     /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the time for the verbs, and a
-    /// pause of half a lease between two operations must together stay below a lease. If `hurried`, a quarter of it.
+    /// pause of half a lease between two operations must together stay below a lease. If `hurried`, returns a quarter of that.
     pub(crate) fn period_within(&self, lease: Nanos, hurried: bool) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,

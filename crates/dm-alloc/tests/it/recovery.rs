@@ -1,4 +1,4 @@
-//! What compute nodes do about members that are gone: they fence them, free their locks, and reset their shares.
+//! Compute nodes fence members that are gone, free their locks, and reset the counts of their shares.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dm_alloc::{

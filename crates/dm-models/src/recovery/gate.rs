@@ -98,7 +98,7 @@ fn mark() -> RemotePtr {
     GATE.add(64)
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Copy)]
 struct Look {
     gate: u64,
