@@ -8,12 +8,10 @@
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
 //! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
-//! | [`Packed`] | a version in every 64-byte line | one entry, with the bytes before it in its line | use: leaves whose
-//! keys lie close together |
+//! | [`Packed`] | a version in every 64-byte line | the line up to the entry | use: leaves whose keys are close together |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; for a hop,
-//! the whole node | use: leaves of which a client reads one neighbourhood |
+//! | [`Hopscotch`] | a version in every entry and group (CHIME, SOSP'24 §4.1) | one entry | use: leaves read in part |
 //!
 //! The crate also defines the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
 //! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
