@@ -22,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! * * I1: a verdict `Linearizable` is exact, because the search has found an order. It depends on no limit and no
+//! * I1: a verdict `Linearizable` is exact, because the search has found an order. It depends on no limit and no
 //!   hash.
 //! * I2: a search that runs out of steps returns [`Verdict::TooLarge`], which is not a pass.
 //! * I3: a counterexample is a sound cut of the history: with the omitted operations, the history is not linearizable

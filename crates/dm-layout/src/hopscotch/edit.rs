@@ -189,7 +189,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let mark = &mut group[mark..];
             mark[..MARK_HEAD].copy_from_slice(&head);
             let Some(fences) = fences else { continue };
-            // If each piece is a whole key, its length is a constant.
+            // Usually each piece is a whole key. A copy of constant length is faster.
             match geometry.piece == K::LEN {
                 true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
                 false => mark[MARK_HEAD..][..geometry.piece]

@@ -18,8 +18,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         for slot in &*slots {
             taken[*slot] = true;
         }
-        // No entry is displaced beyond a free slot. So from there on, the slots can be treated as a line instead of a
-        // circle.
+        // No entry is displaced beyond a free slot. So the slots after a free slot can be treated as a line instead of
+        // a circle.
         let Some(free) = taken.iter().position(|taken| !taken) else {
             return;
         };
