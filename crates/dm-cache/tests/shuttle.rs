@@ -27,7 +27,7 @@ fn threads<T: Send + Sync + 'static>(
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Gives out numbers from 1 on, each once. It also lists the numbers that lookups must no longer see, with their keys.
+/// A source of distinct numbers from 1 on. It also lists the numbers that lookups must no longer see, with their keys.
 #[derive(Default)]
 struct Lives {
     next: AtomicU64,

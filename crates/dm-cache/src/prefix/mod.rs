@@ -61,7 +61,7 @@ pub struct CachedSlot {
     pub seen: Seen,
 }
 
-/// A child whose prefix the key does not have.
+/// The first key byte in which a key differs from the prefix of a cached child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
     /// The position of the first key byte that differs.
