@@ -60,7 +60,7 @@ enum Room {
     Fits(Cursor),
     /// The page is reallocated with this capacity.
     Widen(Cursor, usize),
-    /// A new page is appended behind the last one, so that ascending keys fill whole pages.
+    /// A new page is appended after the last one, so that ascending keys fill whole pages.
     Append,
     /// The upper half of a full page moves to a new page.
     Split(Cursor),
@@ -93,7 +93,7 @@ impl<K: Copy + Ord> Directory<K> {
         (firsts * size_of::<K>() + pages * size_of::<Page<K>>()) as u64
     }
 
-    /// Returns the last entry whose low is not above `key`.
+    /// Returns the last entry whose low key is not above `key`.
     #[inline]
     pub(crate) fn floor(&self, key: &K) -> Option<Cursor> {
         let page = search::floor(&self.firsts, key)?;
@@ -101,12 +101,12 @@ impl<K: Copy + Ord> Directory<K> {
         Some(Cursor { page, at })
     }
 
-    /// Returns the entry whose low is `key`.
+    /// Returns the entry whose low key is `key`.
     pub(crate) fn exactly(&self, key: &K) -> Option<Cursor> {
         self.floor(key).filter(|cursor| self.low(*cursor) == Some(*key))
     }
 
-    /// Returns the first entry at or behind `cursor` (which may point one past a page's end).
+    /// Returns the first entry at or after `cursor` (which may point one past a page's end).
     pub(crate) fn settle(&self, cursor: Cursor) -> Option<Cursor> {
         if cursor.at < self.pages.get(cursor.page)?.lows.len() {
             return Some(cursor);
@@ -224,7 +224,7 @@ impl<K: Copy + Ord> Directory<K> {
         self.firsts[cursor.page] = page.lows[0];
     }
 
-    /// Removes the entry whose low is `low`, if it points at `slot`.
+    /// Removes the entry whose low key is `low`, if it points at `slot`.
     pub(crate) fn remove(&mut self, low: &K, slot: u32) {
         let Some(Cursor { page: number, at }) = self.exactly(low) else {
             return;

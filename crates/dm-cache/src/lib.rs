@@ -10,7 +10,7 @@
 //!        │ not covered    firsts, pages       │          keys      k0=low  k1  k2 … kn
 //!        ▼                                    │          children  c0      c1  c2 … cn    3 or 4 bytes each, if near
 //!        directory of level 2, 3, …           │
-//!                                             └─ a slot is used again: an image's identity tells which is meant
+//!                                             └─ slots are reused: an image's identity shows which image is meant
 //! ```
 //!
 //! [`Hotspots`] stores the slots in which hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.

@@ -214,7 +214,7 @@ impl<K: KeyBytes> Block<K> {
         let from = window(&bytes, skip).checked_add(u64::from(code) << self.shift)?;
         bytes[skip..].fill(0);
         bytes[skip..skip + 8].copy_from_slice(&from.to_be_bytes());
-        // The bytes behind the last byte of a key must be zero, because no separator has other bytes there.
+        // The bytes after the last byte of a key must be zero, because no separator has other bytes there.
         let exact = bytes[K::LEN..].iter().all(|byte| *byte == 0);
         exact.then(|| K::read_from(&bytes))
     }

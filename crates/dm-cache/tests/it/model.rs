@@ -130,7 +130,7 @@ enum Op {
     Invalidate(usize),
     Look(u64, usize),
     /// Adds a child to the node that was cached this many nodes ago. The child begins at this distance above the node's
-    /// low. The node has this incarnation, and this many further children that the cache does not know.
+    /// low. The node has this incarnation, and this many further children that the cache does not contain.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }

@@ -61,7 +61,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// Writes the value behind the key. An entry with its own lines is written as a whole, with the next entry
+    /// Writes the value after the key. An entry with its own lines is written as a whole, with the next entry
     /// version.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(

@@ -133,7 +133,7 @@ impl<K: KeyBytes> Slotted<K> {
         None
     }
 
-    /// Implements [`scan`](Self::scan) behind the header's line, for lines of several versions.
+    /// Implements [`scan`](Self::scan) after the header's line, for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<E: Entry>(
@@ -301,7 +301,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.free_in::<E>(lines, before)
     }
 
-    /// Returns the first free slot in `rest`, a part of `lines` behind the header's line.
+    /// Returns the first free slot in `rest`, a part of `lines` after the header's line.
     #[inline(always)]
     fn free_in<E: Entry>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
