@@ -1,4 +1,4 @@
-//! Histories of concurrent operations, a linearizability checker, and values that show which write wrote them.
+//! Histories of concurrent operations, a linearizability checker, and values that show which write produced them.
 //!
 //! A benchmark that never checks a value measures how fast an index is, but not whether its results are correct. This
 //! crate checks the results. It does not depend on RDMA or on dmkit's indexes, so tests of any concurrent map can use
@@ -9,7 +9,7 @@
 //! | [`history`] | records the operations of each client, with their times and results |
 //! | [`check()`] | checks whether the history is linearizable |
 //! | [`scan`] | checks whether a range read is ordered, free of duplicates, valid and complete |
-//!  [`stamp()`] | checks whether a value belongs to its key, and comes from one write and not from two |
+//! | [`stamp()`] | checks whether a value belongs to its key, and comes from one write and not from two |
 //! | [`Monotone`] | checks whether a reader saw an older write after a newer one |
 //!
 //! # Method

@@ -1,4 +1,4 @@
-//! Values that identify the write that wrote them, in any size from 8 bytes on.
+//! Values that identify the write that produced them, in any size from 8 bytes on.
 //!
 //! ```text
 //! byte   0                8                                        len

@@ -66,8 +66,8 @@ pub enum ControlRequest {
 pub struct Membership {
     /// The number of clients that have had this id.
     pub epoch: u32,
-    /// The time for which the lease lasts without renewal. A client that waits for its end compares it with the time
-    /// that has passed on its own clock; the clocks of different machines are never compared.
+    /// The time for which the lease lasts without renewal. A client that waits for the end of the lease compares it
+    /// with the time that has passed on its own clock; the clocks of different machines are never compared.
     pub lease: Nanos,
 }
 
