@@ -225,8 +225,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         states
     }
 
-    /// Drops operations without which the piece still fails. The first round tries to drop halves of the piece, and each
-    /// later round tries smaller parts.
+    /// Drops operations without which the piece still fails. The first round tries to drop halves of the piece, and
+    /// each later round tries smaller parts.
     fn drop_bystanders(&mut self) {
         let mut trials = TRIAL_COUNT_MAX;
         for whole_values in [true, false] {

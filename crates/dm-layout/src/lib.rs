@@ -11,7 +11,7 @@
 //! | [`Packed`] | a version in every 64-byte line | the line up to the entry's end | use: leaves of close keys |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | a version in every entry and group (CHIME §4.1) | an entry; a hop: the node | leaves read in part |
+//! | [`Hopscotch`] | a version in every entry and group (CHIME §4.1) | an entry; a hop: the node | use: partial READs |
 //!
 //! The crate also defines the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
 //! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
