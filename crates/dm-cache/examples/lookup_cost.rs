@@ -36,7 +36,7 @@ impl From64 for [u8; 32] {
     }
 }
 
-/// Returns the first key of child `j` of node `i`. The keys are as spread as uniform random keys of 64 bits.
+/// Returns the first key of child `j` of node `i`. The keys are spread evenly over the range of 64 bits.
 fn key_number(i: u64, j: u64) -> u64 {
     (i * CHILDREN + j) * (u64::MAX / (NODES * CHILDREN))
 }

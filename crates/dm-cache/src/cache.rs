@@ -18,8 +18,7 @@ use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, No
 /// draws two images at random and evicts the one that was not used for longer (Sherman's power of two choices). The
 /// levels above are pinned: they count against the budget, but are evicted only for images of still higher levels.
 /// Every result is a hint: a client always reads the leaf, whose fence keys show whether the hint was right. The client
-/// removes a wrong hint with [`IndexCache::invalidate`].
-///
+/// removes the image of a wrong hint with [`IndexCache::invalidate`].
 /// Threads share the cache by reference. A lookup holds the lock for reading; admission and invalidation hold
 /// it for writing. No lookup allocates, and no section awaits.
 pub struct IndexCache<K> {
@@ -82,8 +81,8 @@ impl<K: CacheKey> IndexCache<K> {
     }
 
     /// Passes up to `max` consecutive children of level-1 nodes to `each`, and returns their number. The first child is
-    /// the one that covers `key`, and each child begins where the previous one ends. The run stops early at a gap of
-    /// the cache, which then begins at the last child's `high`, and at the end of the tree, where `high` is `None`.
+    /// the one that covers `key`, and each child begins where the previous one ends. The run ends early if the cache
+    /// has no node that begins at the last child's `high`, and at the end of the tree, where `high` is `None`.
     ///
     /// `each` is called within the section, so it must not use this cache.
     pub fn run(&self, key: &K, max: usize, each: impl FnMut(Hit<K>)) -> usize {
@@ -186,7 +185,7 @@ impl<K: CacheKey> IndexCache<K> {
         self.len() == 0
     }
 
-    /// Removes everything and frees its memory. Earlier origins are recognised as outdated.
+    /// Removes everything and frees its memory. Origins from before this call no longer identify any image.
     pub fn clear(&self) {
         self.state.with_write(State::clear);
     }

@@ -1,4 +1,4 @@
-//! Making room: power of two choices among images.
+//! Eviction of images by the power of two choices.
 //!
 //! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A new image
 //! starts with half the age of the last evicted image, so an image that is used only once is evicted before images in
@@ -11,8 +11,8 @@ use crate::CacheKey;
 use crate::image::Image;
 use crate::state::{InTheWay, State};
 
-/// Number of evictions per tick of the clock that measures ages. If it were larger, ages would be coarse; if it were
-/// smaller, almost every lookup would write.
+/// Number of evictions per tick of the clock that measures ages. With a larger number, ages would be too coarse. With a
+/// smaller one, almost every lookup would write the tick of its image.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
 /// Maximum number of evictions per insertion: enough for a node of the largest size among nodes of the
 /// smallest.

@@ -114,8 +114,8 @@ impl Hotspots {
         self.sets.len() * WAYS
     }
 
-    /// Returns the number of gets of a skewed workload after which the buffer holds the hottest entries: four for each of
-    /// its places.
+    /// Returns the number of gets of a skewed workload after which the table holds the hottest entries: four for each
+    /// of its places.
     pub fn gets_to_learn(&self) -> usize {
         self.capacity() * 4
     }
@@ -147,7 +147,7 @@ impl Hotspots {
 
     #[inline]
     fn find(&self, leaf: RemotePtr, key_hash: u64) -> (&Set, u32) {
-        // A key's hash is uniform. A leaf's address is not: it has low zero bits, and leaves lie close
+        // A key's hash is uniform. A leaf's address is not, because its low bits are zero and leaves are close
         // together.
         let mixed =
             (leaf.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key_hash).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -314,7 +314,7 @@ mod tests {
             for key in 0..often {
                 hot.found(leaf(1), hash(key), key as u16);
             }
-            // A different key each time.
+            // Each round finds another key.
             hot.found(leaf(1), hash(1_000 + round), 9);
         }
         for key in 0..often {

@@ -32,8 +32,8 @@ impl Packing {
     /// upwards.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
-        // The lowest bit in which any two offsets differ, but at most the unit of a line unless there would
-        // be too many units.
+        // The unit is the lowest bit in which any two offsets differ. It is at most a line, unless the offsets would
+        // then have too many units.
         let most = if differ == 0 {
             LINE_SHIFT
         } else {
@@ -149,10 +149,10 @@ fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children`
-/// has `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the
-/// last child covers the keys up to the upper end. (The fields are ordered so that there is little padding,
-/// because every cached node has one of these structs.)
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has
+/// `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the last child
+/// covers the keys up to the upper end. (The fields are in an order with little padding, because every cached node has
+/// one of these structs.)
 #[derive(Debug)]
 pub(crate) struct Image<K> {
     pub(crate) at: RemotePtr,
@@ -269,7 +269,7 @@ impl<K: CacheKey> Image<K> {
         Some(packing.decode(code))
     }
 
-    /// Returns the number of the child for `key`. This is the number of the last separator that is not above the key, or 0.
+    /// Returns the number of the child for `key`: the number of the last separator that is not above the key, or 0.
     #[inline]
     pub(crate) fn position(&self, key: &K) -> usize {
         search::floor(&self.keys, key).unwrap_or(0)
@@ -310,8 +310,8 @@ impl<K: CacheKey> Image<K> {
     /// Marks the image as used at `now`.
     #[inline]
     pub(crate) fn touch(&self, now: u16) {
-        // Relaxed, and not one atomic step, because this is a hint. It is written only once per tick, so that
-        // readers do not contend for the cache line.
+        // Relaxed, and not a single atomic operation, because the tick is a hint. It is written only once per tick, so
+        // that readers do not contend for the cache line.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }

@@ -10,7 +10,7 @@
 //!        │ not covered    firsts, pages       │          keys      k0=low  k1  k2 … kn
 //!        ▼                                    │          children  c0      c1  c2 … cn    3 or 4 bytes each, if near
 //!        directory of level 2, 3, …           │
-//!                                             └─ a slot is used again: an image's identity tells which is meant
+//!                                             └─ slots are reused: an image's identity shows which image is meant
 //! ```
 //!
 //! [`Hotspots`] stores the slots in which hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.
@@ -28,8 +28,8 @@
 //! * **I3** An [`Origin`] identifies one image permanently, by address, level, low and a hash of the content.
 //!   So a reader notices if a slot holds another image by now, and invalidation removes only the image that
 //!   was found stale. Memory is never freed while a reader uses it.
-//! * **I4** [`IndexCache::bytes`] is the sum of all requested allocations, including slack. No admission
-//!   makes it exceed the budget: images are evicted, or the newcomer is refused.
+//! * **I4** [`IndexCache::bytes`] is the sum of all requested allocations, including slack. No admission makes it
+//!   exceed the budget: images are evicted, or the new image is refused.
 //! * **I5** Eviction changes only which nodes are cached. Each admission makes a bounded number of draws and
 //!   evicts a bounded number of images, for any keys; no image is evicted for one of a lower level.
 //! # Example
@@ -55,9 +55,9 @@
 //! ```
 //!
 //! # Published flaws
-//! `CacheFlaws::recycled_slot` (feature `study`) is T-S7: a delayed reader trusts a slot that was reused. The published
-//! eviction draws keys, and can loop for ever if the keys are not spread over the range from which it draws. This crate
-//! draws images instead, and does not reproduce that flaw.
+//! `CacheFlaws::recycled_slot` (feature `study`) is T-S7: a delayed reader uses a slot that was reused, without a
+//! check. The published eviction draws keys, and can loop for ever if the keys are not spread over the range from which
+//! it draws. This crate draws images instead, and does not reproduce that flaw.
 //!
 //! # Limits
 //! If a node's address is reused for a different range, its image stays until it is found stale or evicted.

@@ -24,7 +24,7 @@ const PASSES_MAX: u32 = 100;
 const CODE_BITS: u32 = 16;
 /// Additional bits by which a block's codes extend beyond its first leaves, so that other leaves fit into it.
 const HEADROOM: u32 = 6;
-/// The share that counts as one whole leaf.
+/// The unit of shares: a share of one whole leaf.
 const WHOLE: u32 = 1 << 16;
 
 /// The leaves of a tree by their approximate first keys, for a compute node that has too little memory for an
@@ -99,7 +99,7 @@ struct Block<K> {
     leaves: Places,
 }
 
-/// Bytes of the longest key, and eight more.
+/// Bytes of the longest key, and eight more, so that eight bytes can be read from any byte of a key on.
 const PADDED: usize = KEY_BYTES_MAX + 8;
 
 fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
@@ -214,7 +214,7 @@ impl<K: KeyBytes> Block<K> {
         let from = window(&bytes, skip).checked_add(u64::from(code) << self.shift)?;
         bytes[skip..].fill(0);
         bytes[skip..skip + 8].copy_from_slice(&from.to_be_bytes());
-        // Every separator is zero behind the last byte of a key, so no code was rounded up there.
+        // The bytes after the last byte of a key must be zero, because no separator has other bytes there.
         let exact = bytes[K::LEN..].iter().all(|byte| *byte == 0);
         exact.then(|| K::read_from(&bytes))
     }

@@ -1,4 +1,4 @@
-//! Slots for images. A slot's memory is reused for other images, but never freed alone.
+//! Slots for images. The memory of a slot is reused for other images, but is freed only together with all slots.
 
 use core::mem::size_of;
 

@@ -61,7 +61,7 @@ impl<K: CacheKey> State<K> {
         self.directory(level).map_or(0, Directory::len)
     }
 
-    /// Returns the bytes allocated by everything that the state holds, without its own inline bytes.
+    /// Returns the bytes allocated by everything that the state holds, without the bytes of the struct itself.
     pub(crate) fn heap(&self) -> u64 {
         self.heap_by_part().total()
     }

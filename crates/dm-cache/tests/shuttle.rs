@@ -27,7 +27,7 @@ fn threads<T: Send + Sync + 'static>(
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Gives out numbers from 1 on, each once. It also lists the numbers that lookups must no longer see, with their keys.
+/// A source of distinct numbers from 1 on. It also lists the numbers that lookups must no longer see, with their keys.
 #[derive(Default)]
 struct Lives {
     next: AtomicU64,
@@ -310,7 +310,7 @@ impl Sketched {
         let (leaf, life) = Self::known(hint);
         assert!(leaf * WIDTH <= key, "a leaf to the right");
         // At other keys a removed leaf may be returned once more, if a run ended within the range of another one. If
-        // there is no room for all leaves, a leaf also stands for those to its right that were left out.
+        // there is no room for all leaves, a leaf is also returned for keys of omitted leaves to its right.
         let gone = self.budget == ROOMY && ended.contains(&(life, key));
         assert!(!gone, "a leaf that was taken away");
         Some(hint)

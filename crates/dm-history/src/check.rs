@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::search::{Budget, Item, OutOfSteps, explains};
 use crate::spec::{Effect, Spec};
 
-/// Limits of the search of a check.
+/// Limits of the search that a check makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Steps (operations tried) per key. A step costs some tens of nanoseconds.
@@ -34,14 +34,14 @@ impl Default for Limits {
 pub enum Verdict<Key, State> {
     /// An order of the operations explains every result.
     Linearizable(Passed),
-    /// No order explains every result. A small piece of the history shows this.
+    /// No order explains every result. The counterexample is a small piece of the history that shows this.
     Counterexample(Box<Counterexample<Key, State>>),
     /// The check reached the limit of steps for a key, and no other key failed. The result is not known, so this is
     /// not a pass.
     TooLarge(TooLarge<Key>),
 }
 
-/// The amount of work of a check that passed.
+/// The amount of work that a passed check needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Number of operations, pending ones included.
@@ -84,7 +84,7 @@ impl<Key, State> Verdict<Key, State> {
 }
 
 impl<Key: fmt::Debug, State: fmt::Debug> Verdict<Key, State> {
-    /// Returns the amount of work of a check that passed. This is for tests.
+    /// Returns the amount of work if the check passed. Tests use this.
     ///
     /// # Panics
     /// Panics with the text of the verdict unless the history is linearizable.
@@ -123,9 +123,9 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Verdict<Key, State> {
     }
 }
 
-/// Checks that the operations of each key have a sequential order that `spec` allows and that agrees with every
-/// result. If one operation returned before another one was invoked, it must come first in this order. Pending
-/// operations may be left out.
+/// Checks that the operations of each key have a sequential order that `spec` allows and that agrees with every result.
+/// If one operation returned before another one was invoked, it comes first in this order. The order may omit pending
+/// operations.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, check};
@@ -171,8 +171,8 @@ pub fn check<S: Spec>(
     undecided.map_or(Verdict::Linearizable(passed), Verdict::TooLarge)
 }
 
-/// Groups the operations by key, sorted by invocation; the keys are in order of appearance. This omits
-/// pending operations that cannot change the state.
+/// Groups the operations by key, and sorts each group by invocation. The keys are in order of appearance. Pending
+/// operations that cannot change the state are omitted.
 fn by_key<'a, S: Spec>(spec: &S, history: &'a History<S::Op, S::Ret>) -> Vec<(S::Key, Vec<Item<'a, S>>)> {
     let mut places: HashMap<S::Key, usize> = HashMap::new();
     let mut keys: Vec<(S::Key, Vec<Item<'a, S>>)> = Vec::new();

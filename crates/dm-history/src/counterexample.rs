@@ -1,7 +1,7 @@
 //! Cuts a failed history down to a readable piece, without removing operations that could explain its
 //! results.
 //!
-//! The piece must fail for the same reason as the whole history. So only these cuts are made:
+//! The piece must fail for the same reason as the whole history, so only these cuts are made:
 //!
 //! * The end is cut. A prefix of a linearizable history is linearizable, if operations that have not returned yet
 //!   count as pending.
@@ -22,7 +22,7 @@ const TRIAL_COUNT_MAX: u32 = 600;
 const START_COUNT_MAX: usize = 32;
 /// Maximum number of pending operations that are shown. Further ones are only counted.
 const PENDING_COUNT_MAX: usize = 3;
-/// Maximum number of writes that are listed beside a piece. The latest ones are chosen.
+/// Maximum number of writes that are listed beside a piece. These are the latest ones.
 const WRITER_COUNT_MAX: usize = 8;
 
 /// A piece of a history that is not linearizable.
@@ -39,7 +39,7 @@ pub struct Counterexample<Key, State> {
     /// Number of all operations of the key.
     pub of: usize,
     lines: Vec<String>,
-    /// Writes outside the piece whose values the piece begins with or sees.
+    /// Writes outside the piece whose values an operation of the piece sees or a starting state contains.
     writers: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Counterexample<Key, St
     }
 }
 
-/// Returns the smallest failing piece that the remaining steps suffice to find.
+/// Returns the smallest failing piece that can be found with the remaining steps.
 pub(crate) fn cut_down<S: Spec>(
     spec: &S,
     key: S::Key,
@@ -173,7 +173,7 @@ impl<'a, S: Spec> Piece<'a, S> {
                 busy_until = busy_until.max(item.returned);
             }
         }
-        // Failing cuts come first, because a piece that fails also fails from an earlier beginning.
+        // A piece that fails also fails from an earlier beginning, so all cuts that fail come before those that do not.
         let (mut low, mut high) = (0, quiet.len());
         let mut best = None;
         while low < high {
@@ -202,7 +202,7 @@ impl<'a, S: Spec> Piece<'a, S> {
             _ => None,
         };
         let before = &self.items[..at];
-        // If a write returned before another write began, the first one cannot be the last write.
+        // A write that returned before another write was invoked cannot be the last write.
         let last_began = before
             .iter()
             .filter(|item| item.ret.is_some() && made(item).is_some());
@@ -225,8 +225,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         states
     }
 
-    /// Drops operations without which the piece still fails: first halves of the piece, then smaller and smaller
-    /// parts.
+    /// Drops operations without which the piece still fails. The first round tries to drop halves of the piece, and
+    /// each later round tries smaller parts.
     fn drop_bystanders(&mut self) {
         let mut trials = TRIAL_COUNT_MAX;
         for whole_values in [true, false] {
@@ -317,7 +317,7 @@ impl<'a, S: Spec> Piece<'a, S> {
         lines
     }
 
-    /// Returns the writes among `all` that are not in the piece, but whose states the piece begins with or sees.
+    /// Returns the writes among `all` that are not in the piece, and whose states the piece begins with or sees.
     fn writers(&self, all: &[Item<'a, S>]) -> Vec<String> {
         let seen = self.items.iter().filter_map(|item| match item.effect(self.spec) {
             Effect::PureIn(state) => Some(state),

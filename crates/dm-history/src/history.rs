@@ -26,7 +26,7 @@ pub struct CallId(usize);
 /// The caller provides the times, from any clock that is monotone across clients (a simulator's virtual time, a shared
 /// counter, a monotone host clock). Operation `a` is before `b` if `a` returned at an earlier time than `b` was
 /// invoked. If both times are equal, `a` is before `b` only if both belong to one client and `a` was recorded first.
-/// All other pairs are concurrent. So a coarse clock weakens the check, but a correct history never fails it.
+/// All other pairs are concurrent. So a coarse clock can hide an error, but never makes a correct history fail.
 ///
 /// ```
 /// use dm_history::{History, KvOp, KvRet};
@@ -70,8 +70,8 @@ impl<Op, Ret> History<Op, Ret> {
     /// Records the result of `call`.
     ///
     /// # Panics
-    /// Panics if the recording is wrong, so that no verdict on it would be valid: the call already has a result or was
-    /// withdrawn, belongs to another history, or returns before it was invoked.
+    /// Panics if the recording is invalid: the call already has a result or was withdrawn, belongs to another history,
+    /// or returns before it was invoked. A verdict on such a recording would mean nothing.
     pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
         let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
         let operation = slot.expect("the call belongs to this history and was not withdrawn");
@@ -83,18 +83,18 @@ impl<Op, Ret> History<Op, Ret> {
         operation.returned = Some((at, ret));
     }
 
-    /// Removes an invocation that certainly had no effect, for example of a verb that was refused before it was
-    /// posted. If you are not certain, leave the invocation pending.
+    /// Removes an invocation that certainly had no effect, for example because its verb was refused before it was
+    /// posted. If this is not certain, leave the invocation pending.
     pub fn withdraw(&mut self, call: CallId) {
         if let Some(slot) = self.slots.get_mut(call.0) {
             *slot = None;
         }
     }
 
-    /// Adds a whole operation.
+    /// Adds an operation together with its result, if it has one.
     ///
     /// # Panics
-    /// Panics if it returns before it was invoked.
+    /// Panics if the operation returns before it was invoked.
     pub fn push(&mut self, operation: Operation<Op, Ret>) {
         if let Some((at, _)) = &operation.returned {
             assert!(
@@ -105,7 +105,7 @@ impl<Op, Ret> History<Op, Ret> {
         self.slots.push(Some(operation));
     }
 
-    /// Appends another client's recording; both must use the same clock.
+    /// Appends another client's recording. Both recordings must use the same clock.
     pub fn append(&mut self, other: Self) {
         self.slots.extend(other.slots);
     }

@@ -141,7 +141,7 @@ where
 
     fn class(&self, op: &KvOp<K, V>, ret: Option<&KvRet<V>>) -> Option<u8> {
         match (op, ret) {
-            // These change the key from absent to present; a pending upsert may also overwrite.
+            // These change the key from absent to present. A pending upsert may also replace a value.
             (KvOp::Insert(..), Some(KvRet::Inserted)) | (KvOp::Upsert(..), None | Some(KvRet::Inserted)) => {
                 Some(0)
             }

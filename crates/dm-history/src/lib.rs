@@ -1,16 +1,15 @@
-//! Histories of concurrent operations, a linearizability checker, and values that prove which write made
-//! them.
+//! Histories of concurrent operations, a linearizability checker, and values that show which write produced them.
 //!
-//! A benchmark that never checks a value measures how fast an index is, but not whether its results are
-//! right. This crate checks the results. It does not depend on RDMA or on dmkit's indexes, so any test of any
-//! concurrent map can use it.
+//! A benchmark that never checks a value measures how fast an index is, but not whether its results are correct. This
+//! crate checks the results. It does not depend on RDMA or on dmkit's indexes, so tests of any concurrent map can use
+//! it.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`history`] | records the operations of each client, with their times and results |
 //! | [`check()`] | checks whether the history is linearizable |
 //! | [`scan`] | checks whether a range read is ordered, free of duplicates, valid and complete |
-//! | [`stamp()`] | checks whether a value belongs to its key, and is one write and not a mixture of two |
+//! | [`stamp()`] | checks whether a value belongs to its key, and comes from one write and not from two |
 //! | [`Monotone`] | checks whether a reader saw an older write after a newer one |
 //!
 //! # Method
@@ -23,7 +22,8 @@
 //!
 //! # Invariants
 //!
-//! * I1: a verdict `Linearizable` is exact: the search has found an order. It never depends on a limit or a hash.
+//! * I1: a verdict `Linearizable` is exact, because the search has found an order. It depends on no limit and no
+//!   hash.
 //! * I2: a search that runs out of steps returns [`Verdict::TooLarge`], which is not a pass.
 //! * I3: a counterexample is a sound cut of the history: with the omitted operations, the history is not linearizable
 //!   either.

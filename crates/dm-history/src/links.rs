@@ -1,6 +1,6 @@
 //! A list over `0..n`. Removed elements can be put back in the reverse order of their removal (Knuth's dancing links).
 
-/// Doubly linked indices; position `n` is the sentinel.
+/// A doubly linked list whose links are indices. Position `n` is the sentinel.
 #[derive(Debug)]
 pub(crate) struct Links {
     next: Vec<u32>,

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// The fault of a scan's result.
+/// A fault in the result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanFault<K> {

@@ -1,8 +1,8 @@
 //! The search for one sequential order of one key's operations.
 //!
-//! A configuration is the set of operations that have a place in the order, and the state that they leave. An
-//! operation may be placed next if no unplaced operation returned before it was invoked. Two kinds of moves need no
-//! choice (`settle`), because if an order exists without such a move, there is also an order with it:
+//! A configuration is the set of operations that have a place in the order, and the state that they leave. An operation
+//! may be placed next if no unplaced operation returned before it was invoked. Two kinds of moves are made without
+//! alternatives (`settle`), because if any order exists, an order that begins with such a move exists too:
 //!
 //! * An operation that never changes the state and is possible now is placed now.
 //! * An overwrite is placed now, together with its readers (the operations that must see its state), if all its
@@ -19,7 +19,7 @@ use crate::spec::{Effect, Spec};
 
 use crate::links::Links;
 
-/// An operation in the search. If the end of the history was cut, the operation may have lost its result.
+/// An operation in the search. It has no result if it returned after the end of a cut history.
 pub(crate) struct Item<'a, S: Spec> {
     /// The position of the operation in the history.
     pub(crate) position: usize,
@@ -105,14 +105,14 @@ struct Known {
     makes: Option<u32>,
     /// The earliest return of this operation and of those that must see its state.
     urgency: u64,
-    /// The last operation of the same client that ended in the same tick in which this one began. The clock does not
-    /// order the two operations, but they were recorded in order.
+    /// The last operation of the same client that ended at the time at which this one began. The times do not order the
+    /// two operations, but the order of recording does.
     after: Option<u32>,
-    /// Another operation of the same client that ended in the same tick.
+    /// Another operation of the same client that ended at the same time.
     twin: Option<u32>,
 }
 
-/// The remaining operations that concern one state.
+/// The operations that must see one state, and how many unplaced operations see or leave it.
 #[derive(Clone, Default)]
 struct StateUse {
     viewers: Vec<u32>,
@@ -132,7 +132,7 @@ struct Frame<S: Spec> {
     set_hash: u128,
 }
 
-/// Returns whether some order of `items` (sorted by invocation) starts in `initial`.
+/// Returns whether the specification allows an order of `items` (sorted by invocation) that starts in `initial`.
 pub(crate) fn explains<S: Spec>(
     spec: &S,
     items: &[Item<'_, S>],

@@ -6,7 +6,7 @@ use std::hash::Hash;
 /// A sequential specification. Each key is an independent object.
 ///
 /// [`Spec::step`] is the specification. The methods after it only speed up the search. Their defaults are correct, but
-/// make the check slow. If an implementation of them is wrong, verdicts are wrong.
+/// slow. If an implementation of them is wrong, verdicts are wrong.
 ///
 /// This example is a counter, whose `add` returns the previous value:
 ///
@@ -67,10 +67,10 @@ pub trait Spec {
         left == right
     }
 
-    /// Returns the class of `op`. Operations of one class are interchangeable except for the value that they leave.
-    /// All pending operations of a class must be possible in the same states, and so must all operations of the class
-    /// that have returned. In every state in which the latter are possible, the pending ones must be possible too, and
-    /// the states that they leave must be [`Spec::alike`].
+    /// Returns the class of `op`. Operations of one class are interchangeable except for the value that they leave. All
+    /// pending operations of a class must be possible in the same states. All operations of the class that have
+    /// returned must be possible in the same states too, and in these states the pending ones must also be possible.
+    /// The states that all of them leave must be [`Spec::alike`].
     fn class(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<u8> {
         let _ = (op, ret);
         None

@@ -1,4 +1,4 @@
-//! Values that identify the write that made them, in any size from 8 bytes on.
+//! Values that identify the write that produced them, in any size from 8 bytes on.
 //!
 //! ```text
 //! byte   0                8                                        len
@@ -46,7 +46,7 @@ pub enum Wrong {
         /// The length of the value in bytes.
         len: usize,
     },
-    /// The stamp is of another key, or the first eight bytes are themselves a mixture of two values.
+    /// The stamp belongs to another key, or the first eight bytes are a mixture of two values.
     OtherKey {
         /// The 24-bit hash of the key that was read.
         expected: u32,
@@ -124,7 +124,8 @@ pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
 /// Returns the write of `key` that wrote the whole `value`.
 ///
 /// # Errors
-/// Returns [`Wrong`] if no single write did: the value is too short, belongs to another key, or mixes two writes.
+/// Returns [`Wrong`] if no single write of `key` wrote it: the value is too short, belongs to another key, or mixes two
+/// writes.
 ///
 /// ```
 /// use dm_history::{check_value, stamp};

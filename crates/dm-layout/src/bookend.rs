@@ -1,4 +1,5 @@
-//! The bookend two-level node of Sherman, as it was published (SIGMOD'22 §4.4, figure 8). It is here for study.
+//! Sherman's node with two-level bookend versions, as it was published (SIGMOD'22 §4.4, figure 8). It is here for
+//! study.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -14,7 +15,8 @@ use crate::value::ValueRef;
 const KIND: u8 = 0xb2;
 const NODE_BYTES_MAX: usize = 65_536;
 /// Marks an entry as present, in its front byte. The low nibble of this byte is the version. The published layout
-/// marks absence by a special value; here no value is special. The sizes are the published ones.
+/// instead reserves a value that means "absent"; with this bit no value is reserved, and the sizes stay the published
+/// ones.
 const PRESENT: u8 = 0x80;
 const ENTRY_VERSION: u8 = 0x0f;
 
@@ -136,8 +138,8 @@ impl<K: KeyBytes> Bookend<K> {
         (bytes[slot.offset()] ^ bytes[self.rear_at(slot)]) & ENTRY_VERSION != 0
     }
 
-    /// Returns the key's slot if an entry with this key is not torn. Otherwise returns the first torn entry as an
-    /// error.
+    /// Returns the slot of an intact entry with this key. If there is none and an entry is torn, returns the first torn
+    /// entry as an error, because that entry might have the key.
     fn search(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
         let mut torn = None;

@@ -1,4 +1,4 @@
-//! The sorted, checksummed node of FG and FG+: the baseline that writes whole nodes back.
+//! The sorted, checksummed node of FG and FG+, a baseline. Every change writes the whole node back.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -307,7 +307,8 @@ impl<K: KeyBytes> NodeEdit<K> for Checksummed<K> {
 impl<K: KeyBytes> NodeStructure<K> for Checksummed<K> {}
 
 impl<K: KeyBytes> Checksummed<K> {
-    /// Inserts the new entry in front of the entries from the slot on. The checksum is wrong afterwards.
+    /// Inserts the new entry at the slot, and moves the entries from the slot on back by one. The caller must then
+    /// update the checksum.
     fn insert(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) {
         assert_eq!(value.len(), self.value_len, "a value of the geometry's length");
         let count = self.accepted_count(image);

@@ -22,7 +22,7 @@ const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     mask: u8,
-    /// The lower one.
+    /// The lowest version that is accepted.
     pub(crate) from: u8,
     /// Number of versions after `from` that are accepted too.
     more: u8,
@@ -76,9 +76,9 @@ impl Cut {
     }
 }
 
-/// Returns the next version of an entry after `last` that none of its lines has. If a client died during a WRITE of
-/// the entry, some lines may already have the version after `last`. A reader must not accept these lines as lines of
-/// the next WRITE.
+/// Returns the first version of an entry after `last` that none of its lines has. If a client died during a WRITE of
+/// the entry, some lines may already have the version after `last`, and a reader must not accept these lines together
+/// with lines of the next WRITE.
 pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8> + Clone) -> u8 {
     let mut next = (1..=mask).map(|steps| last.wrapping_add(steps) & mask);
     let unused = next.find(|version| lines.clone().all(|line| line != *version));

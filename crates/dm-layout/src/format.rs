@@ -86,7 +86,7 @@ pub enum Place {
     Full,
 }
 
-/// The result for a writer that has locked and read a node to write a key.
+/// The decision about a write of a key to a node that the writer has locked and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
     /// The node covers the key, and this is the slot for it.
@@ -100,8 +100,8 @@ pub enum Judged {
     Stale(Stale),
     /// A client began a split of this node and has not finished it. The caller must finish the split first.
     Unfinished,
-    /// The node is the right node of an unfinished split, or another node that might not be linked yet. In formats that are
-    /// written in steps, the client that splits makes the right node live before it unlocks the left node.
+    /// The node is the right node of an unfinished split, or another node that might not be linked yet. In formats that
+    /// are written in steps, the client that splits makes the right node live before it unlocks the left node.
     Unborn,
     /// The node takes part in a merge in progress.
     Frozen,
@@ -119,7 +119,7 @@ pub enum Part {
 
 /// A node format: pure functions over a node's bytes.
 ///
-/// It is the sum of [`NodeShape`], [`NodeRead`], [`NodeEdit`] and [`NodeStructure`].
+/// It combines [`NodeShape`], [`NodeRead`], [`NodeEdit`] and [`NodeStructure`].
 ///
 /// Structural changes consist of steps, and each step is one WRITE. If a client dies between two steps, readers still
 /// read the node correctly, and its header shows the unfinished change:
@@ -155,8 +155,8 @@ pub fn find<K: KeyBytes, F: NodeRead<K>>(
     })
 }
 
-/// Checks all properties of a node that is not being changed: acceptance, every entry's guard and presence byte, and
-/// that all keys differ and are within the fence keys. This is for checking whole pools, not for the read path.
+/// Checks all properties of a node that is not being changed: it is accepted, every entry's guard and presence byte are
+/// valid, and all keys differ and are within the fence keys. This is for checking whole pools, not for the read path.
 ///
 /// # Errors
 /// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and

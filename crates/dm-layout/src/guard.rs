@@ -1,4 +1,4 @@
-//! Consistency guards for any buffer, for objects that are not nodes.
+//! Consistency guards for objects in remote memory that are not nodes.
 
 use twox_hash::XxHash3_64;
 
@@ -32,7 +32,7 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
 /// let mut payload = [0; 15];
 /// assert_eq!(LineVersions::open(&buffer, &mut payload), Ok(1));
 /// assert_eq!(&payload, b"as much as fits");
-/// // One line is of the next write, the other of this one.
+/// // One line belongs to the next write, and the other line to this one.
 /// let old = buffer;
 /// LineVersions::seal(&mut buffer, &[7; 126], 2);
 /// buffer[64..].copy_from_slice(&old[64..]);
@@ -58,8 +58,8 @@ pub trait Guard: sealed::Sealed {
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 
-/// A version byte before the 63 payload bytes of every 64-byte line. It is sound if lines are atomic, in any order of
-/// lines, as long as fewer than 256 writes happen during one READ.
+/// A version byte before the 63 payload bytes of every 64-byte line. It is sound if every line is atomic, in whatever
+/// order the lines are served, and if fewer than 256 writes happen during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineVersions;
 
@@ -73,15 +73,15 @@ pub struct LineVersions;
 /// Bookends::seal(&mut buffer, &[1; 190], 1);
 /// let old = buffer;
 /// Bookends::seal(&mut buffer, &[2; 190], 2);
-/// // The middle line is of the write before. Both ends are of one write, so the guard does not detect it.
+/// // The middle line belongs to the older write. Both ends belong to the newer one, so the guard accepts it.
 /// buffer[64..128].copy_from_slice(&old[64..128]);
 /// assert_eq!(Bookends::open(&buffer, &mut [0; 190]), Ok(2));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookends;
 
-/// A version byte and a 64-bit XXH3 over it and the payload. It is sound except for collisions, even if lines
-/// tear.
+/// A version byte, and a 64-bit XXH3 of this byte and the payload. Except for hash collisions it is sound, even if
+/// lines are torn.
 ///
 /// ```
 /// use dm_layout::{Checksum, Guard};

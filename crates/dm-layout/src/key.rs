@@ -75,7 +75,7 @@ pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     match bytes.first_chunk() {
         Some(chunk) if width >= 8 => u64::from_le_bytes(*chunk),
         Some(chunk) => u64::from_le_bytes(*chunk) & !(u64::MAX << (8 * width)),
-        // At the end of a line no further bytes follow.
+        // At the end of a line, fewer than eight bytes may follow.
         None => {
             let mut chunk = [0; 8];
             chunk[..width].copy_from_slice(&bytes[..width]);
@@ -104,7 +104,7 @@ pub trait KeyBytes:
     const LEN: usize;
     /// The smallest key (all bytes are zero). It is an ordinary key, and the low fence key of a leftmost node.
     const MIN: Self;
-    /// The form of a key that a search compares: the stored bytes, in the form that is fastest to compare.
+    /// The stored bytes of a key, in the form that a search can compare fastest.
     type Probe: Copy + Eq + Debug;
 
     /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
@@ -159,7 +159,7 @@ pub struct Key8(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyN<const N: usize>(pub [u8; N]);
 
-/// Returns a mask for a word of 64 bits: the bits that a number of `BITS` bits has from bit `from` on.
+/// Returns the mask of one 64-bit word of a number of `bits` bits. `from` is the first bit of the word.
 const fn word_mask(bits: usize, from: usize) -> u64 {
     match bits.saturating_sub(from) {
         0 => 0,
@@ -169,7 +169,7 @@ const fn word_mask(bits: usize, from: usize) -> u64 {
 }
 
 impl<const N: usize> KeyN<N> {
-    /// The size, which is checked here. All functions of a key use this constant.
+    /// The size `N`. All functions of a key use this constant, so that the compiler checks the size of every key.
     const SIZE: usize = {
         assert!(8 <= N && N <= KEY_BYTES_MAX, "a key `KeyN<N>` has 8 to 32 bytes");
         N
@@ -470,7 +470,7 @@ mod tests {
             let mut bytes = [0xee; 40];
             rise.write_to(&mut bytes, width);
             assert_eq!(Rise::read(&bytes, width), rise);
-            // The key is at the end of the buffer.
+            // No bytes follow the key, as at the end of a line.
             assert_eq!(Rise::read(&bytes[..width], width), rise);
             assert_eq!(bytes[width..], [0xee; 40][width..]);
         }

@@ -8,12 +8,10 @@
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
 //! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
-//! | [`Packed`] | a version in every 64-byte line | one entry, with the bytes before it in its line | use: leaves whose
-//! keys lie close together |
-//! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
+//! | [`Packed`] | a version in every 64-byte line | the line up to the entry's end | use: leaves of close keys |
+//! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; for a hop,
-//! the whole node | use: leaves of which a client reads one neighbourhood |
+//! | [`Hopscotch`] | a version in every entry and group (CHIME §4.1) | an entry; a hop: the node | use: partial READs |
 //!
 //! The crate also defines the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
 //! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
@@ -41,9 +39,9 @@
 //! reasons:
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split, a
-//!   merge or a hop moves the key, which changes the node version. So if only in-place writes happen, every mixture of lines is a
-//!   state that each key had during the READ.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split,
+//!   a merge or a hop moves the key, which changes the node version. So if only in-place writes happen, every mixture
+//!   of lines is a state that each key had during the READ.
 //! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
 //!   key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header v with a cleared
 //!   line is torn. Header v+1 *behind* with an old line is good, because the moved entries of this line are above the
@@ -87,8 +85,8 @@
 //! ```
 //!
 //! # Limits
-//! Keys have 8 to 32 bytes, and nodes at most 64 KB. A value larger than a line takes whole lines. Memory
-//! whose atomic unit is smaller than a line needs [`Checksummed`].
+//! Keys have 8 to 32 bytes, and nodes at most 64 KiB. A value larger than a line takes whole lines. Memory whose atomic
+//! unit is smaller than a line needs [`Checksummed`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -155,7 +153,7 @@ pub const LINE_BYTES: usize = 64;
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;
 type Line = [u8; LINE_BYTES];
 
-/// The shipped geometries, fixed at compile time: (node bytes, capacity).
+/// Checks the shipped geometries at compile time: (node bytes, capacity).
 const _: () = {
     const fn slotted<K: KeyBytes>(format: Result<Slotted<K>, GeometryError>) -> (usize, usize) {
         match format {

@@ -133,7 +133,7 @@ fn near_fences<const N: usize>(bytes: &[u8; 32], low: u8, width: u8) {
     }
 }
 
-/// A CAS needs an aligned word, at whatever byte the key before it ends.
+/// Words that a CAS changes are aligned, at whatever byte the key before them ends.
 #[test]
 fn words_that_are_exchanged_are_aligned() {
     fn check<const N: usize>() {
@@ -143,7 +143,7 @@ fn words_that_are_exchanged_are_aligned() {
             assert!(layout.lock_at() >= layout.read_bytes() && layout.block_bytes().is_multiple_of(64));
             assert!(layout.removal().0.is_multiple_of(8));
         }
-        // The state words of all formats that have one.
+        // This includes every format that has a state word.
         for state_word in [
             crate::NodeShape::state_word(&Slotted::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),
             crate::NodeShape::state_word(&Packed::<KeyN<N>>::with_node_bytes(512, 8).unwrap()),

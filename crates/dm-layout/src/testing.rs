@@ -347,7 +347,8 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     match (one, two) {
         // The two functions may report different failures, and check fewer bytes for a present key.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
-        // An entry of the node, which may be torn, has a key that is less than the low fence key.
+        // The key may be less than the low fence key, which the single pass does not check if it finds an entry with
+        // the key.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Ok(Judged::Stale(Stale::Below))) => {}
         (one, two) => assert_eq!(one, two, "{key:?}"),
     }

@@ -1,4 +1,5 @@
-//! Addresses of remote memory: host and on-chip memory are different types, so that they can't be mixed.
+//! Addresses of remote memory. Pointers to host memory and to on-chip memory have different types, so that they cannot
+//! be confused.
 
 use core::fmt;
 
@@ -50,13 +51,13 @@ macro_rules! pointer {
             pub const fn node(self) -> NodeId {
                 NodeId((self.0 >> OFFSET_BITS) as u16)
             }
-            /// Returns the bytes from the start of that memory.
+            /// Returns the offset in bytes from the start of this memory.
             #[inline]
             pub const fn offset(self) -> u64 {
                 self.0 & OFFSET_MASK
             }
-            /// Returns the pointer `bytes` further on the same node. The offset wraps at 2^48; a world refuses a
-            /// pointer beyond the node's memory.
+            /// Returns the pointer `bytes` further on the same node. The offset wraps at 2^48. A request beyond the
+            /// node's memory fails.
             #[inline]
             #[must_use]
             pub const fn add(self, bytes: u64) -> Self {
@@ -119,7 +120,7 @@ impl Place {
     pub const fn node(self) -> NodeId {
         NodeId((self.raw >> OFFSET_BITS) as u16)
     }
-    /// Returns the bytes from the start of that memory.
+    /// Returns the offset in bytes from the start of this memory.
     #[inline]
     pub const fn offset(self) -> u64 {
         self.raw & OFFSET_MASK

@@ -115,7 +115,7 @@ pub struct Caps {
     pub chip_bytes: u64,
     /// Whether the hardware has masked CAS.
     pub masked_atomics: bool,
-    /// Maximum payload in bytes that a work request contains itself.
+    /// Largest payload in bytes that a work request can carry inline.
     pub inline_bytes: u32,
     /// The largest unit that is never torn.
     pub atomic_unit: AtomicUnit,

@@ -1,4 +1,4 @@
-//! Ordered chains: several requests to one memory node behind one doorbell.
+//! Ordered chains: several requests to one memory node that one doorbell posts.
 
 use core::future::IntoFuture;
 use core::marker::PhantomData;
@@ -10,7 +10,7 @@ use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then,
 /// State of a chain to which any request may be appended.
 #[derive(Debug)]
 pub enum Open {}
-/// State of a chain to which a CAS was appended whose success matters, so that only READs may follow.
+/// State of a chain that contains a CAS whose success matters, so that only READs may follow.
 #[derive(Debug)]
 pub enum Gated {}
 
@@ -33,7 +33,7 @@ pub enum Gated {}
 pub struct Chain<'v, V: Verbs, S, P = Open> {
     v: &'v V,
     node: NodeId,
-    /// The world's slot of the chain. Dropping an unposted chain closes it; posting moves it to the ticket.
+    /// The slot of the chain in the world. Posting moves the slot to the ticket; dropping an unposted chain closes it.
     slot: Slot,
     fence: bool,
     /// The meter's counts for this chain.
@@ -54,8 +54,8 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
         }
     }
 
-    /// Makes the type of the chain independent of the number of its results. The results from here on are taken by
-    /// number. Use this for chains of variable length.
+    /// Makes the type of the chain independent of its number of results, for chains of variable length. The caller
+    /// takes the results by number.
     pub fn many(self) -> Chain<'v, V, Many, Open> {
         self.retype()
     }
@@ -81,7 +81,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.tally.add(&op);
         let fence = core::mem::take(&mut self.fence);
-        // This passes a copy of the slot, so that the compiler need not keep the chain in memory.
+        // A copy of the slot is passed, so that the compiler need not keep the chain in memory.
         self.v.push(&self.slot.same(), Wqe { op, fence });
     }
 
@@ -124,8 +124,8 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 }
 
 impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
-    /// Appends a WRITE of a copy of `bytes`. A WRITE has no result, so it does not change the type of the chain, and may
-    /// be appended conditionally.
+    /// Appends a WRITE of a copy of `bytes`. A WRITE has no result, so the type of the chain stays the same, and the
+    /// caller can append a WRITE conditionally.
     #[inline(always)]
     pub fn write(mut self, at: impl Into<Place>, bytes: &[u8]) -> Self {
         self.push(Op::Write { at: at.into(), bytes });

@@ -1,4 +1,4 @@
-//! The control plane, which runs on a memory node's one weak core: chunks, membership, fencing.
+//! The control plane, an RPC service of each memory node: chunks, membership, fencing.
 
 use core::fmt;
 use core::future::Future;
@@ -33,7 +33,7 @@ pub enum ControlRequest {
         /// The size in bytes.
         bytes: u64,
     },
-    /// Asks how much of `node` is handed out.
+    /// Asks how much host memory of `node` has been handed out.
     Describe {
         /// The memory node.
         node: NodeId,
@@ -66,8 +66,8 @@ pub enum ControlRequest {
 pub struct Membership {
     /// The number of clients that have had this id.
     pub epoch: u32,
-    /// The time for which the lease lasts without renewal. A waiter compares it with the time that has passed
-    /// on its own clock; the clocks of different machines are never compared.
+    /// The time for which the lease lasts without renewal. A client that waits for the end of the lease compares it
+    /// with the time that has passed on its own clock; the clocks of different machines are never compared.
     pub lease: Nanos,
 }
 
@@ -145,8 +145,8 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
-/// The control plane as a client sees it. A call is an RPC to a weak core. Calls are rare, and slow compared
-/// with verbs.
+/// The control plane as a client sees it. A call is an RPC to the slow CPU of a memory node, so a call takes much
+/// longer than a verb, and calls are rare.
 ///
 /// ```
 /// use dm_verbs::{Control, NodeId, RemotePtr};

@@ -49,10 +49,10 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// A section on state that the threads of one compute node share.
+/// A step of a client on state that the threads of one compute node share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalStep {
-    /// The client is about to enter a section (a queue, a table, a cache).
+    /// The client is about to access shared state, such as a queue, a table or a cache.
     Section,
     /// Another thread has woken the client and handed something over. The simulator charges the cost of a hand-off
     /// between cores.
@@ -99,7 +99,7 @@ pub trait Env: Attempts {
     fn compute_node(&self) -> u16;
     /// Reads the clock, for measurements only. Protocol code asks [`Env::elapsed`].
     fn now(&self) -> Nanos;
-    /// Returns whether at least `limit` has passed since `since`. Protocol code learns nothing else about time, so the
+    /// Returns whether at least `limit` has passed since `since`. Protocol code observes time in no other way, so the
     /// explorer may return either result.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         self.now() - since >= limit
@@ -109,8 +109,8 @@ pub trait Env: Attempts {
     /// Returns this client's meter.
     fn meter(&self) -> &Meter;
 
-    /// Lets other clients run until something that this client has read may have changed. Retry loops must wait only
-    /// in this way.
+    /// Lets other clients run until memory or state that this client has read may have changed. Retry loops must wait
+    /// only in this way.
     fn pause(&self) -> Pause<'_, Self>
     where
         Self: Sized,
@@ -128,7 +128,7 @@ pub trait Env: Attempts {
             until: None,
         }
     }
-    /// Await this before each section on state that the threads of a compute node share.
+    /// Await this before each access to state that the threads of a compute node share.
     fn local(&self, step: LocalStep) -> Step<'_, Self>
     where
         Self: Sized,

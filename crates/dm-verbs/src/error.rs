@@ -1,4 +1,4 @@
-//! Errors of verbs: what failed, where, and whether it had an effect.
+//! Errors of verbs: which request failed, why, and whether it changed memory.
 
 use core::fmt;
 

@@ -81,8 +81,8 @@ pub async fn masked_cas<V: Verbs>(
     if v.caps(at.node()).masked_atomics {
         return Ok(v.chain(at.node()).masked_cas(at, m).post().await?);
     }
-    // A word that fails the comparison must not change. So if `guess` fails it, a plain CAS that expects `guess` would
-    // be useless; read the word instead.
+    // A word that fails the comparison must not change. If `guess` fails the comparison, a plain CAS that expects
+    // `guess` is useless, so this reads the word instead.
     let mut expect = if m.matches(guess) {
         guess
     } else {

@@ -94,9 +94,10 @@ counters! {
     speculations,
     /// Speculative READs that did not show whether the key is present.
     wrong_speculations,
-    /// Verbs that no operation needs: announcements, leases, loading. No other counter includes them.
+    /// Verbs that are posted for the pool and not for an operation, such as announcements. No other counter includes
+    /// them.
     housekeeping_verbs,
-    /// Payload bytes of such verbs and of directly loaded memory.
+    /// Payload bytes of housekeeping verbs and of directly loaded memory.
     housekeeping_bytes,
 }
 
@@ -223,7 +224,7 @@ impl Meter {
         }
     }
 
-    /// Counts a posted chain with these verbs. Returns the number of waits so far.
+    /// Counts a posted chain, whose verbs are in `tally`. Returns the number of waits so far.
     // Inlined, so that the counts are constants if a chain is built and posted in one function.
     #[inline(always)]
     pub(crate) fn posted(&self, tally: &Tally) -> u32 {
@@ -243,8 +244,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// Marked as cold, because otherwise the compiler merges the two branches, and chooses the counter at run time for
-    /// every verb.
+    /// This function is cold, because otherwise the compiler merges the two branches, and chooses the counter at run
+    /// time for every verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {

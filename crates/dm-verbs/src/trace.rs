@@ -13,7 +13,7 @@ use crate::{
     Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
-/// The version of the format: the first field of every recording.
+/// The version of the format. It is the first field of every recording.
 pub const SCHEMA: &str = "dmkit-trace-1";
 
 /// A run of several clients.
@@ -27,7 +27,7 @@ pub const SCHEMA: &str = "dmkit-trace-1";
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recording {
-    /// [`SCHEMA`].
+    /// The version of the format: [`SCHEMA`].
     pub schema: String,
     /// The world that the recording is from.
     pub world: String,
@@ -114,12 +114,12 @@ pub enum What {
         request: u16,
         /// The number of the part (from 1) and the number of parts.
         part: (u8, u8),
-        /// The 8-byte words in memory before this.
+        /// The 8-byte words in memory before the effect.
         held: Vec<u64>,
-        /// The words in memory after this, if the verb changes memory.
+        /// The words in memory after the effect, if the verb changes memory.
         written: Vec<u64>,
     },
-    /// A chain completes, and its client can see this.
+    /// A chain completes, and its client can now observe the completion.
     Completes {
         /// The chain's number.
         chain: u32,
@@ -278,7 +278,7 @@ struct Flight {
     slot: (u32, u32),
     chain: u32,
     requests: Vec<Request>,
-    /// The index of its completion among the events.
+    /// The index of the event of its completion in the list of events.
     completed: Option<usize>,
 }
 

@@ -74,7 +74,7 @@ impl Op<'_> {
             | Op::Faa { at, .. } => at,
         }
     }
-    /// Returns how many bytes of remote memory the request touches.
+    /// Returns how many bytes of remote memory the request reads or writes.
     #[inline]
     pub fn len(&self) -> usize {
         match *self {
@@ -83,7 +83,7 @@ impl Op<'_> {
             _ => 8,
         }
     }
-    /// Returns whether the verb touches no memory (an empty WRITE).
+    /// Returns whether the verb accesses no memory, as an empty WRITE does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -107,7 +107,8 @@ impl<'a> From<Op<'a>> for Wqe<'a> {
     }
 }
 
-/// A chain of a world, under construction or in flight. It is not `Copy`, because it has one owner, which closes it.
+/// A world's handle of a chain that is under construction or in flight. It is not `Copy`, because it has one owner,
+/// which closes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot {
     /// A number that the world chooses.
@@ -117,7 +118,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns a second handle of this chain, to close it or to poll it once.
+    /// Returns a second handle of this chain. The chain must still be closed only once.
     #[inline(always)]
     pub(crate) fn same(&self) -> Self {
         Slot { ..*self }

@@ -9,7 +9,7 @@ use dm_sync::atomic::{AtomicU8, Ordering};
 
 use super::packed;
 
-/// The number that stands for no image.
+/// The number that means "no image".
 pub(super) const NONE: u32 = u32::MAX;
 /// The largest chunk in bytes. Small caches have smaller chunks, a sixteenth of their budget.
 const CHUNK_MAX: usize = 1 << 16;
@@ -17,9 +17,9 @@ const CHUNK_MAX: usize = 1 << 16;
 const CHUNK_MIN: usize = 512;
 /// Blocks begin at multiples of this many bytes.
 pub(super) const GRANULE: usize = 4;
-/// Bits of a place that count granules within a chunk.
+/// Number of low bits of a place. They are the offset in the chunk, in granules.
 const WITHIN_BITS: u32 = 14;
-/// Marks a number that no image has. The other bits are the next such number.
+/// Marks the place of an unused number. The other bits are then the next unused number.
 const FREE: u32 = 1 << 31;
 /// The end of the list of unused numbers.
 const END: u32 = FREE - 1;
@@ -28,7 +28,7 @@ const END: u32 = FREE - 1;
 const USED: u8 = 1;
 /// The position of the image's age in the byte.
 const AGE_SHIFT: u32 = 1;
-/// The turns after which an image is no longer valid.
+/// Number of turns after which an image is no longer valid.
 pub(super) const EXPIRED: u8 = 2;
 
 /// A piece of memory that is in use up to `filled`.
@@ -210,8 +210,8 @@ impl Arena {
         Some(self.free)
     }
 
-    /// Stores a packed image, in the place of its previous version if it fits there. Returns `false` if the arena would
-    /// exceed `limit` bytes.
+    /// Stores a packed image, in the place of its previous version if that has the same size. Returns `false` if the
+    /// arena would exceed `limit` bytes.
     pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
         let old = self.get(image).map(packed::bytes_of);
         if old == Some(bytes.len()) {
@@ -225,7 +225,7 @@ impl Arena {
         };
         self.chunks[chunk].bytes[at..at + bytes.len()].copy_from_slice(bytes);
         match old {
-            // The call of `take` may have moved the image.
+            // The call of `take` may have moved the image, so its place is read only here.
             Some(old) => {
                 let (chunk, _) = split(self.places[image as usize]);
                 self.chunks[chunk].dead += old as u32;

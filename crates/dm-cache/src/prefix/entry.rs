@@ -18,7 +18,7 @@ pub(super) struct Entry {
     partial: [u8; PARTIAL_MAX],
     partial_len: u8,
     pub(super) direct: bool,
-    /// Filled slots: in their order, or by key byte in a direct node.
+    /// Filled slots: in the order of the node, or by key byte in a direct node.
     pub(super) words: Vec<SlotWord>,
     /// The cached children's numbers, slot by slot.
     kids: Vec<u32>,
@@ -64,7 +64,7 @@ impl Entry {
         self
     }
 
-    /// Returns a hash of its content, regardless of where it is stored.
+    /// Returns a hash of the entry's content, regardless of where it is stored.
     pub(super) fn digest(&self) -> u64 {
         let kids: Vec<bool> = self.kids.iter().map(|kid| *kid != NONE).collect();
         fingerprint_of(&(self.at, self.incarnation, self.branch, &self.words, kids))

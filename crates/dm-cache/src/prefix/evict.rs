@@ -1,4 +1,5 @@
-//! Eviction. It visits one chunk after another, and evicts the images that were not used since its last visit.
+//! Eviction from the prefix cache. It visits one chunk after another, and evicts the images that were not used since
+//! its last visit.
 
 use super::arena::NONE;
 use super::packed::View;

@@ -61,7 +61,7 @@ pub struct CachedSlot {
     pub seen: Seen,
 }
 
-/// A child whose prefix the key does not have.
+/// The first key byte in which a key differs from the prefix of a cached child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
     /// The position of the first key byte that differs.
@@ -102,7 +102,7 @@ pub struct PrefixHit {
 /// # fn at(line: u64) -> RemotePtr { RemotePtr::new(NodeId(0), line * 64).unwrap() }
 ///
 /// let cache = PrefixCache::new(NodeTypes::SHIPPED, 1 << 20);
-/// // The root, type 3, has each slot at its key byte's place. Two leaves hang in it.
+/// // The root, type 3, has each slot at the index of its key byte. Two slots point to leaves.
 /// let leaf = |partial: u8| SlotWord::leaf(partial, at(u64::from(partial)).raw(), 1).unwrap();
 /// let words = (0..=255).map(|byte| if byte == b'a' || byte == b'b' { leaf(byte) } else { SlotWord::empty(0) });
 /// let root = PrefixImage { at: at(1000), header: RadixHeader::new(0, 3, &[]), incarnation: 0, words };

@@ -21,7 +21,7 @@ const WIDE: usize = 12;
 const TYPE_SHIFT: u32 = 56;
 const TYPE_MASK: u64 = 0x1f;
 const IS_WIDE: u64 = 1 << 61;
-/// The incarnation is [`FIRST`], and is not stored.
+/// Marks an image whose incarnation is [`FIRST`], which is then not stored.
 const IS_FIRST: u64 = 1 << 62;
 const HAS_256: u64 = 1 << 63;
 /// A flag in the byte of the prefix's length.
@@ -62,7 +62,7 @@ fn half_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// Returns the bytes of the image at the front of `bytes`.
+/// Returns the number of bytes of the image at the front of `bytes`.
 pub(super) fn bytes_of(bytes: &[u8]) -> usize {
     View(bytes).size()
 }
@@ -83,7 +83,8 @@ fn pointer(node: u64, lines: u64) -> u64 {
     (node << OFFSET_BITS) | (lines * LINE_BYTES as u64)
 }
 
-/// Returns the code of a word, or `None` if it has none. All leaves that have a code are `leaf_lines` long.
+/// Returns the code of a word, or `None` if no code can represent it. All leaves that have a code are `leaf_lines`
+/// long.
 fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
     let partial = word.partial();
     if !word.has_child() {
@@ -113,8 +114,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
-    /// inserted.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would
+    /// be inserted.
     #[inline]
     pub(super) fn place(self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes, partial, self.direct)
@@ -168,13 +169,14 @@ pub(super) enum Below {
     Other,
 }
 
-/// A one in each byte.
+/// A word whose bytes are all 1.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// Returns the position of `partial` among eight bytes.
 #[inline]
 fn among(eight: [u8; 8], partial: u8) -> Option<usize> {
-    // The lowest byte that becomes zero is equal to `partial`.
+    // Bytes that equal `partial` are zero in `differs`. The lowest bit that is set in `zero` belongs to the first of
+    // them.
     let differs = u64::from_le_bytes(eight) ^ (ONES * u64::from(partial));
     let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
     (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
@@ -325,8 +327,8 @@ impl<'a> View<'a> {
         &self.0[self.bytes_at()..][..self.len()]
     }
 
-    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would be
-    /// inserted.
+    /// Returns the place at which the slot of key byte `partial` is stored, or as an error the place at which it would
+    /// be inserted.
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes(), partial, self.is_direct())
@@ -449,8 +451,8 @@ impl Edit<'_> {
             self.write_code(place, code);
         }
         match (had, word.has_child()) {
-            // If all 256 children of a direct node are removed, one still counts as present until the node is
-            // read again.
+            // The count of removed children has one byte. So if all 256 children of a direct node are removed, one
+            // still counts as present until the node is read again.
             (true, false) => self.0[19] = self.0[19].saturating_add(1),
             (false, true) => self.0[19] = self.0[19].saturating_sub(1),
             _ => {}

@@ -1,4 +1,4 @@
-//! The images, and the links between them.
+//! The links between the images of the prefix cache.
 
 use dm_layout::{Find, NodeTypes, RadixSlot, SlotWord};
 use dm_sync::{Fingerprint, fingerprint_of};
@@ -244,7 +244,7 @@ impl Tree {
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
         let way = self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?;
-        // Only the root's image can be too old here.
+        // The walk has checked the ages of all images except the root's.
         self.young(way.image)?;
         self.arena.touch(way.image);
         Some(PrefixHit {
@@ -316,7 +316,7 @@ impl Tree {
             let Some(new) = image.or_else(|| tree.arena.number(tree.limit())) else {
                 return false;
             };
-            // Evictions change which number is free.
+            // An eviction may free another number, which the image must then contain.
             if number.replace(new) != Some(new) {
                 pack(entry, new, spare, tree.leaf_lines, &mut packed);
             }
@@ -462,7 +462,7 @@ impl Tree {
 
     /// Changes an image through its unpacked form. Returns `false` if there is no room for the result.
     fn repack(&mut self, image: u32, change: impl FnOnce(&mut Entry)) -> bool {
-        // The image itself says whether it is direct.
+        // Only the image's own flag shows whether it is direct, so any types will do here.
         let types = &NodeTypes::SHIPPED;
         let Some(view) = self.view(image) else {
             return false;
@@ -644,7 +644,8 @@ impl Tree {
         }
     }
 
-    /// Unlinks `kid` from the slot in which it was linked, and removes it. Its parent field still names another image.
+    /// Unlinks `kid` from this slot, and removes it. Unlike [`Tree::cut`], this does not use the parent field of `kid`,
+    /// which still contains the number of another image.
     fn cut_below(&mut self, parent: u32, byte: u8, kid: u32) {
         if let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) {
             self.take_off(parent, place);
@@ -678,14 +679,14 @@ impl Tree {
         self.root == image || self.view(image).is_some_and(above)
     }
 
-    /// Removes images that are linked nowhere any more.
+    /// Removes an image and the images below it, except those that are still linked.
     fn cut_loose(&mut self, image: u32) {
         if image == NONE {
             return;
         }
         let mut loose = vec![image];
         while let Some(image) = loose.pop() {
-            // An image that was linked elsewhere stays.
+            // An image that is linked elsewhere stays.
             let Some(view) = self.view(image) else { continue };
             if self.hangs(image) {
                 continue;

@@ -120,7 +120,7 @@ fn enter_move_and_forget<const N: usize>() {
     for budget in [700, 2_000, 100_000] {
         let sketch = Sketch::<KeyN<N>>::new(budget);
         let key = |n: u64| {
-            // The bytes behind the coded part are not zero, so separators are rounded up.
+            // The bytes after the coded part are not zero, so separators are rounded up.
             let mut bytes = [0; N];
             bytes[..8].copy_from_slice(&(n << 44).to_be_bytes());
             bytes[N - 1] = 1;

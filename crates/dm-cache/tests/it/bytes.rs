@@ -142,8 +142,8 @@ fn within_a_budget_that_is_used() {
     );
 }
 
-/// Returns the bytes per key for ten million 8-byte keys. Leaves have 37 entries of at most 54, as random inserts leave
-/// them, and inner nodes have 42 children of at most 61.
+/// Checks and prints the bytes per key for ten million 8-byte keys. Leaves have 37 entries of at most 54, as random
+/// inserts leave them, and inner nodes have 42 children of at most 61.
 #[test]
 fn bytes_per_key() {
     let nodes = dm_sync::scaled(10_000_000 / 37 / 42, 40) as u64;
@@ -159,7 +159,7 @@ fn bytes_per_key() {
             low: i << 32,
             high: Some((i + 1) << 32),
             incarnation: 0,
-            // Leaves are anywhere in 64 GB of each of 8 memory nodes.
+            // Leaves are anywhere in 64 GiB of each of 8 memory nodes.
             entries: (0..42).map(move |j| {
                 let place = (i * 42 + j).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let at =

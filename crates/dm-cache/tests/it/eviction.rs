@@ -5,7 +5,7 @@
 use dm_cache::{Admitted, IndexCache, NodeImage};
 use dm_verbs::{NodeId, RemotePtr};
 
-/// Children of every node here.
+/// Number of children of every node.
 const FAN_OUT: u64 = 16;
 
 fn at(number: u64) -> RemotePtr {
@@ -47,7 +47,8 @@ fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Itera
     f64::from(hits) / f64::from(all)
 }
 
-/// Nine of ten accesses go to one in eight of the nodes. The cache has room for twice as many nodes.
+/// Returns a sequence of accesses to `nodes` nodes. Nine of ten accesses go to one in eight of the nodes; the cache has
+/// room for twice as many.
 fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..times).map(move |_| {

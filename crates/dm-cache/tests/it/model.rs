@@ -126,11 +126,11 @@ fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) 
 #[derive(Clone, Debug)]
 enum Op {
     Admit(Node),
-    /// Reports the result of an earlier lookup, this many lookups ago, as stale. It may have been reported before.
+    /// Reports the result of the lookup that was this many lookups ago as stale. It may have been reported before.
     Invalidate(usize),
     Look(u64, usize),
     /// Adds a child to the node that was cached this many nodes ago. The child begins at this distance above the node's
-    /// low. The node has this incarnation, and this many further children that the cache does not know.
+    /// low. The node has this incarnation, and this many further children that the cache does not contain.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }

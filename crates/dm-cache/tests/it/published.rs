@@ -9,7 +9,7 @@ fn at(kilobytes: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), kilobytes << 10).unwrap()
 }
 
-/// Returns a level-1 node: `children[i]` covers `[keys[i], keys[i + 1])`, the last key is the upper fence.
+/// Offers a level-1 node. `children[i]` covers `[keys[i], keys[i + 1])`, and the last key is the upper fence key.
 fn offer(cache: &IndexCache<u64>, node: u64, keys: &[u64], children: &[u64]) -> Admitted {
     let (high, separators) = keys.split_last().unwrap();
     cache.admit(NodeImage {

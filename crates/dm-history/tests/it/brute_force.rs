@@ -1,12 +1,12 @@
-//! Compares the checker with an enumeration of every order, on small histories of all kinds.
+//! Compares the checker with an enumeration of every order, on small random histories.
 
 use dm_history::{Effect, History, KvMap, KvOp, KvRet, Limits, Operation, Spec, Verdict, check};
 use proptest::prelude::*;
 
 type Call = Operation<KvOp<u8, u8>, KvRet<u8>>;
 
-/// Searches any order of any subset that contains all operations that have returned. It is a direct recursion over the
-/// definition.
+/// Searches all orders of all subsets that contain every operation that has returned. The recursion follows the
+/// definition of linearizability directly.
 fn some_order_explains(spec: &KvMap<u8, u8>, state: Option<u8>, rest: &[Call]) -> bool {
     if rest.iter().all(|call| call.returned.is_none()) {
         return true;

@@ -1,11 +1,11 @@
-//! Long histories. Hot keys with many concurrent clients pass within a limit of steps. A single wrong result is found,
-//! and shown in a few lines.
+//! Long histories. A history of hot keys with many concurrent clients passes within a limit of steps. A single wrong
+//! result is found, and the counterexample has few lines.
 
 use dm_history::{History, KvMap, KvOp, KvRet, Limits, Operation, Verdict, check};
 
 type Call = Operation<KvOp<u64, u64>, KvRet<u64>>;
 
-/// The random numbers of a test (SplitMix64).
+/// A generator of random numbers (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ struct Shape {
     /// The percentage of writes.
     writes: u64,
     removes: u64,
-    /// One operation in this number never returns, and half of these take effect. 0 means that all return.
+    /// One operation in this number never returns, and half of these take effect. If it is 0, all operations return.
     crashes: u64,
 }
 
@@ -35,7 +35,7 @@ fn run(shape: Shape, seed: u64) -> Vec<Call> {
     let mut dice = Dice(seed);
     let mut map = std::collections::HashMap::new();
     let mut calls: Vec<Call> = Vec::new();
-    // Time, whether this is the effect of the call, client, call.
+    // An event is its time, whether the call takes effect then, the client, and the call.
     let mut agenda = std::collections::BinaryHeap::new();
     for client in 0..shape.clients {
         agenda.push(std::cmp::Reverse((dice.below(100), false, client, 0)));
@@ -154,7 +154,8 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
             },
             seed,
         );
-        // The value was overwritten before the read began: three lifetimes of a value ago it was certainly gone.
+        // The write of the stale value returned more than 500 units of time before the read began. A value of this hot
+        // key does not last so long, so it had been overwritten.
         let read = (10_000..)
             .find(|&at| matches!(calls[at].returned, Some((_, KvRet::Found(_)))))
             .unwrap();

@@ -61,7 +61,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// Writes the value behind the key. An entry with its own lines is written as a whole, with the next entry
+    /// Writes the value after the key. An entry with its own lines is written as a whole, with the next entry
     /// version.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
@@ -189,7 +189,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let mark = &mut group[mark..];
             mark[..MARK_HEAD].copy_from_slice(&head);
             let Some(fences) = fences else { continue };
-            // If each piece is a whole key, its length is a constant.
+            // Usually each piece is a whole key. A copy of constant length is faster.
             match geometry.piece == K::LEN {
                 true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
                 false => mark[MARK_HEAD..][..geometry.piece]

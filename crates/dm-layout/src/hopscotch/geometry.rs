@@ -332,7 +332,7 @@ impl HopGeometry {
             if self.has_all_pieces(&a, &b) {
                 break [a, b];
             }
-            // Add the next mark behind the first range, or behind the second range, or before the first range.
+            // Add the next mark after the first range, or after the second range, or before the first range.
             let behind = |marks: &Range<usize>, range: &Range<usize>| {
                 let next = marks
                     .end

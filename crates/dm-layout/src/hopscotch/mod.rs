@@ -39,10 +39,10 @@ use crate::{FIRST_INCARNATION, LINE_BYTES};
 
 /// The bit of an entry's first byte that marks it as present.
 pub(crate) const PRESENT: u8 = 1;
-/// The next bit marks an entry as *young*: its node is in reused memory, and its structure has not changed since it
-/// was built. See [`flag::YOUNG`].
+/// The bit of an entry's first byte that marks it as *young*: its node is in reused memory, and its structure has not
+/// changed since it was built. See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
-/// The node version is in the bits above these two.
+/// The position of the node version, which is in the bits above these two.
 pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.

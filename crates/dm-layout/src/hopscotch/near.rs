@@ -8,7 +8,8 @@
 //! * A key is *absent* only if all lines of its neighbourhood and the marks have one version. Within a version no key
 //!   changes its slot, so the READ would have seen the key in its slot.
 //!
-//! All other bytes (mixed, of another range, dead or young) prove nothing, and the reader must read the whole node.
+//! All other bytes prove nothing: they are mixed, or of another range, or their node is dead or young. The reader must
+//! then read the whole node.
 
 use super::geometry::{FENCES_MAX, MARK_HEAD};
 use super::study::NearFlaws;
@@ -177,7 +178,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
                 return None;
             }
-            // There are two or four pieces.
+            // There are two or four pieces, so a mask computes the remainder.
             let number = group & (geometry.pieces - 1);
             if pieces >> number & 1 == 0 {
                 pieces |= 1 << number;

@@ -98,14 +98,14 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
         }
         let counts = &counts[..span];
-        // Entries get slots in the order of their homes, as in `arrange`. The entry that waits longest is displaced
-        // most.
+        // The entries form a queue, sorted by their homes as in `arrange`. Each slot takes the first entry of the
+        // queue. Of all queued entries, the first one is displaced most.
         let mut waiting = Self::left_over(counts);
         if waiting > self.geometry.neighbourhood {
             return false;
         }
-        // The home of the entry that waits longest, and the number of waiting entries of this home. Entries that wrap
-        // around at the node's end have homes before its start.
+        // The home of the first entry of the queue, and the number of queued entries of this home. Here the slots at
+        // the node's start have numbers from `span` on, because the queued entries that wrap around have smaller homes.
         let (mut oldest, mut of_it) = (span, usize::from(counts[0]));
         let mut left = waiting;
         while left > 0 {
@@ -189,11 +189,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         if geometry.span <= 64 {
             return Ok(self.plan_in_word(image, key));
         }
-        /// Marks a slot in `wanted_by`: no entry wants the slot yet, or the slot is in the key's own neighbourhood.
+        /// Values of `wanted_by` for a slot that the search has not reached, and for a slot of the key's own
+        /// neighbourhood.
         const NEW: u16 = u16::MAX;
         const ROOT: u16 = u16::MAX - 1;
-        // The entry that wants each slot, and the slots in the order in which they were found, with the number of
-        // hops.
+        // The state of a breadth-first search: for each reached slot, the slot whose entry can hop to it, and the queue
+        // of reached slots with their numbers of hops.
         let mut wanted_by = [NEW; SPAN_MAX];
         let mut queue = [(0_u16, 0_u8); SPAN_MAX];
         let (mut head, mut tail) = (0, 0);
@@ -261,8 +262,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         None
     }
 
-    /// Returns the hops that free a slot for the key. The first hop moves an entry to `free`. The source of each hop
-    /// is wanted by the entry of the next hop, or by the key.
+    /// Returns the hops that free a slot for the key. The first hop moves an entry to `free`. Each later hop moves an
+    /// entry to the source of the hop before it. The source of the last hop is a slot for the key.
     fn path_to(&self, free: usize, wanted_by: impl Fn(usize) -> usize) -> HopPlan {
         let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
         let mut plan = HopPlan {
@@ -271,7 +272,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             slot: slot(free),
         };
         let mut to = free;
-        // The path ends at a slot of the key's own neighbourhood, which no entry wants.
+        // For a slot of the key's own neighbourhood, `wanted_by` returns no valid slot, so the path ends there.
         while plan.len < HOPS_MAX && wanted_by(to) < self.geometry.span {
             let from = wanted_by(to);
             plan.moves[plan.len] = (slot(from), slot(to));

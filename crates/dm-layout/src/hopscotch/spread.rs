@@ -18,8 +18,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         for slot in &*slots {
             taken[*slot] = true;
         }
-        // No entry is displaced beyond a free slot. So from there on, the slots can be treated as a line instead of a
-        // circle.
+        // No entry is displaced beyond a free slot. So the slots after a free slot can be treated as a line instead of
+        // a circle.
         let Some(free) = taken.iter().position(|taken| !taken) else {
             return;
         };
@@ -34,7 +34,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             *place = end;
         }
         // The target of an entry is its proportional place in the line, plus `shift`, the average number of free slots
-        // of a neighbourhood, because an entry is at its home or behind it.
+        // of a neighbourhood, because an entry is at its home or after it.
         let entries = order.len();
         let shift = ((span - entries) * near).div_ceil(span);
         let mut next = 0;

@@ -1,4 +1,4 @@
-//! Reads a whole node, for scans, splits and writers, and for readers to which one neighbourhood proved nothing.
+//! Reads a whole node, for scans, splits and writers, and for readers whose neighbourhood proved nothing.
 
 use super::geometry::{HOPS_BYTES, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT};
@@ -175,7 +175,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         self.check_entry(bytes, slot)?;
         let key = K::read_from(&bytes[at + self.geometry.prefix..]);
-        // Readers would not find the entry in any other slot.
+        // Readers search only the key's neighbourhood, so they would not find the entry in any other slot.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
             return Err(CheckFailure::corrupt(at, Reason::Presence));

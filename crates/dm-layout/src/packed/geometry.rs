@@ -20,7 +20,8 @@ const ROOM: usize = LINE_PAYLOAD - 1;
 pub(crate) const PRESENCE_BITS: usize = 6;
 /// Maximum number of shapes of lines, because the control byte has two bits for the shape.
 pub(crate) const SHAPES: usize = 4;
-/// The size of a line in parts. It is a multiple of every possible number of entries of a line.
+/// The number of parts into which a line's room is divided. It is a multiple of every possible number of entries, so
+/// that an entry takes a whole number of parts.
 pub(crate) const LINE_PARTS: usize = 60;
 const _: () = {
     let mut count = 1;
@@ -263,7 +264,7 @@ pub(super) const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES]
         let shape = Shape::of(width, value_len);
         if width == key_len || Shape::of(width + 1, value_len).count < shape.count {
             if kinds == SHAPES {
-                // Drop the second shape.
+                // The second shape is dropped, because the narrowest and the three widest shapes are used.
                 (shapes[1], shapes[2]) = (shapes[2], shapes[3]);
                 kinds -= 1;
             }

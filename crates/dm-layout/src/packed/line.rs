@@ -119,7 +119,7 @@ fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize>
     None
 }
 
-/// Returns whether the key of an entry of the line, a number of `W` bytes, equals `number`.
+/// Returns whether any entry of the line has this key, a number of `W` bytes.
 #[inline(always)]
 fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     let bytes = number.to_le_bytes();

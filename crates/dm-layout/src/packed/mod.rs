@@ -93,7 +93,8 @@ struct Mark {
 }
 
 impl Mark {
-    /// Used instead of an entry's number if the line must change to a shape that is wide enough for the new entry.
+    /// Takes the place of an entry's number if the line must first change to a shape that is wide enough for the new
+    /// entry.
     const RESHAPE: usize = PRESENCE_BITS;
 
     #[inline(always)]

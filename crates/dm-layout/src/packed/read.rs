@@ -10,7 +10,7 @@ use crate::key::{KeyBytes, Rise};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// Used instead of an entry's number if the line has another version.
+/// Takes the place of an entry's number if the line has another version.
 const OTHER: usize = LINE_BYTES - 1;
 
 impl<K: KeyBytes> Packed<K> {

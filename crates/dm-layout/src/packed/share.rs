@@ -41,10 +41,10 @@ impl<K: KeyBytes> Packed<K> {
         Ok(full)
     }
 
-    /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both nodes have room
-    /// for their keys, including the new one. There is always such a key. If the cut is at the new key, it is the
-    /// smallest key of the right node; the other keys of the right node are a part of those for which the left node
-    /// had room. If the new key is the smallest of all, the left node contains only this key.
+    /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both nodes have room for
+    /// their keys, including the new one. Such a key always exists: at the new key, for example, the right node gets
+    /// the new key as its smallest one, and keys for which the left node had room. If the new key is the smallest of
+    /// all, the left node gets only this key.
     pub(super) fn split_in_two<'v>(
         &self,
         left: &[u8],
@@ -79,7 +79,7 @@ impl<K: KeyBytes> Packed<K> {
             .flatten()
             .filter_map(|at| keys.get(at))
             .find(|key| fits(key));
-        // Some keys are duplicate, or two nodes have no room for all keys.
+        // No key was found, so some keys are duplicate, or two nodes have no room for all keys.
         let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
         self.build_from(
             right,

@@ -1,4 +1,4 @@
-//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): homogeneous nodes of 8-byte slots behind an 8-byte header.
+//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): homogeneous nodes of 8-byte slots after an 8-byte header.
 //!
 //! ```text
 //!  byte 0  │ depth │ type, length │ partial 0 … partial 5 │     header: one word, changed by CAS

@@ -12,9 +12,10 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a slotted node.
 pub(crate) const KIND: u8 = 0xd1;
 const NODE_BYTES_MAX: usize = 65_536;
-/// A flag in [`SlotGeometry::values`]: values are marked. No value has so many bytes.
+/// A flag in [`SlotGeometry::values`] for marked values. It differs from every number of bytes, because no value has so
+/// many.
 const MARKED: usize = 1 << 31;
-/// Marked children of four bytes, in [`SlotGeometry::values`].
+/// The result of [`SlotGeometry::values`] for marked children of four bytes.
 pub(super) const MARKED_4: usize = MARKED | 4;
 
 /// The geometry of a slotted node with line versions. It is a runtime value that is checked when it is made.
@@ -272,8 +273,8 @@ impl SlotGeometry {
         self.capacity
     }
 
-    /// Returns the number of bits of a node version. If a node changes its structure 2^bits times during one READ, the
-    /// reader might not detect this.
+    /// Returns the number of bits of a node version. If a node changes its structure 2^bits − 1 times during one READ,
+    /// the reader might not detect this.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()

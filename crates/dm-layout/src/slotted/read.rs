@@ -101,7 +101,8 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Returns the presence byte of the key's entry, or the version byte of a line of another version:
     /// whichever comes first.
-    // This is a separate function that returns a reference. If it were inlined, the loop would count lines and offsets too.
+    // This is a separate function that returns a reference. If it were inlined, the loop would count lines and offsets
+    // too.
     #[inline(never)]
     fn seek<E: Entry>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
         // Each iteration handles two lines, because an iteration itself costs a quarter as much as a line.
@@ -132,7 +133,7 @@ impl<K: KeyBytes> Slotted<K> {
         None
     }
 
-    /// Implements [`scan`](Self::scan) behind the header's line, for lines of several versions.
+    /// Implements [`scan`](Self::scan) after the header's line, for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<E: Entry>(
@@ -300,7 +301,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.free_in::<E>(lines, before)
     }
 
-    /// Returns the first free slot in `rest`, a part of `lines` behind the header's line.
+    /// Returns the first free slot in `rest`, a part of `lines` after the header's line.
     #[inline(always)]
     fn free_in<E: Entry>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
@@ -323,7 +324,7 @@ impl<K: KeyBytes> Slotted<K> {
     // This is a separate function for the same reason as `seek`.
     #[inline(never)]
     fn line_with_room<E: Entry>(lines: &[Line]) -> Option<&Line> {
-        // All slots of a line are checked at once: the slots before the first free one are full.
+        // One AND over the presence bytes of a line shows whether any of its slots is free.
         let slots = |line: &Line| (0..E::PER_LINE).fold(PRESENT, |all, nth| all & line[1 + nth * E::STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
     }

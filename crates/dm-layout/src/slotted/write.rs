@@ -13,8 +13,8 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
-    /// Writes an entry. An in-line entry is written without its line's version byte, because a reader checks whole
-    /// lines.
+    /// Writes an entry. An in-line entry is written without its line's version byte: one line is never torn, so readers
+    /// need no new version to accept the change.
     #[inline(always)]
     pub(super) fn put_entry(
         &self,
@@ -29,7 +29,7 @@ impl<K: KeyBytes> Slotted<K> {
             "a value of the geometry's length"
         );
         let at = slot.offset();
-        // A marked value contains its mark.
+        // A marked value overwrites this byte with its own first byte.
         image[at] = PRESENT;
         key.write_to(&mut image[at + self.geometry.key_at..]);
         if self.geometry.is_in_line() {
@@ -55,8 +55,8 @@ impl<K: KeyBytes> Slotted<K> {
         self.put_striped(image, slot, value)
     }
 
-    /// Writes a value over several lines. All of them get the same entry version, the next one that none of them has.
-    /// Returns the range of the one WRITE, from the first line's version byte to the value's last byte.
+    /// Writes a value over several lines, and gives all of them the next entry version that none of them has. Returns
+    /// the range of the one WRITE, from the first line's version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
         let lines = &image.as_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];

@@ -100,8 +100,9 @@ struct Verdict {
     wrong: u64,
 }
 
-/// Checks every key in `keys`, which is present all the time, in this node or in a node to the right from `separator`
-/// on. A reader always finds the key, is sent to the right for a reason, or gets a torn node.
+/// Checks every key in `keys` in every READ. All of them are present all the time, in this node or, from the separator
+/// on, in a node to the right. A READ is right if it shows the key, leads to the right node for a key from the
+/// separator on, or is torn.
 fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     remote: &Remote,
@@ -127,7 +128,7 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
             verdict.answers += 1;
             verdict.wrong += u64::from(!right);
         }
-        // A scan collects all keys from an accepted node that are below its high fence key.
+        // A scan of an accepted node must find all keys within the fence keys.
         if let Ok(header) = format.accept(read) {
             let mut entries = Vec::new();
             if format.gather(read, &header.fences, &mut entries).is_ok() {
@@ -143,8 +144,8 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     verdict
 }
 
-/// Splits and merges `rounds` times, while the keys in `keys` are present all the time, in slots of this order.
-/// Returns the verdict about the left node.
+/// Splits and merges `rounds` times, while the keys in `keys` are present all the time. Their order is the order of
+/// their slots. Returns the verdict about the left node.
 fn structural<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     (keys, key): (&[u8], fn(u8) -> K),
@@ -229,7 +230,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             remote.write(&left, range);
             let range = format.open(&mut left).unwrap();
             remote.write(&left, range);
-            // The next split then has a higher separator, and keys that were merged back stay.
+            // Without the new key, the next split has a higher separator, so keys that were merged back stay.
             if let Some(slot) = new.and_then(|small| dm_layout::find(format, &left, &key(small)).unwrap()) {
                 let range = format.remove(&mut left, slot);
                 remote.write(&left, range);
@@ -318,8 +319,8 @@ fn repeated_changes_are_sound_in_any_order() {
     }
 }
 
-/// Zeroed memory, a node, its death, and another node that begins as Splitting: no mixture of their lines may pass as
-/// a live node.
+/// Memory is zeroed, then holds a node, then the dead node, and then another node that begins as Splitting. No mixture
+/// of their lines may be accepted as a live node.
 #[test]
 fn lives_never_mix() {
     never_mix::<Key8, _>(&Slotted::with_node_bytes(192, 8).unwrap(), key);
@@ -351,7 +352,7 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
         let range = format.bury(&mut image, 77).unwrap();
         remote.write(&image, range);
         let dead = format.header(&image).unwrap();
-        // The fence keys differ, so an equal difference belongs to another key.
+        // The fence keys differ, so an equal stored difference belongs to another key.
         init = NodeInit::live(0, FenceKeys::new(key(2), None)).reusing(dead.version, dead.incarnation);
         init.state = NodeState::Splitting;
         format.build(&mut image, &init, entries(1));

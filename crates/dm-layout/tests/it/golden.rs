@@ -188,7 +188,7 @@ fn lookups_say_where_to_go() {
     );
 }
 
-/// Keys and values of all zeroes or all ones are ordinary ones.
+/// Keys and values of all zeroes or all ones are not special.
 #[test]
 fn all_zeros_and_all_ones_are_ordinary() {
     let format = Slotted::<Key8>::tiny(8).unwrap();
@@ -287,7 +287,7 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
     let entries: Vec<_> = entries.collect();
     let shown = entries.iter().map(|(key, value)| (*key, value.into()));
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), shown);
-    // The greatest key is in the place of the previous one, and the checksum is correct.
+    // The greatest key overwrites the one before it, so that a key is duplicate. The checksum is correct.
     let last = format.slots(&image).map(|slot| slot.offset()).collect::<Vec<_>>();
     image.copy_within(last[4]..last[4] + 8, last[3]);
     let header = format.header(&image).unwrap();

@@ -156,7 +156,7 @@ fn check(format: &Hopscotch<Key8>, image: &[u8], seed: u64, count: usize) {
     }
 }
 
-/// The capacities of CHIME Fig. 19 b: on average 88.1 % and 99.8 % of 64 entries.
+/// Nodes reach the capacities of CHIME Fig. 19 b: on average 88.1 % and 99.8 % of 64 entries.
 #[test]
 fn nodes_fill_up_as_the_paper_says() {
     let mean = |fill: fn(u64) -> usize| (0..200).map(fill).sum::<usize>() as f64 / (200.0 * 64.0);
@@ -165,7 +165,7 @@ fn nodes_fill_up_as_the_paper_says() {
     assert!(sixteen >= 0.99, "H 16: {sixteen}");
 }
 
-/// Keys have one home, in any number and order. Each split must make room for the new key.
+/// All keys have one home, and are inserted in several orders. Each split must make room for the new key.
 #[test]
 fn crowded_homes_split() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");

@@ -178,7 +178,7 @@ fn lines_that_contradict_themselves_are_reported() {
     );
 }
 
-/// A row of nodes. Nodes are split when they are full.
+/// The nodes of one level. A full node is split.
 struct Row<K>(Packed<K>, Vec<Vec<u8>>);
 
 impl<K: KeyBytes> Row<K> {

@@ -112,7 +112,8 @@ fn key<K: KeyBytes>(n: u64) -> K {
     K::read_from(&bytes)
 }
 
-/// Returns the number of splits if `count` keys descend towards a full node that is not the last of its level.
+/// Fills a node that is not the last of its level, and then inserts `count` keys into its range, in descending order.
+/// Returns the number of splits.
 fn behind_a_full_node<K: KeyBytes, F: NodeFormat<K>>(format: &F, bias: SplitBias, count: u64) -> usize {
     let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
     level.fill(0);
