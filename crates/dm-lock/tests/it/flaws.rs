@@ -82,7 +82,7 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
         (second, third)
     };
     let (second, third) = run(options);
-    // It tried the remote lock although a client of its own compute node holds the local one.
+    // The second client tried the remote lock although a client of its own compute node holds the local one.
     assert!(
         matches!(second, Some(Err(LockError::Held(e))) if matches!(e.why, Why::LockHeld { .. })),
         "{second:?}"
@@ -106,8 +106,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
 
 #[test]
 fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
-    // The steps of a card that does not serialise them: a CAS on lane 1 reads the word, the release of lane 0 lands,
-    // and the CAS writes the word back.
+    // A card that does not serialise atomics with WRITEs takes these steps: a CAS on lane 1 reads the word, the release
+    // of lane 0 lands, and the CAS writes the word back.
     let take_lane_1 = MaskedCas {
         compare: 0,
         compare_mask: 0xFFFF_0000,
@@ -126,7 +126,8 @@ fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
         "lane 0 is held again, by somebody who has gone"
     );
 
-    // Therefore locks with lanes release by an atomic there, and lose nothing (see the storm). A WRITE is refused.
+    // On such a card, locks with lanes are released by an atomic and lose nothing (see `storm.rs`). Release by WRITE is
+    // refused.
     let flaws = LockFlaws {
         lanes16: true,
         ..LockFlaws::default()
