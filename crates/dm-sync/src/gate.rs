@@ -46,7 +46,7 @@ const IN_LINE: usize = 8;
 /// The gate of one compute node.
 pub struct Gate {
     words: Box<[AtomicU64]>,
-    /// The highest client that has passed, plus 1. Only fingerprints need it.
+    /// The highest id of a client that has passed, plus 1. Only fingerprints need it.
     used: AtomicU16,
 }
 
@@ -76,11 +76,11 @@ impl Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Ends the share after an error: the memory node does not answer, so that it makes little sense to settle the share
-    /// before it is needed.
+    /// Ends the share after an error. The memory node did not answer, so the client does not try to settle the share
+    /// before the gate is shut.
     pub fn failed(self) {
         count_section();
-        // Relaxed: a hint of the client for itself.
+        // Relaxed: only the client itself acts on this flag.
         self.0.fetch_or(CUT_OFF, Ordering::Relaxed);
     }
 }
@@ -135,7 +135,7 @@ impl Gate {
         self.begin(client).0
     }
 
-    /// Begins a share of `client`. Returns the word of before.
+    /// Begins a share of `client`. Returns the pass, and the client's word before the change.
     #[inline]
     fn begin(&self, client: u16) -> (Pass<'_>, u64) {
         count_section();

@@ -1,8 +1,8 @@
-//! The roster: a compute node's knowledge of the members of its pool. It has the compute node's own number, and the
+//! The roster: a compute node's record of the members of its pool. It has the compute node's own number, and the
 //! members that are gone.
 //!
-//! A lock word contains the number of the member that holds the lock. A client that waits for a lock of a dead member must
-//! know when no request of that member can take effect any more. It asks the roster, which needs no communication. The
+//! A lock word contains the number of the member that holds the lock. Before a client frees a lock of a dead member, no
+//! request of that member may take effect any more. The client asks the roster, which needs no communication. The
 //! compute node answers the question when it next reads the pool's slots, as the protocol of the allocator requires.
 //!
 //! ```
@@ -105,7 +105,7 @@ pub struct Questions {
     again: Vec<u16>,
 }
 
-/// The knowledge of one compute node about the members of its pool. Its clients and all their locks share it.
+/// One compute node's record of the members of its pool. Its clients and all their locks share it.
 ///
 /// A dead member passes through these states: a client asks about it (`asked`); a READ of the slots does not find it
 /// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node fences
@@ -187,8 +187,8 @@ impl Roster {
         self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Records that this compute node is member `number` from now on. Drops everything that the compute node knew as another
-    /// member. Numbers are reused, and only a member that reads the slots regularly notices this.
+    /// Records that this compute node is member `number` from now on. Drops everything that it has recorded as another
+    /// member: numbers are reused, and only a member that reads the slots regularly detects this.
     pub fn join(&self, number: u16) {
         count_section();
         for members in self.sets() {
