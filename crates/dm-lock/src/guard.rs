@@ -16,8 +16,8 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock is
-/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
+/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock
+/// is posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
 /// under the lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
@@ -265,8 +265,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Errors
     /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
-    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is lost,
-    /// the lock may stay held, and its word names this client.
+    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is
+    /// lost, the lock may stay held, and its word names this client.
     ///
     /// Returns [`LockError::Lost`] if another client has released or taken over the lock meanwhile.
     ///

@@ -96,9 +96,9 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
             Ok(out) => Poll::Ready(Ok((out, self.pass.take()))),
             Err(e) => {
                 if e.index > 0 || e.effect == Effect::Done {
-                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it is
-                    // not released: a count that is too high causes an error, but one that is too low lets a client hold
-                    // the lock while another shares it.
+                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it
+                    // is not released: a count that is too high causes an error, but one that is too low lets a client
+                    // hold the lock while another shares it.
                     self.cell.give_back(self.v);
                 }
                 if let Some(pass) = self.pass.take() {
@@ -251,9 +251,9 @@ impl Locks {
         Ok(())
     }
 
-    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client calls
-    /// this before it waits for others: they may wait until the counts of dead clients are reset, which must not happen
-    /// before these requests have landed. Returns whether it awaited anything.
+    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
+    /// calls this before it waits for others: they may wait until the counts of dead clients are reset, which must not
+    /// happen before these requests have landed. Returns whether it awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);

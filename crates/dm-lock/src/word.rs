@@ -91,8 +91,8 @@ impl LockWord {
         }
     }
 
-    /// Returns the word of a free lock without its [`DOUBT`]; `None` if the lock is held, or not in doubt. Other bits stay.
-    /// The caller replaces the word by a CAS that compares all of it.
+    /// Returns the word of a free lock without its [`DOUBT`]; `None` if the lock is held, or not in doubt. Other bits
+    /// stay. The caller replaces the word by a CAS that compares all of it.
     ///
     /// ```
     /// use dm_lock::{DOUBT, LockWord};

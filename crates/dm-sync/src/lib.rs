@@ -31,8 +31,8 @@
 //! ```
 //!
 //! # Unsafe
-//! [`region`] maps memory and views it as atomic words, [`process_alive`] calls `kill` with signal 0, and [`prefetch`] is one
-//! instruction. Nothing else is unsafe.
+//! [`region`] maps memory and views it as atomic words, [`process_alive`] calls `kill` with signal 0, and [`prefetch`]
+//! is one instruction. Nothing else is unsafe.
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the

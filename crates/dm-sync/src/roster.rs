@@ -34,8 +34,8 @@ pub const MEMBERS_MAX: u16 = 1 << 11;
 /// Number of different client ids.
 pub const CLIENTS_MAX: u16 = 1 << 12;
 
-/// A number that will be drawn within this many joins does not count as gone, because it will soon belong to a new member.
-/// There are always fewer joins between two times at which a compute node reads the slots.
+/// A number that will be drawn within this many joins does not count as gone, because it will soon belong to a new
+/// member. There are always fewer joins between two times at which a compute node reads the slots.
 const SOON: u16 = MEMBERS_MAX / 2;
 
 const WORDS: usize = MEMBERS_MAX as usize / 64;
@@ -108,8 +108,8 @@ pub struct Questions {
 /// One compute node's record of the members of its pool. Its clients and all their locks share it.
 ///
 /// A dead member passes through these states: a client asks about it (`asked`); a READ of the slots does not find it
-/// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node fences
-/// it; then it is `gone`. If a READ of the slots finds the member active, the member leaves all of these sets.
+/// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node
+/// fences it; then it is `gone`. If a READ of the slots finds the member active, the member leaves all of these sets.
 pub struct Roster {
     own: AtomicU16,
     /// The number of the membership in which each client enlisted last, by client id.
@@ -168,8 +168,8 @@ impl Roster {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the membership to which `client`, a client of this compute node, belongs; 0 if it has never
-    /// enlisted. Its compute node may belong to a later membership by now.
+    /// Returns the number of the membership to which `client`, a client of this compute node, belongs; 0 if it has
+    /// never enlisted. Its compute node may belong to a later membership by now.
     #[inline]
     pub fn number_of(&self, client: u16) -> u16 {
         count_section();
@@ -230,13 +230,13 @@ impl Roster {
         }
     }
 
-    /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn. `slots` has,
-    /// for each slot that is not free, the member's number and whether the member is active. A member that is not active is
-    /// marked as expelled, and is not gone yet. Returns the members that the caller must fence, and then pass to
-    /// [`Roster::bury`].
+    /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn.
+    /// `slots` has, for each slot that is not free, the member's number and whether the member is active. A member that
+    /// is not active is marked as expelled, and is not gone yet. Returns the members that the caller must fence, and
+    /// then pass to [`Roster::bury`].
     ///
-    /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a member
-    /// is fenced only if a client has asked again after a READ of the slots that did not find it.
+    /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a
+    /// member is fenced only if a client has asked again after a READ of the slots that did not find it.
     pub fn answer(
         &self,
         asked: &Questions,
@@ -289,8 +289,8 @@ impl Roster {
         &self.gate
     }
 
-    /// Returns whether no client that is fenced with member `number` has a share in progress, or requests of a share that
-    /// may still land. Clients that never enlisted count too.
+    /// Returns whether no client that is fenced with member `number` has a share in progress, or requests of a share
+    /// that may still land. Clients that never enlisted count too.
     pub fn is_clear(&self, number: u16) -> bool {
         let belongs = |client| [0, number].contains(&self.number_of(client));
         (0..CLIENTS_MAX).all(|client| self.gate.is_clear(client) || !belongs(client))

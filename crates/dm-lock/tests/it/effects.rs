@@ -1,5 +1,5 @@
-//! Tests of failed write-backs, whose errors must tell the effect on the data, and of dropped write-backs, whose data must
-//! land before the lock becomes free.
+//! Tests of failed write-backs, whose errors must tell the effect on the data, and of dropped write-backs, whose data
+//! must land before the lock becomes free.
 
 use core::future::Future;
 use core::pin::pin;

@@ -5,8 +5,8 @@ use dm_lock::{Local, LockError, LockFlaws, LockOptions};
 use dm_loopback::block_on;
 use dm_verbs::{MaskedCas, Verbs, Why};
 
-/// Runs two clients. Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is polled once.
-/// Returns the content of memory at the moment when b has the lock, if it gets it.
+/// Runs two clients. Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is
+/// polled once. Returns the content of memory at the moment when b has the lock, if it gets it.
 fn handed_over_with(flaws: LockFlaws) -> Option<u64> {
     // The local step before the handover is the only await in `write_back` before the chain is posted.
     let bench = bench(
