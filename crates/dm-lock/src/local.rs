@@ -220,7 +220,7 @@ impl LocalLockTable {
 
     #[inline(always)]
     fn shard(&self, id: LockId) -> &Guarded {
-        // This puts neighbouring indices into different shards, and shifts them by the memory node. The
+        // Neighbouring indices go to different shards, and the memory node's number changes to which ones. The
         // number of shards is a power of two.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }

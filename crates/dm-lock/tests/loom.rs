@@ -22,7 +22,7 @@ const ID: LockId = LockId {
 };
 
 fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
-    // std's own counter: it belongs to the harness, not to the model.
+    // This counter is std's, because it belongs to the harness and not to the model.
     let runs = StdArc::new(AtomicUsize::new(0));
     let counted = StdArc::clone(&runs);
     let mut builder = loom::model::Builder::new();

@@ -1,4 +1,4 @@
-//! Tests of failed write-backs, whose errors must tell the effect on the data, and of dropped write-backs, whose data
+//! Tests of failed write-backs, whose errors must report the effect on the data, and of dropped write-backs, whose data
 //! must land before the lock becomes free.
 
 use core::future::Future;

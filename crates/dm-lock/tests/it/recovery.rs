@@ -71,7 +71,7 @@ fn whoever_waits_for_a_dead_member_asks_about_it_and_then_frees_its_lock() {
     }
 }
 
-/// Two clients find the lock of a dead member. The slower one sees that the other one has it now, and waits.
+/// Two clients find the lock of a dead member. The slower one finds that the other one holds it now, and waits.
 #[test]
 fn whoever_frees_a_lock_too_late_waits_for_its_new_holder() {
     let (bench, rosters) = members(builder().delays(100).seed(7), 3, small_budget());
