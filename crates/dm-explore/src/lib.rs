@@ -4,9 +4,8 @@
 //! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that the clients of a
 //! compute node share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. Each
 //! freedom of the RNIC (see [`dm_verbs::Caps`]) is a knob. Crashes, cancellations and failing queue pairs are knobs
-//! too. A crash or a cancellation may happen at any step, and a queue pair may fail at any step at which it has a chain in
-//! flight. A failing run is printed in words, can be drawn as a chart, and replays from a
-//! short string.
+//! too. A crash or a cancellation may happen at any step, and a queue pair may fail at any step at which it has a chain
+//! in flight. A failing run is printed in words, can be drawn as a chart, and replays from a short string.
 //!
 //! ```text
 //!          client 1      client 2        count

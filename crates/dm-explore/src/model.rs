@@ -250,7 +250,7 @@ where
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
-    /// Sets shared state that verbs are needed to open. `open` runs before any client starts, on the memory that
+    /// Sets shared state that needs verbs to be opened. `open` runs before any client starts, on the memory that
     /// [`Model::setup`] left. Its verbs complete at once.
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(

@@ -13,14 +13,14 @@ use crate::locks::{LocalTable, Seat};
 use crate::packed::PackedTurn;
 use crate::{LockError, LockId, Locks};
 
-/// The READ that a client makes under the lock.
+/// The READ that a client posts under the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadTo {
     pub(crate) at: RemotePtr,
     pub(crate) len: u32,
 }
 
-/// Releases a lock that was handed over to a client which was dropped before it noticed.
+/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
 pub(crate) struct Unlocks<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,
@@ -279,8 +279,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         };
         let (v, cell, budget) = (self.verbs(), self.cell(), self.budget());
         // Without masked atomics, each CAS compares the whole word with the word that the previous CAS found. After a
-        // pause, a new attempt starts from the first guess again, because a failed attempt must not keep what it saw
-        // (see `Retry`).
+        // pause, a new attempt starts from the first guess again, because a failed attempt must not keep the words that
+        // it has read (see `Retry`).
         let guess = match refused {
             Some(_) => self.expected(),
             None => self.guess(),
@@ -375,7 +375,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         acquire: Acquire<'a, Unlocks<'a, V>>,
         awaited: bool,
     ) -> Result<bool, LockError> {
-        // Otherwise the queue was already polled within this poll, and has the waker.
+        // If `awaited` is false, the current poll of the task has already polled the queue, which has the waker.
         let mut polled = awaited;
         core::future::poll_fn(|_| match core::mem::replace(&mut polled, true) {
             false => Poll::Pending,
@@ -461,7 +461,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Returns the probable word of the free lock, if the CAS must compare the whole word.
+    /// Returns the last known word of the free lock, if the CAS must compare the whole word. Otherwise returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
         // Hints are read and written only by the client that has the local turn.
@@ -517,7 +517,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 continue;
             };
             //= docs/protocol/recovery.md V14
-            // The counts of dead clients are about to be reset.
+            // The counts of dead clients are about to be reset, so the client waits for another whole budget.
             if self.locks().roster.gate().is_shut(v.client().0) {
                 retry = v.retry(self.budget());
                 continue;

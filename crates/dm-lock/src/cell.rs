@@ -42,7 +42,7 @@ impl Plan {
     const COMBINE: u8 = 1 << 3;
     const RELEASE_FAA: u8 = 1 << 4;
     const RELEASE_CAS: u8 = 1 << 5;
-    /// Set in every plan.
+    /// Set in every plan, so that 0 means that no plan was computed yet.
     const KNOWN: u8 = 1 << 7;
 
     /// Computes the plan. It uses a fallback if the world lacks a capability that the options need. If there is no
@@ -154,7 +154,8 @@ impl Plans {
     }
 }
 
-/// Adds one sharer. The highest 16 bits count the sharers, so an overflow changes no other bits.
+/// The addend of the FAA that adds one sharer. The highest 16 bits count the sharers, so an overflow changes no other
+/// bits.
 pub(crate) const SHARE: u64 = 1 << SHARERS_SHIFT;
 const SHARERS_SHIFT: u32 = 48;
 /// The bits of a word that belong to the holder if the lock can be shared.

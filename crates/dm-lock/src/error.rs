@@ -59,7 +59,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Converts this error for an operation that has already written data: the result never claims that there
+    /// Converts this error for an operation that has already written data: the result never says that there
     /// was no effect.
     pub(crate) fn after_effect(self) -> Self {
         match self {

@@ -16,8 +16,8 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock is
-/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
+/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock
+/// is posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
 /// under the lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Locks {
             v,
             id,
             cell,
-            // Within an operation a client does not enlist again.
+            // This number stays valid, because a client does not enlist again during an operation.
             member: self.roster.number_of(v.client().0),
             raw: 0,
             payload: 0,
@@ -165,7 +165,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Undoes the CAS after its chain has ended in an error, unless the CAS certainly had no effect.
     #[cold]
     pub(crate) fn attempt_failed(&mut self, e: VerbError) -> LockError {
-        // Otherwise the CAS certainly had no effect.
+        // If the CAS is the failed request and had no effect, there is nothing to undo.
         if e.index != 0 || e.effect != Effect::None {
             self.undo();
         }
@@ -222,12 +222,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.cell.place
     }
 
-    /// Returns the number of the lock.
+    /// Returns the identity of the lock.
     pub fn id(&self) -> LockId {
         self.id
     }
 
-    /// Returns whether the lock was handed over, so that it took no verb.
+    /// Returns whether the lock was handed over, so that taking it needed no verb.
     pub fn handed_over(&self) -> bool {
         self.handed
     }
@@ -239,13 +239,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.staged = payload | self.payload & DOUBT;
     }
 
-    /// From now on, sets [`DOUBT`] in the payload if this guard is dropped or if the chain of its unlock fails. The
+    /// Lets this guard set [`DOUBT`] in the payload if the guard is dropped, or if the chain of its unlock fails. The
     /// data that should precede the unlock may then be written only in part.
     pub fn doubt_if_lost(&mut self) {
         self.doubt_if_lost = true;
     }
 
-    /// Returns whether a structural change under this lock may have failed midway, at any time.
+    /// Returns whether the word has [`DOUBT`]: a structural change under this lock may have failed midway.
     #[inline]
     pub fn in_doubt(&self) -> bool {
         self.payload & DOUBT != 0
@@ -265,8 +265,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Errors
     /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
-    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is lost,
-    /// the lock may stay held, and its word names this client.
+    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is
+    /// lost, the lock may stay held, and its word names this client.
     ///
     /// Returns [`LockError::Lost`] if another client has released or taken over the lock meanwhile.
     ///
@@ -293,7 +293,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Returns whether a client of this compute node waits for the lock and may get it by handover. If so, call
     /// [`Guard::hand_on`] next, otherwise [`Guard::unlock`]. The three are the parts of [`Guard::write_back`], for
-    /// callers that do not want to move the guard.
+    /// callers that do not move the guard.
     #[inline(always)]
     pub fn is_wanted(&self) -> Wanted<'_, 'a, V> {
         Wanted { guard: self, step: 0 }
@@ -343,7 +343,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if self.hand_over() {
             return Ok(());
         }
-        // The client that waited was dropped.
+        // The client that waited was dropped in the meantime.
         self.unlock(None).await
     }
 

@@ -2,7 +2,7 @@
 //!
 //! These are hierarchical on-chip locks (Sherman §4.3). A node's lock word lies on the node's own memory node, in
 //! on-chip memory if the RNIC has some. Clients of one compute node queue locally first, and hand the remote lock over
-//! to each other. The lock word has room for recovery from dead holders.
+//! to each other. The lock word names the holder's member, so that others can free the locks of a dead member.
 //!
 //! ```text
 //!  client ──acquire──▶ local table ──turn──▶ CAS [+ READ] ──▶ lock word on the memory node

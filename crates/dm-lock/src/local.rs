@@ -41,7 +41,7 @@ impl Arrival {
     };
 }
 
-/// Releases a lock that was handed over to a client which was dropped before it noticed.
+/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
 pub trait Orphan {
     /// Unlocks it. The result goes to the next client as [`Turn::unsettled`].
     fn left(self, handed: Handed) -> Option<u64>;
@@ -188,8 +188,8 @@ impl LocalLockTable {
         }
     }
 
-    /// Queues for lock `id`; the first poll enters the queue. If the future is dropped after a lock was handed over to
-    /// it, but before it noticed, `orphan` unlocks the lock. The result of `orphan` goes to the next client as
+    /// Queues for lock `id`; the first poll enters the queue. If a lock was handed over to the future and the future is
+    /// dropped before its next poll, `orphan` unlocks the lock. The result of `orphan` goes to the next client as
     /// [`Turn::unsettled`].
     pub fn acquire<O: Orphan>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O> {
         Acquire {
@@ -220,7 +220,7 @@ impl LocalLockTable {
 
     #[inline(always)]
     fn shard(&self, id: LockId) -> &Guarded {
-        // This puts neighbouring indices into different shards, and shifts them by the memory node. The
+        // Neighbouring indices go to different shards, and the memory node's number changes to which ones. The
         // number of shards is a power of two.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
@@ -243,14 +243,14 @@ impl LocalLockTable {
         self.shard(id).with(|s| s.can_hand_over(id, self.handover_max))
     }
 
-    /// Recreates the turn of a client that has kept only the number of its lock ([`Turn::keep`]).
+    /// Recreates the turn of a client that has kept only the identity of its lock ([`Turn::keep`]).
     #[inline]
     pub(crate) fn turn(&self, id: LockId) -> Turn<'_> {
         Turn::new(self, id, None)
     }
 }
 
-/// This happens outside the section, because the woken task may enter it.
+/// Wakes a task, if there is one. Call this outside the section, because the woken task may enter the section.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -337,7 +337,7 @@ impl<'t> Turn<'t> {
     pub fn pass(self) {}
 
     /// Consumes this value without passing the turn on. [`LocalLockTable::turn`] recreates it from the lock's
-    /// number.
+    /// identity.
     #[inline]
     pub(crate) fn keep(mut self) {
         self.given = true;
@@ -438,8 +438,8 @@ impl<O: Orphan> Drop for Acquire<'_, O> {
             return;
         }
         let shard = self.table.shard(self.id);
-        // The turn was granted, but this client did not notice it. It must be passed on, together with the
-        // remote lock if that was handed over.
+        // The turn was granted after the last poll of this client. It must be passed on, together with the remote lock
+        // if that was handed over.
         if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),

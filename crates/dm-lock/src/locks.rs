@@ -144,8 +144,8 @@ impl Locks {
     /// trip.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`] if the node's memory node has no lock table, and [`LockError::Verb`] if the READ
-    /// fails.
+    /// Returns [`LockError::NoLockTable`] if the node's memory node has no lock table, and [`LockError::Verb`] if the
+    /// READ fails.
     pub async fn is_held<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<bool, LockError> {
         let cell = self.cell(self.lock_of(node)?);
         Ok(cell.word(v.word(cell.place).await?).locked)
@@ -226,8 +226,8 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Returns the word to which a client that waits must change `word` by CAS, because the member that holds the lock is
-    /// gone. Otherwise asks the roster about this member.
+    /// Returns the word to which a client that waits must change `word` by CAS, because the member that holds the lock
+    /// is gone. Otherwise asks the roster about this member.
     pub(crate) fn freed(&self, cell: Cell, word: u64) -> Option<u64> {
         let member = cell.word(word).member;
         if self.roster.is_gone(member) {

@@ -102,8 +102,8 @@ impl<'t> PackedTurn<'t> {
         }
     }
 
-    /// Consumes this value without advancing to the next ticket. The holder of the lock remembers that it has the turn,
-    /// and passes it on later.
+    /// Consumes this value without advancing to the next ticket. The lock's guard records that it has the turn, and
+    /// passes the turn on later.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }

@@ -37,7 +37,7 @@ enum State {
     /// The waiter is in the free list, which is linked by `next`.
     Free,
     Waiting(Waker),
-    /// The waiter has left the queue, but its client has not noticed yet.
+    /// The waiter has left the queue, but its client was not polled since.
     Granted(Grant),
 }
 

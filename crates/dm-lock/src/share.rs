@@ -17,9 +17,9 @@ use dm_verbs::{
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
 
-/// Maximum number of holders for which a client waits before sharing fails. If ever new holders take the lock or get it
-/// by handover, a sharer might wait for ever. The client can then take the lock alone, because the lock's queue is
-/// fair.
+/// Maximum number of holders for which a client waits before sharing fails. Without this limit, a client could wait for
+/// ever, because new holders may take the lock or get it by handover again and again. After the error, the client can
+/// take the lock alone, because the lock's queue is fair.
 const ROUNDS: u32 = 16;
 
 /// Maximum number of READs while the gate is shut. The gate opens much earlier, unless a client keeps its compute node
@@ -58,9 +58,9 @@ pub struct Share<'a, V: Verbs> {
     plan: Plan,
     /// Flaw T-D3.
     unawaited: bool,
-    /// Whether no request that releases the share was posted yet.
+    /// Whether dropping this share releases it.
     armed: bool,
-    /// Ends when everything of this share was awaited.
+    /// The pass through the gate. It ends when all requests of this share have been awaited.
     pass: Option<Pass<'a>>,
 }
 
@@ -81,7 +81,7 @@ struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     v: &'a V,
     cell: Cell,
     ticket: Ticket<'a, V, S>,
-    /// Whether the result is not known yet.
+    /// Set until the result is known.
     armed: bool,
     pass: Option<Pass<'a>>,
 }
@@ -96,9 +96,9 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
             Ok(out) => Poll::Ready(Ok((out, self.pass.take()))),
             Err(e) => {
                 if e.index > 0 || e.effect == Effect::Done {
-                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it is
-                    // not released: a count that is too high causes an error, but one that is too low lets a client hold
-                    // the lock while another shares it.
+                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it
+                    // is not released: a count that is too high causes an error, but one that is too low lets a client
+                    // hold the lock while another shares it.
                     self.cell.give_back(self.v);
                 }
                 if let Some(pass) = self.pass.take() {
@@ -204,7 +204,8 @@ impl Locks {
             let gone = v.chain(node.node()).faa(cell.place, SHARE.wrapping_neg()).post();
             share.armed = false;
             share.left(gone.await)?;
-            // The client has no pass while it waits: the holder may wait until the counts of dead clients are reset.
+            // The client has no pass while it waits: the holder may wait until the counts of dead clients are reset,
+            // and the reset waits until all passes have ended.
             drop(share);
             // Each wait is bounded, and so is the number of holders that the client waits for.
             self.settle_if_due(v).await;
@@ -224,19 +225,20 @@ impl Locks {
 }
 
 impl Locks {
-    /// Returns whether nobody may share, because the shares of a dead client are being given back. The result may be
-    /// outdated immediately.
+    /// Returns whether sharing is forbidden, because the shares of a dead client are being given back. The result may
+    /// be outdated immediately.
     #[inline]
     pub fn is_shut<V: Verbs>(&self, v: &V) -> bool {
         self.options.shared && self.roster.gate().is_shut(v.client().0)
     }
 
-    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). A client that takes
-    /// the lock alone instead keeps others from sharing it, and they then take it alone as well, even after the gate is
-    /// open. The client must look at its pool meanwhile, and must hold no lock.
+    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). A client that
+    /// takes the lock alone instead keeps other clients from sharing it. They then take it alone as well, even after
+    /// the gate is open. The client must look at the slots of its pool meanwhile, and must hold no lock.
     ///
     /// # Errors
-    /// Returns [`LockError::Held`] if nobody may share for a long time. The client can then queue with [`Locks::lock`].
+    /// Returns [`LockError::Held`] if sharing is forbidden for a long time. The client can then queue with
+    /// [`Locks::lock`].
     pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
         let place = self.word_at(node)?;
         let mut retry = v.retry(WAITS);
@@ -249,9 +251,9 @@ impl Locks {
         Ok(())
     }
 
-    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client calls
-    /// this before it waits for others: they may wait until the counts of dead clients are reset, which must not happen
-    /// before these requests have landed. Returns whether it awaited anything.
+    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
+    /// calls this before it waits for others: they may wait until the counts of dead clients are reset, which must not
+    /// happen before these requests have landed. Returns whether it awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);
@@ -363,8 +365,8 @@ impl<'a, V: Verbs> Share<'a, V> {
     fn left(&mut self, answer: Result<u64, VerbError>) -> Result<(), LockError> {
         match answer {
             Ok(found) if self.cell.sharers(found) == 0 => {
-                // The count was zero, so the FAA made it wrap to its maximum. Undo this by adding one: the lock was
-                // lost, and the word is not this client's to change.
+                // The count was zero, so the FAA made it wrap to its maximum. Adding one undoes this. The share is
+                // lost: this client may not change the word in any other way.
                 let chain = self.v.chain(self.cell.place.node());
                 chain.faa(self.cell.place, SHARE).post().detach();
                 Err(LockError::Lost {

@@ -11,8 +11,9 @@ use crate::cell::SHARE;
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
 /// The bit of a lock word's payload that says that a holder may have failed midway: it was dropped during a structural
-/// change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). From then on, a
-/// writer that needs to know reads whole nodes. The bit stays, because one word guards many nodes.
+/// change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). A client that
+/// takes such a lock must read the whole node before it relies on it. Finishing one node does not clear the bit,
+/// because one word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
 pub const DOUBT: u32 = 1;
 
 const LOCKED: u64 = 1;
@@ -45,7 +46,7 @@ pub struct LockWord {
     /// the holder is another client of the same compute node.
     pub owner: u16,
     /// The number of the member of the pool to which this client belongs; 0 in a free word, and if its compute node is
-    /// not a member. Only the locks of members can be freed after their death.
+    /// not a member. If a client dies, other clients can free its lock only if the word names a member.
     pub member: u16,
     /// The number of releases, modulo 256.
     pub count: u8,
@@ -90,8 +91,8 @@ impl LockWord {
         }
     }
 
-    /// Returns the word of a free lock without its [`DOUBT`]; `None` if the lock is held, or not in doubt. Other bits stay.
-    /// The caller replaces the word by a CAS that compares all of it.
+    /// Returns the word of a free lock without its [`DOUBT`]; `None` if the lock is held, or not in doubt. Other bits
+    /// stay. The caller replaces the word by a CAS that compares all of it.
     ///
     /// ```
     /// use dm_lock::{DOUBT, LockWord};

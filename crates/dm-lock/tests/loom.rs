@@ -22,7 +22,7 @@ const ID: LockId = LockId {
 };
 
 fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
-    // std's own counter: it belongs to the harness, not to the model.
+    // This counter is std's, because it belongs to the harness and not to the model.
     let runs = StdArc::new(AtomicUsize::new(0));
     let counted = StdArc::clone(&runs);
     let mut builder = loom::model::Builder::new();
@@ -48,7 +48,7 @@ struct Remote {
 impl Remote {
     /// Acts as the holder: takes the remote lock unless it came with the turn, then releases it or hands it over.
     fn hold(&self, turn: Turn<'_>, handed: Option<Handed>, mutant: Mutant) {
-        // Relaxed, as all of these: the sections of the table order them, which is what the model checks.
+        // Relaxed, like all accesses here: the sections of the table order them, which is what the model checks.
         assert_eq!(self.inside.fetch_add(1, Modelled::Relaxed), 0, "two are inside");
         if handed.is_none() {
             assert_eq!(self.locked.fetch_add(1, Modelled::Relaxed), 0, "taken while held");
@@ -78,7 +78,7 @@ enum Mutant {
     None,
     /// The holder hands the lock over before it has finished (T-S3, on one word).
     LeavesLate,
-    /// A client that is dropped before it notices its turn keeps the remote lock.
+    /// A client that is dropped after its turn was granted, before it is polled again, keeps the remote lock.
     OrphanForgets,
 }
 

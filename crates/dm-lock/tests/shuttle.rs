@@ -31,9 +31,9 @@ enum Mutant {
     None,
     /// The holder hands the lock over before it has finished.
     LeavesLate,
-    /// A client that is dropped before it notices its turn keeps the remote lock.
+    /// A client that is dropped after its turn was granted, before it is polled again, keeps the remote lock.
     OrphanForgets,
-    /// The holder does not say that its unlock was not awaited.
+    /// The holder does not pass on the word of an unlock that was not awaited.
     Settles,
     /// A waiter gives up its place and queues again.
     QueuesAnew,
@@ -44,7 +44,7 @@ enum Mutant {
 }
 
 /// A remote lock and the data that it guards, as far as the local table is concerned.
-// Relaxed, as all of these: shuttle treats every ordering as SeqCst anyway.
+// Relaxed, like all accesses here: shuttle treats every ordering as SeqCst anyway.
 #[derive(Default)]
 struct Remote {
     inside: AtomicU32,
@@ -53,7 +53,7 @@ struct Remote {
     run: AtomicU32,
     /// The payload of the last handover.
     payload: AtomicU32,
-    /// The unsettled word of which the next turn must be told; 0 is none.
+    /// The unsettled word that the next turn must receive; 0 if there is none.
     unsettled: AtomicU64,
     /// The number of turns that began.
     turns: AtomicU64,
@@ -69,7 +69,7 @@ impl Remote {
         assert_eq!(self.locked.fetch_sub(1, Relaxed), 1, "unlocked twice");
     }
 
-    /// Posts an unlock. In one of two cases its completion is not awaited.
+    /// Posts an unlock. In half of the cases its completion is not awaited; returns the unsettled word then.
     fn unlock_somehow(&self) -> Option<u64> {
         self.unlock();
         let word = below(2) * (1 + below(1 << 20));
@@ -77,7 +77,7 @@ impl Remote {
         (word > 0).then_some(word)
     }
 
-    /// Unlocks for a client that never noticed its turn. Returns the unsettled word.
+    /// Unlocks for a client that was dropped after its turn was granted. Returns the unsettled word.
     fn orphaned(&self, handed: Handed, mutant: Mutant) -> Option<u64> {
         ORPHAN.seen();
         assert_eq!(handed.payload, self.payload.load(Relaxed), "another's handover");
@@ -100,7 +100,8 @@ impl Remote {
         if told > 0 {
             UNSETTLED.seen();
             if below(4) == 0 {
-                // The client gives up before it has taken the remote lock, so the next one must be told.
+                // The client gives up before it has taken the remote lock, so the unsettled word must go to the next
+                // one.
                 self.inside.fetch_sub(1, Relaxed);
                 return turn.pass();
             }

@@ -235,7 +235,7 @@ pub struct Setting<'a> {
     pub title: String,
     /// The shape, as in the case.
     pub shape: &'a str,
-    /// The twin to build.
+    /// The variant to build.
     pub variant: Variant,
     /// The knobs under which the model will be explored.
     pub knobs: &'a Knobs,

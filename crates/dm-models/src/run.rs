@@ -9,9 +9,9 @@ use crate::entry::{Case, Entry, Expect, How, Variant};
 pub struct Ran {
     /// The model.
     pub entry: &'static str,
-    /// The twin.
+    /// The variant of the model.
     pub variant: Variant,
-    /// The number of the case among the twin's cases, from 0.
+    /// The number of the case among the variant's cases, from 0.
     pub number: usize,
     /// The case.
     pub case: Case,
@@ -63,7 +63,7 @@ impl Ran {
 }
 
 impl Entry {
-    /// Runs one case of a twin.
+    /// Runs one case of a variant.
     ///
     /// # Panics
     /// Panics if there is no such case.

@@ -26,7 +26,7 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::thread::unwinds_under_checker;
 use crate::{Arc, CachePadded, Fingerprint, Mutex, count_section, fingerprint_of, fingerprint_unordered};
 
-/// The view is one word: the generation in the high bits, and the epoch in the low bits.
+/// The number of low bits of the view that hold the epoch. The generation is in the high bits.
 const EPOCH_BITS: u32 = 48;
 const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
 /// The value of an idle seat; a pinned one holds its epoch + 1.

@@ -1,4 +1,4 @@
-//! Deterministic hashes of states, for checkers that must know whether two states are the same.
+//! Deterministic hashes of states, for checkers that must decide whether two states are the same.
 
 use core::hash::{Hash, Hasher};
 

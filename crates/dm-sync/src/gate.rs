@@ -1,8 +1,8 @@
 //! A gate that clients pass before they share a lock, and that recovery shuts.
 //!
-//! The locks of a pool count their sharers, but do not name them. Before the counts of dead clients can be reset, no living
-//! client may share, and everything that it posted for a share must have taken effect. Each client of a compute node has a
-//! word here, which counts the shares in progress, and the ended shares whose requests may still land.
+//! The locks of a pool count their sharers, but do not name them. Before the counts of dead clients can be reset, no
+//! living client may share, and everything that it posted for a share must have taken effect. Each client of a compute
+//! node has a word here, which counts the shares in progress, and the ended shares whose requests may still land.
 //!
 //! ```
 //! use dm_sync::gate::Gate;
@@ -46,7 +46,7 @@ const IN_LINE: usize = 8;
 /// The gate of one compute node.
 pub struct Gate {
     words: Box<[AtomicU64]>,
-    /// The highest client that has passed, plus 1. Only fingerprints need it.
+    /// The highest id of a client that has passed, plus 1. Only fingerprints need it.
     used: AtomicU16,
 }
 
@@ -68,19 +68,19 @@ impl Pass<'_> {
     #[inline]
     pub fn done(self) {
         count_section();
-        // Release: pairs with Acquire in `is_clear`. What this client awaited has happened before the answer of its compute
-        // node is posted.
+        // Release: pairs with Acquire in `is_clear`. What this client awaited has happened before the answer of its
+        // compute node is posted.
         self.0.fetch_sub(SHARE, Ordering::Release);
         mem::forget(self);
     }
 }
 
 impl Pass<'_> {
-    /// Ends the share after an error: the memory node does not answer, so that it makes little sense to settle the share
-    /// before it is needed.
+    /// Ends the share after an error. The memory node did not answer, so the client does not try to settle the share
+    /// before the gate is shut.
     pub fn failed(self) {
         count_section();
-        // Relaxed: a hint of the client for itself.
+        // Relaxed: only the client itself acts on this flag.
         self.0.fetch_or(CUT_OFF, Ordering::Relaxed);
     }
 }
@@ -117,8 +117,8 @@ impl Gate {
         }
     }
 
-    /// Lets `client` share once; `None` if the gate is shut. The client may post requests of the share until it ends the
-    /// pass.
+    /// Lets `client` share once; `None` if the gate is shut. The client may post requests of the share until it ends
+    /// the pass.
     #[inline]
     pub fn enter(&self, client: u16) -> Option<Pass<'_>> {
         let (pass, before) = self.begin(client);
@@ -129,13 +129,13 @@ impl Gate {
         None
     }
 
-    /// Marks `client` as busy, although the gate may be shut. It is meant for the client that resets the counts: if it is
-    /// dropped on the way, its requests must land before another client resets them.
+    /// Marks `client` as busy, although the gate may be shut. It is meant for the client that resets the counts: if it
+    /// is dropped on the way, its requests must land before another client resets them.
     pub fn occupy(&self, client: u16) -> Pass<'_> {
         self.begin(client).0
     }
 
-    /// Begins a share of `client`. Returns the word of before.
+    /// Begins a share of `client`. Returns the pass, and the client's word before the change.
     #[inline]
     fn begin(&self, client: u16) -> (Pass<'_>, u64) {
         count_section();
@@ -161,8 +161,8 @@ impl Gate {
     pub fn shut(&self) {
         count_section();
         for word in &*self.words {
-            // Relaxed: a change of one word is ordered with every other change of this word, so a client that enters later
-            // finds the gate shut, and `is_clear` sees every client that entered before.
+            // Relaxed: a change of one word is ordered with every other change of this word, so a client that enters
+            // later finds the gate shut, and `is_clear` sees every client that entered before.
             word.fetch_or(SHUT, Ordering::Relaxed);
         }
     }
@@ -176,8 +176,8 @@ impl Gate {
         }
     }
 
-    /// Returns whether `client` has no share in progress, and everything that it posted for shares has landed. If the gate
-    /// is shut, this remains so.
+    /// Returns whether `client` has no share in progress, and everything that it posted for shares has landed. If the
+    /// gate is shut, this remains so.
     pub fn is_clear(&self, client: u16) -> bool {
         count_section();
         // Acquire: pairs with Release in `Pass::done` and in `settle`.
@@ -193,7 +193,8 @@ impl Gate {
     }
 
     /// Records that the requests of `shares` ended shares of `client` have landed. The caller got this number from
-    /// [`Gate::unsettled`], and has then awaited an answer from each memory node to a request that `client` posted later.
+    /// [`Gate::unsettled`], and has then awaited an answer from each memory node to a request that `client` posted
+    /// later.
     pub fn settle(&self, client: u16, shares: u64) {
         count_section();
         let word = self.word(client);
@@ -203,8 +204,8 @@ impl Gate {
         word.fetch_sub(shares * UNSETTLED, Ordering::Release);
     }
 
-    /// Returns whether `client` must settle its shares before it waits for others: it has unsettled ones, and either its
-    /// memory nodes answer or the gate is shut.
+    /// Returns whether `client` must settle its shares before it waits for others: it has unsettled ones, and either
+    /// its memory nodes answer or the gate is shut.
     #[inline]
     pub fn is_to_settle(&self, client: u16) -> bool {
         count_section();

@@ -10,11 +10,10 @@
 //! |---|---|---|---|---|
 //! | [`atomic`], [`thread`] | std | loom | shuttle, every access SeqCst | std |
 //! | [`Arc`] | std | loom | std: counting is not a step | std |
-//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one atomic step; [`local_sections`]
-//! counts it |
+//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one step; [`local_sections`] counts it |
 //! | [`Fingerprint`] | – | – | – | part of the state's hash |
 //! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
-//! | [`roster`], [`gate`] | atomics | loom's | shuttle's | asked within a step |
+//! | [`roster`], [`gate`] | atomics | loom's | shuttle's | used within a step |
 //! | [`region`] | std | std (loom does not check remote memory) | std: a request is one step | – |
 //! | `schedules` | – | – | draws schedules, and repeats one | – |
 //!
@@ -32,8 +31,8 @@
 //! ```
 //!
 //! # Unsafe
-//! [`region`] maps memory and views it as atomic words, [`process_alive`] calls `kill` with signal 0, and [`prefetch`] is one
-//! instruction. Nothing else is unsafe.
+//! [`region`] maps memory and views it as atomic words, [`process_alive`] calls `kill` with signal 0, and [`prefetch`]
+//! is one instruction. Nothing else is unsafe.
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the

@@ -1,8 +1,8 @@
-//! The roster: a compute node's knowledge of the members of its pool. It has the compute node's own number, and the
+//! The roster: a compute node's record of the members of its pool. It has the compute node's own number, and the
 //! members that are gone.
 //!
-//! A lock word contains the number of the member that holds the lock. A client that waits for a lock of a dead member must
-//! know when no request of that member can take effect any more. It asks the roster, which needs no communication. The
+//! A lock word contains the number of the member that holds the lock. Before a client frees a lock of a dead member, no
+//! request of that member may take effect any more. The client asks the roster, which needs no communication. The
 //! compute node answers the question when it next reads the pool's slots, as the protocol of the allocator requires.
 //!
 //! ```
@@ -34,8 +34,8 @@ pub const MEMBERS_MAX: u16 = 1 << 11;
 /// Number of different client ids.
 pub const CLIENTS_MAX: u16 = 1 << 12;
 
-/// A number that will be drawn within this many joins does not count as gone, because it will soon belong to a new member.
-/// There are always fewer joins between two times at which a compute node reads the slots.
+/// A number that will be drawn within this many joins does not count as gone, because it will soon belong to a new
+/// member. There are always fewer joins between two times at which a compute node reads the slots.
 const SOON: u16 = MEMBERS_MAX / 2;
 
 const WORDS: usize = MEMBERS_MAX as usize / 64;
@@ -105,11 +105,11 @@ pub struct Questions {
     again: Vec<u16>,
 }
 
-/// The knowledge of one compute node about the members of its pool. Its clients and all their locks share it.
+/// One compute node's record of the members of its pool. Its clients and all their locks share it.
 ///
 /// A dead member passes through these states: a client asks about it (`asked`); a READ of the slots does not find it
-/// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node fences
-/// it; then it is `gone`. If a READ of the slots finds the member active, the member leaves all of these sets.
+/// (`absent`); a client asks again (`asked_again`); another READ of the slots does not find it, so the compute node
+/// fences it; then it is `gone`. If a READ of the slots finds the member active, the member leaves all of these sets.
 pub struct Roster {
     own: AtomicU16,
     /// The number of the membership in which each client enlisted last, by client id.
@@ -168,8 +168,8 @@ impl Roster {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the membership to which `client`, a client of this compute node, belongs; 0 if it has never
-    /// enlisted. Its compute node may belong to a later membership by now.
+    /// Returns the number of the membership to which `client`, a client of this compute node, belongs; 0 if it has
+    /// never enlisted. Its compute node may belong to a later membership by now.
     #[inline]
     pub fn number_of(&self, client: u16) -> u16 {
         count_section();
@@ -187,8 +187,8 @@ impl Roster {
         self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Records that this compute node is member `number` from now on. Drops everything that the compute node knew as another
-    /// member. Numbers are reused, and only a member that reads the slots regularly notices this.
+    /// Records that this compute node is member `number` from now on. Drops everything that it has recorded as another
+    /// member: numbers are reused, and only a member that reads the slots regularly detects this.
     pub fn join(&self, number: u16) {
         count_section();
         for members in self.sets() {
@@ -230,13 +230,13 @@ impl Roster {
         }
     }
 
-    /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn. `slots` has,
-    /// for each slot that is not free, the member's number and whether the member is active. A member that is not active is
-    /// marked as expelled, and is not gone yet. Returns the members that the caller must fence, and then pass to
-    /// [`Roster::bury`].
+    /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn.
+    /// `slots` has, for each slot that is not free, the member's number and whether the member is active. A member that
+    /// is not active is marked as expelled, and is not gone yet. Returns the members that the caller must fence, and
+    /// then pass to [`Roster::bury`].
     ///
-    /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a member
-    /// is fenced only if a client has asked again after a READ of the slots that did not find it.
+    /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a
+    /// member is fenced only if a client has asked again after a READ of the slots that did not find it.
     pub fn answer(
         &self,
         asked: &Questions,
@@ -289,8 +289,8 @@ impl Roster {
         &self.gate
     }
 
-    /// Returns whether no client that is fenced with member `number` has a share in progress, or requests of a share that
-    /// may still land. Clients that never enlisted count too.
+    /// Returns whether no client that is fenced with member `number` has a share in progress, or requests of a share
+    /// that may still land. Clients that never enlisted count too.
     pub fn is_clear(&self, number: u16) -> bool {
         let belongs = |client| [0, number].contains(&self.number_of(client));
         (0..CLIENTS_MAX).all(|client| self.gate.is_clear(client) || !belongs(client))

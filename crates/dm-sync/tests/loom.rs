@@ -1,4 +1,4 @@
-//! The loom switch itself: a correct model passes, and its broken twin fails.
+//! Tests of the build for loom: a correct model passes, and its broken twin fails.
 #![cfg(dm_loom)]
 
 use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,17 +87,18 @@ fn two_read_sections_see_two_states() {
     pair_stays_equal(2);
 }
 
-/// The operation that asks `oldest`, beside an operation that begins.
+/// The way in which a generation ends while operations begin.
 #[derive(Clone, Copy)]
 enum Ending {
-    /// The compute node leaves.
+    /// The compute node leaves the pool.
     Close,
-    /// It was considered dead, and joins again.
+    /// The compute node was considered dead, and joins again.
     Revoke,
 }
 
-/// Begins an operation beside a client that searches for running ones. If it finds none, it sets `gone`, on
-/// which an operation relies. `epochs` are the shipped ones, or a mutant. Prints the number of interleavings.
+/// Begins operations beside a client that ends the generation. If this client finds no running operation, it sets
+/// `gone`, which no operation may see. `epochs` makes the shipped epochs, or a mutant. Prints the number of
+/// interleavings.
 fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);
@@ -161,8 +162,8 @@ fn a_revoking_without_fences_is_found() {
     begins_beside(Ending::Revoke, 1, Epochs::unordered);
 }
 
-/// Two clients share beside a client that shuts the gate, waits for `clear`, and resets. No share is in progress then. Prints
-/// the number of interleavings.
+/// Runs two clients that share, beside a client that shuts the gate if `shuts` is set, and that resets the count if
+/// `clear` returns true. If the reset happens during a share, the count wraps. Prints the number of interleavings.
 fn resets_beside_shares(shuts: bool, clear: fn(&Gate) -> bool) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);

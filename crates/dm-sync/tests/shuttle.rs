@@ -1,4 +1,4 @@
-//! The shuttle switch itself: more threads than loom runs, each model with a broken twin that must fail.
+//! Tests of the build for shuttle: more threads than loom runs, and for each model a broken twin that must fail.
 #![cfg(dm_shuttle)]
 
 use dm_sync::atomic::{AtomicU64, Ordering};
@@ -74,15 +74,14 @@ fn a_read_section_sees_no_half_write() {
     pair_stays_equal(2);
 }
 
-/// Threads park until they are told by a flag and a token. The twin checks the flag, and parks even if
-/// another thread has told it in between and its token was consumed: shuttle reports that all threads wait
-/// for each other.
+/// Checks that a parked thread misses no wake-up: it checks the flag after each one. The twin parks twice before it
+/// checks the flag again. Both wake-ups may be used up by then, and shuttle reports a deadlock.
 fn told(looks_again: bool) {
     let flag = Arc::new(AtomicU64::new(0));
     let waiter = thread::spawn({
         let flag = Arc::clone(&flag);
         move || {
-            // The token of an earlier wait, which has no meaning here.
+            // This wait may consume the token of either wake-up, so the flag must be checked after it.
             thread::park();
             // Relaxed: shuttle treats every access as SeqCst.
             while flag.load(Ordering::Relaxed) < 2 {
@@ -107,15 +106,15 @@ fn who_is_told_goes_on() {
     must_fail("parked twice", "deadlock", || told(false));
 }
 
-/// Begins operations on four seats beside a client that ends the generation repeatedly. If it finds no running
-/// operation, it may remove what operations rely on. The twin first searches for running ones, and ends the
-/// generation after that.
+/// Begins operations on four seats beside a client that ends the generation repeatedly. If this client finds no running
+/// operation, it may remove memory on which operations rely. The twin searches for running operations before it ends
+/// the generation, and not afterwards.
 fn begins_beside_endings(ends_first: bool) {
     static LEFT: Witness = Witness::new("an ending that found nobody");
     static MET: Witness = Witness::new("an ending that found somebody");
     let body = move || {
         let epochs = Arc::new(Epochs::new());
-        // The latest generation before whose beginning everything was removed.
+        // The generation that began with the last removal. No operation of an earlier generation may run any more.
         let gone = Arc::new(AtomicU64::new(0));
         let threads = [(); 4].map(|()| {
             let (epochs, gone) = (Arc::clone(&epochs), Arc::clone(&gone));

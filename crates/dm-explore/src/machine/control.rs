@@ -98,7 +98,7 @@ impl Machine {
                 }
                 Ok(ControlReply::Done)
             }
-            // This handles `Leave`, and any future request that needs no reply.
+            // This arm handles `Leave`, and any future request that needs no reply.
             _ => Ok(ControlReply::Done),
         }
     }

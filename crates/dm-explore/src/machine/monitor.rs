@@ -233,7 +233,8 @@ impl Machine {
         client.output_hash.fold(value);
     }
 
-    /// After this, the point that the client has reached is identified by the number of its calls of `forget`.
+    /// Forgets what client `c` has observed: from now on, its number of calls of `forget` identifies the point that it
+    /// has reached.
     pub(crate) fn forget(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Forget);

@@ -149,8 +149,8 @@ impl Machine {
         }
     }
 
-    /// Completes chains in order: the chains of the queue pair are done up to the first one that is not carried out yet.
-    /// If the client waits for one of them, the client is polled at once, because an early answer is the strictest
+    /// Completes chains in order: the chains of the queue pair are done up to the first one that is not carried out
+    /// yet. If the client waits for one of them, the client is polled at once, because an early answer is the strictest
     /// requirement on its program.
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
@@ -186,8 +186,8 @@ impl Machine {
 
 /// Takes the next step of an atomic. Returns `None` if a step is left, and otherwise whether this step changed memory.
 ///
-/// If atomics race with WRITEs, an atomic has two steps: it reads, and then it writes back. Otherwise it has one step. A
-/// failed CAS also has one step, unless the setting [`FailedCas::WritesBack`] makes it write back.
+/// If atomics race with WRITEs, an atomic has two steps: it reads, and then it writes back. Otherwise it has one step.
+/// A failed CAS also has one step, unless the setting [`FailedCas::WritesBack`] makes it write back.
 fn step_atomic(
     r: &mut Request,
     knobs: &Knobs,

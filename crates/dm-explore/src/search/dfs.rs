@@ -459,8 +459,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Records that a step of progress leads from state `from`, which follows the last state of the path, to state `to`.
-    /// Returns whether this shows that `from` reaches an end.
+    /// Records that a step of progress leads from state `from`, which follows the last state of the path, to state
+    /// `to`. Returns whether this shows that `from` reaches an end.
     fn leads(&mut self, from: u32, to: Fp) -> bool {
         match self.table.get(to) {
             None => self.unmet.push((from, to)),

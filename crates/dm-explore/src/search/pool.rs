@@ -38,7 +38,7 @@ impl<J> Pool<J> {
         }
     }
 
-    /// Returns whether some thread wants work.
+    /// Returns whether some thread waits for work.
     #[inline]
     pub(super) fn is_hungry(&self) -> bool {
         // Relaxed: this is a hint; a thread that gives work takes the lock.

@@ -88,11 +88,11 @@ fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
 #[test]
 fn a_lock_that_is_given_back_after_an_error_loses_an_update() {
     let run = |lock_on, releases, late| late_write(lock_on, releases, late).run(Search::exhaustive());
-    // The lock is on another memory node, so the queue pair to the lock gives no order for the queue pair to the data.
+    // The lock is on another memory node, so there is no order between its queue pair and the queue pair to the data.
     let found = run(1, true, Late::UntilNext).expect_counterexample();
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
     run(1, false, Late::UntilNext).expect_pass();
-    // On one memory node, the unlock proves that the WRITE can take effect no more, if the old queue pair is shut
+    // On one memory node, the unlock proves that the WRITE can no longer take effect, if the old queue pair is shut
     // first.
     run(0, true, Late::UntilNext).expect_pass();
     let _ = run(0, true, Late::UntilFenced).expect_counterexample();
@@ -161,8 +161,8 @@ fn a_late_effect_that_shuts_an_older_queue_pair_hides_no_end() {
     assert_eq!(whole.states, slept.states);
 }
 
-/// A WRITE has more than 64 units, and its words change nothing. The number of served units is part of the state
-/// nevertheless.
+/// A WRITE has more than 64 units, and stores the values that memory already has. The number of served units is part
+/// of the state nevertheless.
 #[test]
 fn units_beyond_the_sixty_fourth_tell_states_apart() {
     let model = Model::new("a long WRITE")

@@ -96,7 +96,7 @@ fn who_has_gone_is_not_overtaken() {
             .knobs(Knobs::declared().crashes(1))
             .crash_may_block()
     };
-    // While A lives, it is overtaken twice. After A has crashed, no entry counts as overtaking it.
+    // While A runs, it is overtaken twice. After A has crashed, no entry counts as overtaking it.
     assert!(model().run(Search::exhaustive()).counterexample().is_some());
     let model = |k| {
         Model::new("dead waiter")

@@ -34,7 +34,7 @@ pub(crate) struct Client {
 struct Chain {
     requests: Vec<Request>,
     places: Vec<Place>,
-    /// Whether the result is a word, for each request that has a result.
+    /// For each request that has a result: whether the result is a word.
     words: Vec<bool>,
     answers: Vec<Vec<u8>>,
     error: Option<VerbError>,

@@ -50,7 +50,8 @@ fn locks() -> Locks {
     Locks::new(options, GlobalLockTable::new(tables, LOCKS))
 }
 
-/// Moves one unit from a record to a record of another memory node, if it has one, under the locks of both.
+/// Moves one unit to a record on another memory node, under the locks of both records. If `from` is empty, no unit
+/// moves.
 async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr) -> Result<(), LockError> {
     let both = locks.lock_set(v, &[from, to]).await?;
     let (has, gets) = (v.word(from).await?, v.word(to).await?);
@@ -60,7 +61,7 @@ async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr
     both.write_back([(from.node(), less), (to.node(), more)]).await
 }
 
-/// Runs a future to its end in the program's own way: the thread polls it until it is ready.
+/// Runs a future to its end: the thread polls it until it is ready. A program would use its own executor here.
 fn run<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {

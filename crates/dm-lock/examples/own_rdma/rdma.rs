@@ -22,8 +22,8 @@ impl Connection {
         Self((0..memory_nodes).map(|_| Mutex::new(vec![0; bytes])).collect())
     }
 
-    /// Posts a list to one memory node, and waits until the last request has completed. Returns the bytes that the READs
-    /// and atomics returned, in posting order, or the index of the request that failed.
+    /// Posts a list to one memory node, and waits until the last request has completed. Returns the bytes that the
+    /// READs and atomics returned, in posting order, or the index of the request that failed.
     pub(crate) fn execute(&self, node: u16, requests: &[Request]) -> Result<Vec<Vec<u8>>, usize> {
         let mut answers = Vec::new();
         for (number, request) in requests.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Tests of failed write-backs, whose errors must tell the effect on the data, and of dropped write-backs, whose data must
-//! land before the lock becomes free.
+//! Tests of failed write-backs, whose errors must report the effect on the data, and of dropped write-backs, whose data
+//! must land before the lock becomes free.
 
 use core::future::Future;
 use core::pin::pin;
@@ -142,7 +142,8 @@ fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-/// A structural change that is dropped, or whose chain fails, leaves the lock word suspect (`DOUBT`). Others do not.
+/// A structural change that is dropped, or whose chain fails, leaves the lock word suspect (`DOUBT`). Other changes do
+/// not.
 #[test]
 fn doubt_is_left_where_a_change_was_lost() {
     let world = Loopback::builder().build().expect("a world");
@@ -179,7 +180,8 @@ fn doubt_is_left_where_a_change_was_lost() {
     }
 }
 
-/// In a destructor nothing can be awaited: where an atomic on the chip may overtake WRITEs to the host, a READ goes before it.
+/// A destructor cannot await WRITEs. So if an atomic on the chip may overtake WRITEs to host memory, the destructor
+/// posts a READ of host memory before the atomic.
 #[test]
 fn what_is_dropped_reads_the_host_where_the_chip_may_overtake_it() {
     for (on_chip, overtakes, reads) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
@@ -209,7 +211,6 @@ fn what_is_dropped_reads_the_host_where_the_chip_may_overtake_it() {
             drop(guard);
             let counted = v.meter().counters() - before;
             seen.set(Some((counted.reads, counted.masked_cas + counted.cas)));
-            // It is free.
             let guard = locks.lock(&v, data()).await.expect("a free lock");
             guard.release().await.expect("no trouble");
         });

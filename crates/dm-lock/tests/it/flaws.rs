@@ -5,8 +5,8 @@ use dm_lock::{Local, LockError, LockFlaws, LockOptions};
 use dm_loopback::block_on;
 use dm_verbs::{MaskedCas, Verbs, Why};
 
-/// Runs two clients. Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is polled once.
-/// Returns the content of memory at the moment when b has the lock, if it gets it.
+/// Runs two clients. Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is
+/// polled once. Returns the content of memory at the moment when b has the lock, if it gets it.
 fn handed_over_with(flaws: LockFlaws) -> Option<u64> {
     // The local step before the handover is the only await in `write_back` before the chain is posted.
     let bench = bench(
@@ -82,7 +82,7 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
         (second, third)
     };
     let (second, third) = run(options);
-    // It tried the remote lock although a client of its own compute node holds the local one.
+    // The second client tried the remote lock although a client of its own compute node holds the local one.
     assert!(
         matches!(second, Some(Err(LockError::Held(e))) if matches!(e.why, Why::LockHeld { .. })),
         "{second:?}"
@@ -106,8 +106,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
 
 #[test]
 fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
-    // The steps of a card that does not serialise them: a CAS on lane 1 reads the word, the release of lane 0 lands,
-    // and the CAS writes the word back.
+    // A card that does not serialise atomics with WRITEs takes these steps: a CAS on lane 1 reads the word, the release
+    // of lane 0 lands, and the CAS writes the word back.
     let take_lane_1 = MaskedCas {
         compare: 0,
         compare_mask: 0xFFFF_0000,
@@ -126,7 +126,8 @@ fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
         "lane 0 is held again, by somebody who has gone"
     );
 
-    // Therefore locks with lanes release by an atomic there, and lose nothing (see the storm). A WRITE is refused.
+    // On such a card, locks with lanes are released by an atomic and lose nothing (see `storm.rs`). Release by WRITE is
+    // refused.
     let flaws = LockFlaws {
         lanes16: true,
         ..LockFlaws::default()

@@ -6,7 +6,7 @@ mod budgets;
 mod common;
 mod effects;
 mod flaws;
-/// The example, over an RDMA layer of its own.
+/// The example that runs the locks over an RDMA layer of its own.
 #[path = "../../examples/own_rdma/main.rs"]
 mod own_rdma;
 mod recovery;

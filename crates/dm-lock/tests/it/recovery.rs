@@ -1,4 +1,5 @@
-//! Locks of members of a pool: who frees the lock of a dead member, and who may be handed a lock.
+//! Locks of members of a pool: which client frees the lock of a dead member, and which client may get a lock by
+//! handover.
 
 use std::task::Poll;
 
@@ -70,7 +71,7 @@ fn whoever_waits_for_a_dead_member_asks_about_it_and_then_frees_its_lock() {
     }
 }
 
-/// Two clients find the lock of a dead member. The slower one sees that the other one has it now, and waits.
+/// Two clients find the lock of a dead member. The slower one finds that the other one holds it now, and waits.
 #[test]
 fn whoever_frees_a_lock_too_late_waits_for_its_new_holder() {
     let (bench, rosters) = members(builder().delays(100).seed(7), 3, small_budget());
@@ -125,14 +126,15 @@ fn a_lock_is_handed_over_only_within_its_member() {
 }
 
 /// Before a client waits for others, all requests of its ended shares must have landed. Otherwise the counts of dead
-/// sharers could not be reset, and the client might wait for just that.
+/// sharers could not be reset, and the client might wait for this reset for ever.
 #[test]
 fn whoever_waits_settles_its_dropped_shares_first() {
     let shared = LockOptions {
         shared: true,
         ..small_budget()
     };
-    // Requests of a fenced client never land. A memory node that does not answer has perhaps not executed them yet.
+    // Requests of a fenced client never land, so its shares count as settled. If a memory node does not answer, the
+    // requests may still land there.
     for (fence, cut, reads, clear) in [
         (false, None, 2, true),
         (true, None, 2, true),

@@ -155,7 +155,7 @@ fn dropped_after_any_number_of_polls_nothing_is_shared_or_held() {
         let (v, w, at) = (bench.client(0), bench.client(0), node(0, 1));
         let (mut done, mut dropped) = (0, 0);
         for polls in (0..16).cycle().take(400) {
-            // In every other round, another client holds the lock, or shares it while a holder comes.
+            // In every other round, another client holds the lock, or shares it while this client tries to hold it.
             let other = polls % 2 == 1;
             let held = other.then(|| lock(&w, &bench.locks[0], at));
             let mut sharing = Box::pin(add_shared(&v, &bench.locks[0], at, 8));
@@ -197,7 +197,7 @@ fn a_share_is_never_given_back_twice() {
     let lost = block_on(share.write_back(v.chain(NodeId(0)).write_word(at, 9)));
     assert!(matches!(lost, Err(LockError::Verb(_))));
     restored(0);
-    // The answer to the share itself is lost. Nobody knows whether it was taken, so it stays counted.
+    // The answer to the share itself is lost. It is unknown whether the share was taken, so it stays counted.
     cut(Trouble::AnswersLost);
     assert!(block_on(add_shared(&v, locks, at, 8)).is_err());
     restored(1);
@@ -239,7 +239,7 @@ fn a_share_without_its_read_is_given_back() {
     assert_eq!(state(&bench, at), (0, false));
 }
 
-/// Nothing can overtake the data here, so no READ is needed to wait for it.
+/// No atomic can overtake the data here, so a dropped guard or share posts no READ before its atomic.
 #[test]
 fn what_is_dropped_costs_an_atomic_and_no_read_where_the_chip_comes_behind_the_host() {
     for chip in [0, 1 << 18] {
@@ -301,8 +301,8 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
         if let Poll::Ready(answer) = poll(&mut sharing) {
             break answer.map(|_| ()).unwrap_err();
         }
-        // The lock is held whenever the client shares it, and free whenever the client looks: each FAA comes with a
-        // READ, and then a READ alone follows.
+        // The lock is held whenever the client tries to share it, and free whenever the client waits for it: each FAA
+        // comes with one READ, and each wait takes one further READ.
         if looks != v.meter().counters().reads {
             looks = v.meter().counters().reads;
             if held.take().is_none() {
@@ -320,7 +320,8 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
     assert_eq!(state(&bench, at), (0, false));
 }
 
-/// While the shares of a dead client are being given back, nobody shares. A client waits for the end by READs.
+/// While the shares of a dead client are being given back, sharing is forbidden. A client waits by READs until it may
+/// share again.
 #[test]
 fn a_client_waits_until_it_may_share() {
     let bench = bench(builder(), 1, shared());
@@ -344,7 +345,7 @@ fn a_client_waits_until_it_may_share() {
     assert_eq!((counted.reads, counted.faa, counted.cas), (1, 0, 0));
     block_on(join(&v, &locks, at).leave()).unwrap();
 
-    // A gate that stays shut is an error in the end.
+    // If the gate stays shut, the wait ends with an error.
     roster.gate().shut();
     let stuck = block_on(locks.until_open(&v, at));
     assert!(

@@ -180,7 +180,7 @@ fn a_lock_handed_to_a_client_that_went_away_is_unlocked_for_it() {
     let locks = &bench.locks[0];
     let clients = [0; 3].map(|cn| bench.client(cn));
     let at = node(0, 1);
-    // The only waiter is dropped after its turn was granted, before it noticed.
+    // The only waiter is dropped after its turn was granted, before it is polled again.
     let guard = lock(&clients[0], locks, at);
     let mut next = Box::pin(locks.lock(&clients[1], at));
     assert!(poll(&mut next).is_pending());
@@ -188,7 +188,7 @@ fn a_lock_handed_to_a_client_that_went_away_is_unlocked_for_it() {
     assert!(bench.word(at).locked, "handed over, not unlocked");
     drop(next);
     assert!(!bench.word(at).locked);
-    // The next client first sees that the unlock under the name of client 0 has landed, and then takes the lock.
+    // The next client first sees that the unlock of the word that names client 0 has landed, and then takes the lock.
     let before = clients[2].meter().counters();
     let guard = lock(&clients[2], locks, at);
     let cost = clients[2].meter().counters() - before;
@@ -515,7 +515,7 @@ fn a_client_that_has_seen_an_unlock_land_makes_nobody_wait_for_it_again() {
         let bench = bench(builder().masked_atomics(false).delays(3), 1, options);
         let (locks, at) = (&bench.locks[0], node(0, 1));
         let clients = [0; 4].map(|compute_node| bench.client(compute_node));
-        // The second client gets the lock by handover and drops it, so its unlock is under the first one's name.
+        // The second client gets the lock by handover and drops it, so it unlocks a word that names the first client.
         let first = block_on(locks.lock(&clients[0], at)).unwrap();
         let mut second = Box::pin(locks.lock(&clients[1], at));
         assert!(poll(&mut second).is_pending());

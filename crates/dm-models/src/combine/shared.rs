@@ -7,7 +7,7 @@ use dm_history::KvOp::{Get, Remove, Update, Upsert};
 use super::world::{Script, one_lock, script};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
-/// All clients run on compute node 0, except that the last client may run on compute node 1.
+/// The shapes. All clients run on compute node 0, except that the last client may run on compute node 1.
 const SHAPES: &[(&str, Script)] = &[
     (
         "3+1 readers",

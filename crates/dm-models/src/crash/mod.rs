@@ -5,7 +5,7 @@ pub(crate) mod sweep;
 
 use crate::{Entry, locks};
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     holder_dies::ENTRY,
     locks::SHARER_DIES,

@@ -12,7 +12,7 @@ mod world;
 
 use crate::Entry;
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     hops::ENTRY,
     splits::ENTRY,

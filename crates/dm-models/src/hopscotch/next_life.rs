@@ -148,7 +148,8 @@ async fn get(c: &Client<Shared, NoSpec>) {
     let changed = shared.changed.with(|changed| *changed);
     let (at, mut value) = (Lead::hint(shared.pair.right), Vec::new());
     let got = shared.leaves.get(v, at, 0, &KEY, &mut value).await;
-    // If the get reports neither a value nor absence, the reader would continue at another leaf, so this is correct.
+    // If the get reports neither a value nor absence, the reader continues at another leaf, so such a result is
+    // correct.
     let old = matches!(got, Ok(Answer::Done(true))) && value == OLD;
     c.check(!(changed && old), || {
         "a value that was changed elsewhere before".into()

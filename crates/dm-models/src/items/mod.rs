@@ -15,7 +15,7 @@ use dm_testkit::answer;
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use word::{Word, allocator, place};
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[SHARED, CANCELLED];
 
 /// The specification: a map of numbers to numbers.

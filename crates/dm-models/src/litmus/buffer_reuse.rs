@@ -1,4 +1,4 @@
-//! L14: a send buffer that is reused before the card has fetched it.
+//! Litmus test L14: a send buffer is reused before the card has fetched it.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{Verbs, Why};

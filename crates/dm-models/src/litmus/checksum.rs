@@ -1,4 +1,4 @@
-//! L3: a checksum.
+//! Litmus test L3: a checksum shows whether a READ has mixed two states.
 
 use dm_explore::{Knobs, Model};
 use dm_sync::fingerprint_of;

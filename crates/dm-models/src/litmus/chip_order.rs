@@ -1,4 +1,4 @@
-//! L8: data in host memory, the lock on the chip.
+//! Litmus test L8: data in host memory is written before its lock on the chip is freed.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{ChipPtr, NodeId, Verbs};

@@ -1,4 +1,4 @@
-//! L13: the memory node's own processor.
+//! Litmus test L13: the memory node's own processor changes a word that a card changes too.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::Verbs;

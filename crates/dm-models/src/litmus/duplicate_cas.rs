@@ -1,4 +1,4 @@
-//! L12: an atomic that is executed twice.
+//! Litmus test L12: an atomic is executed twice.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::Verbs;

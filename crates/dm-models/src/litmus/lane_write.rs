@@ -1,4 +1,4 @@
-//! L7: a 16-bit lane of a word is freed by WRITE while another lane is changed by masked CAS.
+//! Litmus test L7: a 16-bit lane of a word is freed by WRITE while another lane is changed by masked CAS.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicVsWrite, MaskedCas, NodeId, Verbs};

@@ -1,4 +1,4 @@
-//! L17: a WRITE that takes effect after its error was reported.
+//! Litmus test L17: a WRITE takes effect after its error was reported.
 
 use dm_explore::{Knobs, Late, Model};
 use dm_verbs::{ClientId, Control, ControlRequest, Env, VerbError, Verbs, Why};

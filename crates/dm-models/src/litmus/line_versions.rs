@@ -1,4 +1,4 @@
-//! L2: a version in every line.
+//! Litmus test L2: every line has a version.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicUnit, Verbs};

@@ -1,4 +1,4 @@
-//! L15: a lock and a READ in one chain.
+//! Litmus test L15: one chain takes a lock and READs the data that the lock protects.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model};
 use dm_verbs::{CasThenRead, NodeId, RemotePtr, Verbs, Why};

@@ -1,4 +1,4 @@
-//! L16: an FAA whose answer is lost.
+//! Litmus test L16: the answer to an FAA is lost.
 
 use dm_explore::{Knobs, Late, Model};
 use dm_verbs::Verbs;

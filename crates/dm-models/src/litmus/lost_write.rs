@@ -1,4 +1,4 @@
-//! L6: an atomic that changes nothing, beside a WRITE.
+//! Litmus test L6: an atomic that changes nothing runs beside a WRITE.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicVsWrite, FailedCas, Verbs};

@@ -26,7 +26,7 @@ use dm_verbs::{NodeId, RemotePtr};
 
 use crate::{Case, Entry, How};
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     versions::ENTRY,
     line_versions::ENTRY,

@@ -1,4 +1,4 @@
-//! L10: requests of one queue pair are ordered, and requests of two queue pairs are not.
+//! Litmus test L10: requests of one queue pair are ordered, and requests of two queue pairs are not.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{LineOrder, NodeId, RemotePtr, Verbs};

@@ -1,4 +1,4 @@
-//! L4: version, data, and version again, each with a READ of its own.
+//! Litmus test L4: a reader reads the version, the data, and the version again, each by a READ of its own.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{LineOrder, NodeId, Verbs};

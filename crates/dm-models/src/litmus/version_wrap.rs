@@ -1,4 +1,4 @@
-//! L9: versions that wrap around.
+//! Litmus test L9: versions wrap around during a READ.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::Verbs;

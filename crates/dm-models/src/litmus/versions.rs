@@ -1,4 +1,4 @@
-//! L1: one version before the data and one behind it.
+//! Litmus test L1: one version lies before the data, and one behind it.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicUnit, Verbs};

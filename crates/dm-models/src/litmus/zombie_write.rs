@@ -1,4 +1,4 @@
-//! L11: a WRITE of a client whose lease has ended.
+//! Litmus test L11: a client posts a WRITE, and its lease ends before the WRITE takes effect.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{ClientId, Control, ControlRequest, Verbs};

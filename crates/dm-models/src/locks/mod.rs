@@ -22,7 +22,7 @@ pub(crate) use shared::{DIES as SHARER_DIES, FAILS as SHARER_FAILS};
 
 use crate::Entry;
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     hocl::QUEUE,
     hocl::NO_HANDOVER,

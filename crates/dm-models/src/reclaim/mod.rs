@@ -14,7 +14,7 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::Entry;
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     reuse::ENTRY,
     silent::ENTRY,

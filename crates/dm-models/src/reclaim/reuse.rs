@@ -1,4 +1,4 @@
-//! The model of a block that is reused while a running operation may know its address.
+//! The model of a block that is reused while a running operation may still use its address.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};

@@ -86,7 +86,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
 async fn add_as_member(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let (v, shared) = (c.verbs(), c.shared());
     let seat = shared.seat();
-    // If the member is expelled before, this joins again, and then it is a member that must look.
+    // If the member was expelled before, `prepare` joins again with another number, and this client adds nothing.
     let number = shared.alloc.roster().own();
     shared.alloc.prepare(v, &seat).await?;
     let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {

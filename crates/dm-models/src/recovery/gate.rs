@@ -1,5 +1,5 @@
-//! The model of the gate itself: the shipped locks, gate and sweep, and looks of this model's own, each one READ. So it is
-//! small enough to be searched completely. The model `shares` runs the looks of the shipped allocator.
+//! The model of the gate. It runs the shipped locks, gate and sweep, but its looks are its own: each of them is one
+//! READ. So it is small enough to be searched completely. The model `shares` runs the looks of the shipped allocator.
 
 use dm_alloc::Sweep;
 use dm_explore::{Client, Counter, Knobs, Model};
@@ -84,7 +84,7 @@ const GATE: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
     None => RemotePtr::NULL,
 };
 const SHUT: u64 = 1;
-/// More than the clients of this model.
+/// The number of clients for which the gate has words; the model has fewer.
 const CLIENTS: u16 = 8;
 const OPENED: u64 = 2;
 
@@ -121,7 +121,7 @@ struct Flaws {
 struct Node {
     locks: Locks,
     roster: Arc<Roster>,
-    /// The last word of the gate that is known here.
+    /// The latest word of the gate that is recorded on this compute node.
     known: AtomicU64,
 }
 
@@ -218,11 +218,12 @@ async fn look(c: &C, flaws: Flaws) -> Result<Look, IndexError> {
     })
 }
 
-/// Learns a word of the gate, unless a later one is known.
+/// Records a word of the gate, and shuts or opens the gate of this compute node. Does nothing if a later word is
+/// recorded.
 fn learn(c: &C, word: u64, flaws: Flaws) {
     let node = c.shared();
     count_section();
-    // Relaxed: clients take turns here.
+    // Relaxed: the explorer runs one client at a time.
     if node.known.fetch_max(word, Ordering::Relaxed) >= word {
         return;
     }
@@ -233,7 +234,7 @@ fn learn(c: &C, word: u64, flaws: Flaws) {
     }
 }
 
-/// Looks, and answers if the gate is shut and nobody here shares.
+/// Looks, and answers if the gate is shut and no client of this compute node shares.
 async fn look_and_answer(c: &C, flaws: Flaws) -> Result<(), IndexError> {
     let look = look(c, flaws).await?;
     let (v, node) = (c.verbs(), c.shared());
@@ -309,12 +310,12 @@ async fn expel(c: &C, joins: bool, flaws: Flaws) -> Result<(), IndexError> {
     sum_up(c, &node.locks).await
 }
 
-/// Adds, looks, adds again, and answers if this has not been done.
+/// Adds, looks, adds again, and answers if the compute node has not answered yet.
 async fn share(c: &C, drops: bool, flaws: Flaws) -> Result<(), IndexError> {
     let (v, locks) = (c.verbs(), &c.shared().locks);
     enlist(c);
     match drops {
-        // An error means that nobody may share any more.
+        // An error means that sharing is forbidden.
         true => drop(locks.share_and_read(v, node(), own_word(), 8).await.ok()),
         false => add(c, locks, own_word()).await?,
     }
@@ -340,7 +341,7 @@ async fn join(c: &C, flaws: Flaws) -> Result<(), IndexError> {
     look_and_answer(c, flaws).await
 }
 
-/// Returns the word of T.
+/// Returns the address of T's word.
 fn own_word() -> RemotePtr {
     node().add(16)
 }

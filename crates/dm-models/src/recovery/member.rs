@@ -1,4 +1,5 @@
-//! The state of a compute node that is a member of the pool: the shipped allocator and locks, and the area of the members.
+//! The state of a compute node that is a member of the pool: the shipped allocator and locks, and the area of the
+//! members.
 
 use dm_alloc::{Allocator, MemberArea, ReclaimFlaws, ReclaimOptions, Sweep};
 use dm_explore::{Elapsed, Endpoint, Knobs};
@@ -9,15 +10,15 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
 use crate::locks::{lock_word, one_lock};
 
-/// Longer than any lease.
+/// A time that is longer than any lease.
 pub(super) const LEASE: Nanos = Nanos(1 << 40);
-/// The place of the members' slots, of which there are three. Slots lie one line apart, behind the line of the area's head.
+/// The place of the three slots of members. Slots lie one line apart, behind the line of the area's head.
 pub(super) const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
     Some(at) => at,
     None => RemotePtr::NULL,
 };
 
-/// Lets the model itself decide when leases pass.
+/// Returns these knobs, with a clock by which the model itself decides when leases end.
 pub(super) fn timed(knobs: Knobs) -> Knobs {
     Knobs {
         elapsed: Elapsed::Clock,
@@ -38,7 +39,8 @@ impl Fingerprint for Member {
 }
 
 impl Member {
-    /// Opens the pool for `v`'s compute node, which is a member from then on. The first member looks at no other member.
+    /// Opens the pool for `v`'s compute node, which is a member from then on. The first member looks at no other
+    /// member.
     pub(super) async fn open(v: Endpoint, options: LockOptions, flaws: ReclaimFlaws) -> Self {
         let on = v.compute_node();
         let area = MemberArea { at: AREA, slots: 3 };

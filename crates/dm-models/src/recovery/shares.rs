@@ -1,5 +1,5 @@
-//! The models of the shares of a dead client: the shipped allocator shuts the gate, awaits the answers, resets the counts of
-//! sharers, and opens the gate.
+//! The models of the shares of a dead client: the shipped allocator shuts the gate, awaits the answers, resets the
+//! counts of sharers, and opens the gate.
 
 use dm_alloc::ReclaimFlaws;
 use dm_explore::{Client, Counter, Knobs, Model};
@@ -54,17 +54,19 @@ fn corrupting(shape: &'static str, knobs: Knobs) -> Case {
     case.or(How::Check).or(How::Stuck)
 }
 
-/// Returns the word of the gate.
+/// Returns the address of the word of the gate.
 fn gate() -> RemotePtr {
     AREA.add(16)
 }
 
-/// Set when E has looked once. Then T announces its compute node, so that it is not silent.
+/// Returns the address of the word that is set when E has looked once. Then T announces its compute node, so that T
+/// does not count as silent.
 fn looked() -> RemotePtr {
     AREA.add(24)
 }
 
-/// Returns the words of slot `i`: its beat, and the last round that it has answered.
+/// Returns the address of the beat of slot `i`. The next function returns the address of the last round that the slot
+/// has answered.
 fn beat_of(i: u64) -> RemotePtr {
     AREA.add(64 * (1 + i) + 8)
 }
@@ -143,7 +145,7 @@ async fn add_as_member(c: &C) -> Result<(), IndexError> {
     let seat = shared.seat();
     let number = shared.alloc.roster().own();
     shared.alloc.prepare(v, &seat).await?;
-    // If the member was expelled before, this has joined again.
+    // If the member was expelled before, `prepare` has joined again with another number, and this client adds nothing.
     let Some(running) = seat.enter().filter(|_| shared.alloc.roster().own() == number) else {
         return Ok(());
     };
@@ -160,7 +162,7 @@ async fn expel(c: &C) -> Result<(), IndexError> {
     c.verbs().write(looked(), &1u64.to_le_bytes()).await?;
     wait_for(c, beat_of(2)).await?;
     c.pass_time(LEASE);
-    // This marks and fences S, and the next one shuts the gate.
+    // The first collection marks and fences S, and the second one shuts the gate.
     collect(c, &seat).await?;
     collect(c, &seat).await?;
     wait_for(c, answered_of(2)).await?;
@@ -175,7 +177,7 @@ async fn answer(c: &C, drops: bool, adds: bool) -> Result<(), IndexError> {
     wait_for(c, looked()).await?;
     collect(c, &seat).await?;
     if drops {
-        // An error means that nobody may share any more.
+        // An error means that sharing is forbidden.
         drop(shared.locks.share_and_read(v, node(), own, 8).await.ok());
     } else if adds {
         add(c, &shared.locks, own).await?;
@@ -193,7 +195,7 @@ async fn collect_once_shut(c: &C) -> Result<(), IndexError> {
     collect(c, &c.shared().seat()).await
 }
 
-/// Expels E as well, which has died, and does everything again.
+/// Expels E as well, which has died, and then does the work of E again.
 async fn take_over(c: &C) -> Result<(), IndexError> {
     let seat = c.shared().seat();
     for _ in 0..2 {

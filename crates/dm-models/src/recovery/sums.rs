@@ -10,7 +10,7 @@ use crate::locks::{lock_word, node};
 /// The sum, followed by the words of two clients.
 pub(super) const LEN: u32 = 24;
 
-/// Outputs of clients.
+/// The values that a client outputs when it begins an add, and when the add is done.
 const BEGUN: u64 = 1;
 const ADDED: u64 = 2;
 
@@ -36,7 +36,7 @@ pub(super) fn every_add_counts(end: &End<'_>, clients: usize) -> Result<(), Stri
     }
 }
 
-/// Checks that nobody holds or shares the lock, and that the gate is open.
+/// Checks that no client holds or shares the lock, and that the gate is open.
 pub(super) fn restored(end: &End<'_>, open: bool) -> Result<(), String> {
     let word = end.word(lock_word(LockPlace::Chip));
     match (word >> 48, word & 1, open) {
@@ -57,7 +57,7 @@ pub(super) async fn wait_for<S>(c: &Client<S, Counter>, at: RemotePtr) -> Result
     Ok(())
 }
 
-/// Adds one to `own` under a share, or alone if nobody may share.
+/// Adds one to `own` under a share, or alone if the lock cannot be shared now.
 pub(super) async fn add<S>(c: &Client<S, Counter>, locks: &Locks, own: RemotePtr) -> Result<(), IndexError> {
     let v = c.verbs();
     c.output(BEGUN);

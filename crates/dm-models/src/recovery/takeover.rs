@@ -26,7 +26,7 @@ pub(crate) const IN_TABLE: Entry = Entry {
     cases: || {
         let mut cases = cases();
         cases.push(Case::holds("two expel", dying()));
-        // The clients of one process die together, so here the member is only slow.
+        // The clients of one process die together. So in this shape no client dies; the member is only slow.
         for knobs in [Knobs::declared(), Knobs::weak()] {
             cases.push(Case::holds("handover", knobs));
         }
@@ -87,7 +87,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// A late WRITE of the dead client lands while another client holds the lock. The search decides which check fails first.
+/// Returns a case that must fail: a late WRITE of the dead client lands while another client holds the lock. The search
+/// decides which check fails first.
 fn corrupting(shape: &'static str) -> Case {
     let case = Case::fails(How::Invariant, shape, dying());
     case.or(How::Check).or(How::NotLinearizable)

@@ -9,10 +9,10 @@ use dm_verbs::{Control, ControlRequest, Env, NodeId, Place, RemotePtr, Verbs};
 
 use crate::locks::{lock_word, node, one_lock};
 
-/// The payload of the lock word, which must survive: every bit but the lowest.
+/// The payload of the lock word, which must survive: all of its bits except the lowest one, which is `DOUBT`.
 pub(crate) const PAYLOAD: u32 = 6;
 
-/// Set when a client has made the words equal although the lock was in doubt.
+/// The ghost variable that tells whether the last client that made the words equal had found the lock in doubt.
 pub(crate) const MENDED: &str = "mended";
 
 /// The number of the member that dies, or is fenced while it lives.
@@ -30,7 +30,7 @@ fn mark() -> RemotePtr {
 /// The place of the lock word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
-    /// In a lock table, which whoever expels a member sweeps.
+    /// In a lock table. The client that expels a member sweeps the table.
     Table,
     /// In the node. A client that waits for the lock frees it.
     Node,
@@ -44,7 +44,7 @@ pub(crate) struct Flaws {
     pub(crate) freed: fn(u64, u16) -> Option<u64>,
 }
 
-/// The locks of one compute node, and what it knows about the members.
+/// The locks and the roster of one compute node.
 pub(crate) struct Shared {
     locks: Locks,
     roster: Arc<Roster>,
@@ -57,7 +57,7 @@ impl Fingerprint for Shared {
 }
 
 impl Shared {
-    /// Returns the state of the compute node that is the member after this number.
+    /// Returns the state of compute node `compute_node`. The number of its member is greater by one.
     pub(crate) fn of(home: Home, compute_node: u16) -> Self {
         let roster = Arc::new(Roster::default());
         roster.join(1 + compute_node);
@@ -150,8 +150,8 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
     c.check(swept.is_ok(), || format!("{swept:?}"));
 }
 
-/// Visits the only node, finishes what the dead client has left there, and clears the doubt of the lock word. With `early`
-/// it makes the mistake of the twin: it reads the lock word after it has visited the node.
+/// Visits the only node, finishes what the dead client has left there, and clears the doubt of the lock word. With
+/// `early` it makes the mistake of the twin: it reads the lock word after it has visited the node.
 pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
     let v = c.verbs();
     let table = Sweep {
@@ -174,7 +174,7 @@ pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
     c.check(cleared.is_ok(), || format!("{cleared:?}"));
 }
 
-/// Looks at the node, and makes the words equal if they differ. Returns whether it has done so.
+/// Reads the node, and makes the words equal if they differ. Returns whether they differed.
 async fn visit(c: &Client<Shared, Counter>) -> bool {
     let (v, roster) = (c.verbs(), &c.shared().roster);
     let words =

@@ -11,7 +11,7 @@ use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 use sherman::Sherman;
 
-/// A script whose last client is the survivor.
+/// Returns the script with these clients; the last client is the survivor.
 pub(crate) const fn survived(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
     Script {
         clients,
@@ -30,7 +30,7 @@ pub(crate) fn deaths() -> [Knobs; 2] {
     [any.crashes(1), timeless(Knobs::weak()).crashes(1)]
 }
 
-/// A script whose first survivor may die as well; the last client survives both.
+/// Returns the script with these clients. The first survivor may die as well, and the last client survives both deaths.
 const fn survived_twice(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
     Script {
         second_survivor: true,

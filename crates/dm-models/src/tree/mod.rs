@@ -11,7 +11,7 @@ pub(crate) mod world;
 
 use crate::Entry;
 
-/// The entries, in the order listed.
+/// The entries of this module, in the order of the page.
 pub(crate) const ENTRIES: &[Entry] = &[
     split::ENTRY,
     split::VARIANTS,

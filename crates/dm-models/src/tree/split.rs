@@ -155,7 +155,7 @@ pub(crate) fn knobs() -> Vec<Knobs> {
     matrix(&timeless(Knobs::weak()), &turned)
 }
 
-/// Returns a case that must fail: the card may serve the READ before the CAS, but claims the opposite.
+/// Returns a case that must fail: the card may serve the READ before the CAS, but declares that it does not.
 pub(crate) fn read_first(shape: &'static str) -> Vec<Case> {
     let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
     vec![Case::fails(How::Invariant, shape, knobs)]

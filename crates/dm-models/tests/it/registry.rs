@@ -43,7 +43,7 @@ fn judge(picked: impl Fn(&Entry) -> bool) {
     for entry in all().filter(|e| picked(e)) {
         for variant in entry.variants() {
             for (number, _) in check_cases(entry, variant) {
-                // This does not shorten counterexamples, because only people need short ones.
+                // Counterexamples are not shortened, because only people need short ones.
                 let ran = entry.run(variant, number, Search::exhaustive().unshortened());
                 assert!(!matches!(ran.verdict, Verdict::Pass(_)) || ran.verdict.report().states > 0);
                 wrong.extend(ran.judge().err());

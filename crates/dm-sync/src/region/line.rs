@@ -231,7 +231,7 @@ mod tests {
     fn a_living_holder_that_stands_still_is_waited_for_so_long_and_no_longer() {
         let lock = LineLock(AtomicU64::new(0));
         let (us, other) = (std::process::id(), 1);
-        // The process with the number 1 lives, and will not unlock.
+        // Process 1 is alive, and never unlocks the line.
         let stamp = lock.lock(other).unwrap();
         let patience = Duration::from_millis(50);
         assert!(matches!(lock.wait(patience), Err(Stuck::Busy(1))));

@@ -1,4 +1,4 @@
-//! Bytes that threads and processes share, like the clients of an RNIC share a memory node's memory.
+//! Bytes that threads and processes share, as the clients of an RNIC share a memory node's memory.
 //!
 //! ```text
 //! line   0 ┌────────┬────────┬─ … ─┬────────┐      lock  0  sequence:42 │ holder's process id:22

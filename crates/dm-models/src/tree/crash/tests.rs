@@ -1,4 +1,4 @@
-//! Checks the table of docs/protocol/sherman.md, which tells the consequences of a client that dies at each step of a
+//! Checks the table of docs/protocol/sherman.md, which lists the consequences of a client that dies at each step of a
 //! split: which clients wait, and which errors they get.
 
 use std::collections::{BTreeMap, BTreeSet};
