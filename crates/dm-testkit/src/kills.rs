@@ -1,8 +1,8 @@
 //! Runs many clients on one index while compute nodes die, and checks every answer.
 //!
 //! ```text
-//! compute node   0 ───────────✗            a dead client's keys, script and expected contents pass to a client
-//! 1 ──────────────────✗     of a spare compute node, which begins later
+//!   compute node   0 ───────────✗            a dead client's keys, its script and their expected contents pass on
+//!                  1 ──────────────────✗     to a client of a spare compute node, which begins later
 //!                  2 ─────────────────────────────
 //!   spare          3            · · ──────────────
 //!                  4                   · ─────────

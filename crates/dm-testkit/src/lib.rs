@@ -22,8 +22,8 @@
 //!
 //! ```text
 //!   key numbers   0   1   2   3   4   5   6   7   8  …      3 clients
-//! owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes, so one answer is right
-//! └── all clients write; every call is recorded and checked for linearizability
+//!   owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes, so one answer is right
+//!                 └── all clients write; every call is recorded and checked for linearizability
 //! ```
 //!
 //! # For your own index

@@ -9,7 +9,7 @@ mod timeline;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Once; // std's: plotters' font table is a static of std's kind, and no model runs it
+use std::sync::Once; // std's `Once`, because plotters' font table is a plain static, and no model runs it
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
