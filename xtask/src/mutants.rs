@@ -278,7 +278,8 @@ impl Campaign<'_> {
         Err(format!("{package} with its mutants does not compile after 20 attempts").into())
     }
 
-    /// Learns from errors which functions must stay `const`. Returns `false` if the errors name no further function.
+    /// Records the functions that must stay `const` according to `errors`. Returns `false` if the errors name no
+    /// further function.
     fn keep_constants(&mut self, errors: &[CompileError]) -> bool {
         let before = self.constants.len();
         self.constants

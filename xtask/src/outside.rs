@@ -1,12 +1,12 @@
-//! Tests a crate outside of this workspace, as `dmkit new` writes it: its own tests, and its curves beside a shipped
-//! index's.
+//! Tests a crate outside of this workspace that `dmkit new` has written: runs its tests, and measures its index
+//! together with a shipped index.
 
 use crate::{Result, workspace};
 use serde::Deserialize;
 use std::{fs, path::Path, time::Instant};
 use xshell::{Shell, cmd};
 
-/// The crate and its index.
+/// The name of the crate and of its index.
 const NAME: &str = "learned-fences";
 /// The shipped index with which the crate is compared.
 const BESIDE: &str = "chime";
@@ -24,7 +24,7 @@ struct Row {
     wrong_values: u64,
 }
 
-/// Writes the crate, runs its tests, measures it beside [`BESIDE`], and checks what was measured.
+/// Writes the crate, runs its tests, measures it together with [`BESIDE`], and checks the results.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);

@@ -100,7 +100,7 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
     .run()?)
 }
 
-/// The part of their names by which stress tests that kill compute nodes are recognised.
+/// The part that the names of all stress tests with kills of compute nodes contain.
 pub(crate) const KILLS: &str = "full_kills";
 
 /// Runs the tests that take too long for every check. Tests with kills run only if the filter contains [`KILLS`].

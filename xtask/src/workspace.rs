@@ -1,4 +1,4 @@
-//! The workspace as cargo knows it: its root, its packages and their targets.
+//! The workspace as cargo describes it: its root, its packages and their targets.
 
 use crate::Result;
 use serde::Deserialize;

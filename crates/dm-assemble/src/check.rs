@@ -9,11 +9,11 @@ use dm_verbs::{Control, Nanos, Place, Verbs};
 
 use crate::{Handle, Parts};
 
-/// Maximum number of walks of a check. A fault counts only if two successive walks find it unchanged.
+/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged.
 const WALKS: u32 = 4;
-/// Maximum number of walks of a sweep. Each walk finishes what the walk before has made possible.
+/// Maximum number of walks of a sweep. A walk may finish nodes that could not be finished before the previous walk.
 const SWEEP_WALKS: u32 = 8;
-/// The time between two walks. An operation that nobody interrupts is shorter.
+/// The time between two walks. It is longer than any operation that is not interrupted.
 const BETWEEN: Nanos = Nanos::from_millis(5);
 
 /// A lock that a client holds.
@@ -48,8 +48,8 @@ pub struct CheckReport {
     pub reachable_bytes: u64,
     /// Bytes that the memory nodes have handed out for nodes and items.
     pub allocated_bytes: u64,
-    /// Bytes that were handed out, cannot be reached, and are neither in the depots nor in the hands of this compute
-    /// node. The free memory of other members is among them; the rest is lost.
+    /// Bytes that were handed out, cannot be reached, and are neither in the depots nor in this compute node's
+    /// allocator. They include the free memory of other members; the rest is lost.
     pub leaked_bytes: u64,
     /// Nodes and words that clients were changing during the check.
     pub in_change: u64,
@@ -172,7 +172,7 @@ pub struct SweepReport {
     pub expelled: u64,
     /// Locks of members that are gone and that were still held.
     pub freed: u64,
-    /// Nodes that were finished.
+    /// Nodes that were mended.
     pub mended: u64,
     /// Lock words whose doubt was cleared.
     pub cleared: u64,
@@ -237,13 +237,13 @@ struct Walk {
 }
 
 impl Walk {
-    /// Returns whether nobody has lost its slot during the walk.
+    /// Returns whether no member has lost its slot during the walk.
     fn is_stable(&self) -> bool {
         let [before, after] = &self.members;
         before.are_all_in(after)
     }
 
-    /// Returns whether every node was visited, and was whole. A pointer that leads astray may hide nodes.
+    /// Returns whether every node was visited and no node was damaged or in change. A wrong pointer may hide nodes.
     fn is_complete(&self) -> bool {
         let locks = |flaw| matches!(flaw, Flaw::InDoubt | Flaw::LockOfGone { .. });
         self.survey.in_change == 0 && self.faults.iter().all(|(finding, _)| locks(finding.flaw))
@@ -251,16 +251,16 @@ impl Walk {
 }
 
 impl<P: Parts> Handle<P> {
-    /// Visits the whole index and returns what it consists of, and what is wrong with it. It changes nothing. Other
-    /// clients may work meanwhile: a fault counts only if two walks, one after the other, have found it in the same
-    /// bytes.
+    /// Visits the whole index, and returns counts of its parts and its faults. It changes nothing. Other clients may
+    /// work meanwhile, so a fault is reported only if two successive walks have found it in the same bytes.
     ///
     /// This takes a round trip for each node of a B-link tree, each radix node and each leaf of many keys, and one for each 64
     /// leaves of one key. If anything looks wrong, it takes up to four times as long. The verbs are metered as
     /// housekeeping.
     ///
     /// # Errors
-    /// Returns errors of verbs and of the control plane. Whatever the index contains is no error, but a finding.
+    /// Returns errors of verbs and of the control plane. Damage in the index is not an error: the report lists it as
+    /// findings.
     pub async fn check<V: Verbs + Control>(&self, v: &V) -> Result<CheckReport, IndexError> {
         let _unmetered = v.meter().housekeeping();
         self.alloc.visit(v, Box::pin(self.check_within(v))).await
@@ -369,8 +369,8 @@ impl<P: Parts> Handle<P> {
         Ok(freed)
     }
 
-    /// Clears the doubt of words that have not changed since before the walk. Returns their number, and the number of
-    /// those that have changed.
+    /// Clears the doubt of lock words that have not changed since before the walk. Returns the number of cleared words,
+    /// and the number of words that have changed.
     async fn clear<V: Verbs>(&self, v: &V, walk: &Walk) -> Result<(u64, u64), IndexError> {
         let in_tables = walk.words.iter().filter(|_| walk.is_complete()).copied();
         let in_nodes = walk.survey.words.iter().filter(|(.., sound)| *sound);
@@ -411,7 +411,7 @@ impl<P: Parts> Handle<P> {
                 }
             }
             if word.payload & DOUBT != 0 {
-                // The word itself changes with every release.
+                // The hash is 0, because the word itself changes with every release.
                 faults.push((finding(at, Flaw::InDoubt), 0));
             }
         }

@@ -55,8 +55,8 @@ impl<P: Parts> Handle<P> {
     /// Opens a pool whose superblock was read before. Use this to open one pool many times.
     ///
     /// # Errors
-    /// Returns the same errors as [`Handle::create_or_open`], and an error for a superblock of another kind
-    /// or geometry.
+    /// Returns the same errors as [`Handle::create_or_open`], and an error if the superblock has another kind or
+    /// geometry.
     pub async fn from_superblock<V: Verbs + Control>(
         v: &V,
         options: &P::Options,
@@ -111,7 +111,7 @@ impl<P: Parts> Handle<P> {
     /// (usually [`leading_bytes`](dm_indirect::leading_bytes)).
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`] if the options did not say that values are references to items.
+    /// Returns [`IndexError::BadInput`] if, according to the options, values are not references to items.
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -143,7 +143,7 @@ impl<P: Parts> Handle<P> {
         self.parts.warm_for(v, keys).await
     }
 
-    /// Replaces the content of this compute node's cache, and its knowledge of hot keys, by a copy from another compute
+    /// Replaces the content of this compute node's cache, and its record of hot keys, by a copy from another compute
     /// node. Returns `false` if the cache still has to be warmed.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl<P: Parts> Handle<P> {
     }
 
     /// Announces the running operations of this compute node now, instead of at its next operation, and frees the
-    /// memory that all others have announced as no longer in use. It is for compute nodes that are idle for a while.
+    /// memory that all others have announced as no longer in use. Call it on compute nodes that are idle for a while.
     /// The meter counts it as housekeeping.
     ///
     /// Three rounds of every compute node free everything that was retired before the first round. An index whose

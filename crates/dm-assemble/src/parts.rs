@@ -40,8 +40,8 @@ pub trait Parts: Sized {
         options: &Self::Options,
     ) -> impl Future<Output = Result<Self, OpenError>>;
 
-    /// Makes a client over `v`'s connections. It shares no operations with other clients; the handle adds
-    /// this.
+    /// Makes a client over `v`'s connections. The client shares no operations with other clients; the handle adds
+    /// sharing.
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = Self::Key>;
 
     /// Fills the cache with as much of the index as fits, and returns the number of nodes or separators that were read.
@@ -81,7 +81,7 @@ pub trait Parts: Sized {
         async { Ok(()) }
     }
 
-    /// Replaces the content of this compute node's cache, and its knowledge of hot keys, by a copy from another compute
+    /// Replaces the content of this compute node's cache, and its record of hot keys, by a copy from another compute
     /// node. Returns `false` if the cache still has to be warmed, because the other cache does not fit or is not known
     /// to be valid here.
     ///
@@ -95,12 +95,13 @@ pub trait Parts: Sized {
         async { Ok(false) }
     }
 
-    /// Returns after how many gets of a skewed workload what a compute node has learned about hot keys stays the same.
+    /// Returns the number of gets of a skewed workload after which a compute node's record of hot keys no longer
+    /// changes.
     fn gets_to_learn(&self) -> usize {
         0
     }
 
-    /// Returns the bytes of what a compute node has learned about hot keys.
+    /// Returns the size of a compute node's record of hot keys in bytes.
     fn learned_bytes(&self) -> u64 {
         0
     }
@@ -113,7 +114,7 @@ pub trait Parts: Sized {
     /// structure and leaves calls [`survey_index`](dm_index::survey_index).
     ///
     /// # Errors
-    /// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+    /// Returns errors of verbs. Damage in nodes is not an error: the survey lists it.
     fn survey<V: Verbs + Control>(
         &self,
         v: &V,

@@ -41,7 +41,7 @@ impl<'p, V: Verbs> Pool<'p, V> {
         self.superblock.root_word
     }
 
-    /// Returns locks in the pool's lock tables. Parts that use the same ones share their local tables, too.
+    /// Returns locks in the pool's lock tables. Parts that use the same lock tables share their local tables, too.
     ///
     /// # Errors
     /// Returns [`OpenError`] if a memory node lacks a capability that such locks need.

@@ -11,7 +11,7 @@ mod file;
 
 pub use file::ClusterFile;
 
-/// The reason why nothing can use real queue pairs in a build without the feature `ib`.
+/// The error message for uses of real queue pairs in a build without the feature `ib`.
 #[cfg(not(feature = "ib"))]
 pub const MISSING: &str = "this dmkit was built without RDMA: \
     `cargo run --release --package dmkit --features ib -- …` has it, and `dmkit doctor` says what that needs";
@@ -91,7 +91,7 @@ pub struct ClusterRun {
     pub machine: Machine,
     /// Whether the index exists already, loaded with the same keys.
     pub existing: bool,
-    /// The time that the machines wait for each other at each stage.
+    /// Maximum time for which the machines wait for each other at each stage.
     pub patience: Duration,
 }
 

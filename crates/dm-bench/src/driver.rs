@@ -1,5 +1,4 @@
-//! The way in which the harness runs an index: the index's options for a setting, and its needs that the harness cannot
-//! know.
+//! Drivers: an index together with its options for each setting, and with estimates of its costs and its memory.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,7 +16,7 @@ use crate::{AnyEndpoint, BenchIndex, BenchKey, Checked, Measured, Point, Setting
 type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
 type MakeDemand<I> = dyn Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync;
 
-/// An index with its options and needs, as the harness runs it.
+/// An index together with its options for each setting, and with estimates of its costs and its memory.
 pub struct Driver<I: BenchIndex> {
     options: Box<MakeOptions<I>>,
     demand: Option<Box<MakeDemand<I>>>,
@@ -78,8 +77,8 @@ impl<I: BenchIndex> Driver<I> {
         setting.bound(&self.demand.as_ref()?(index, setting, counters, ops))
     }
 
-    /// Returns the size of a memory node: a generous estimate of the index's memory, and the chunks that compute nodes
-    /// have begun.
+    /// Returns the size of a memory node in bytes: a generous estimate of the index's memory, plus the chunks that
+    /// compute nodes have begun.
     pub(crate) fn memory_bytes(&self, at: &Setting) -> u64 {
         let entries = at.entry_bytes((self.entry_bytes)(at)) / u64::from(at.memory_nodes.max(1));
         let chunks = (u64::from(at.compute_nodes) + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;
@@ -88,10 +87,10 @@ impl<I: BenchIndex> Driver<I> {
     }
 }
 
-/// A driver whose type does not contain the index.
+/// The object-safe form of [`Driver`], so that drivers of different indexes have one type.
 pub(crate) trait Drive: fmt::Debug + Send + Sync {
     fn key_bytes(&self) -> usize;
-    /// Returns the size of a memory node.
+    /// Returns the size of a memory node in bytes.
     fn memory_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;

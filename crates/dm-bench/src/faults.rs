@@ -5,20 +5,21 @@ use dm_verbs::Nanos;
 /// The compute nodes that die. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kill {
-    /// The first one dies at this time, and no other one takes its place.
+    /// The first compute node dies at this time and is not replaced.
     At(u64),
-    /// One dies each time this time has passed: the one that has worked for the longest time. A new one takes its place.
+    /// At the end of each period of this length, the compute node that has worked longest dies and is replaced.
     Every(u64),
 }
 
-/// The faults of a measurement on the simulator. Times are in nanoseconds of the model, and begin at the end of the warm-up.
+/// The faults of a measurement on the simulator. Times are in nanoseconds of the model, counted from the end of the
+/// warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
     /// The compute nodes that die.
     pub kill: Option<Kill>,
-    /// How long a member may be silent, instead of the model's lease.
+    /// The time for which a member may be silent; `None` selects the model's lease.
     pub lease: Option<u64>,
-    /// Whether the others expel dead members, which frees their locks. Without it, no lease ever ends.
+    /// Whether the other members expel dead ones and free their locks. If not, no lease ever ends.
     pub recovery: bool,
     /// The length of a slice, if the throughput over time is recorded.
     pub slice: Option<u64>,
@@ -41,7 +42,7 @@ impl Faults {
         let (first, step) = match self.kill {
             None => (end, 1),
             Some(Kill::At(at)) => (at, u64::MAX),
-            // A time of 0 is refused.
+            // The setting's check refuses a period of 0; `max` only prevents an endless iterator.
             Some(Kill::Every(every)) => (every, every.max(1)),
         };
         let next = move |at: &u64| at.checked_add(step);

@@ -61,7 +61,7 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Returns the number of gets of a skewed workload after which the compute node's knowledge of hot keys no longer
+    /// Returns the number of gets of a skewed workload after which the compute node's record of hot keys no longer
     /// changes. The harness makes them before it measures the steady state.
     fn gets_to_learn(&self) -> usize {
         0

@@ -59,7 +59,7 @@ pub struct NicShares {
 /// The operations between the end of the warm-up and the moment when the first client has no operations left.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steady {
-    /// The begin, in nanoseconds of the world's time.
+    /// The beginning, in nanoseconds of the world's time.
     pub from: u64,
     /// The end, in nanoseconds of the world's time; 0 as long as all clients have operations left.
     pub until: u64,

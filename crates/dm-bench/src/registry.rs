@@ -1,7 +1,7 @@
 //! Indexes by name, with the way to run each of them. Command lines, experiments and tables use these names.
 
 use std::fmt;
-use std::sync::Arc; // std's: registries are built before any thread starts, and no model runs them
+use std::sync::Arc; // std's `Arc`, because registries are built before any thread starts, and no model runs them
 
 use dm_verbs::Caps;
 

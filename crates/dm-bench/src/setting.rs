@@ -160,7 +160,7 @@ impl Setting {
         self.clients.saturating_mul(self.coroutines)
     }
 
-    /// Returns the compute nodes that take the place of dead ones.
+    /// Returns the number of compute nodes that take the place of dead ones.
     pub(crate) fn spares(&self) -> u16 {
         let deaths = self.faults.deaths(self.duration_ns.unwrap_or(0)).count();
         match self.faults.kill {
@@ -169,7 +169,8 @@ impl Setting {
         }
     }
 
-    /// Returns the clients that a run may make, with those of compute nodes that take the place of dead ones.
+    /// Returns the maximum number of clients of a run, including those of compute nodes that take the place of dead
+    /// ones.
     fn all_endpoints(&self) -> u32 {
         let each = self.clients.div_ceil(u32::from(self.compute_nodes.max(1)));
         let spare = each
@@ -295,7 +296,7 @@ impl Fabric {
         }
     }
 
-    /// Returns whether time is a model's.
+    /// Returns whether time is simulated.
     pub fn is_simulated(&self) -> bool {
         matches!(self, Self::Sim(_))
     }

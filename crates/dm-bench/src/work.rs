@@ -47,7 +47,7 @@ pub(crate) struct Tally {
     pub(crate) failed: Option<IndexError>,
     /// The end of the last operation, in the world's time.
     pub(crate) ended: u64,
-    /// This many first operations belong to the warm-up: they are checked, but not counted.
+    /// The number of operations at the start that belong to the warm-up. They are checked, but not counted.
     pub(crate) warm_up: u64,
     /// Operations that end before this time belong to the warm-up too, in the world's time.
     pub(crate) warm_until: u64,
@@ -98,7 +98,7 @@ impl Tally {
         }
     }
 
-    /// Records what the faults of the setting ask for.
+    /// Sets whether clients continue after an error, and the slices of time, as the faults of the setting require.
     pub(crate) fn record(&mut self, faults: Faults) {
         self.tolerates = faults.kill.is_some();
         self.slice = faults.slice.unwrap_or(0);
@@ -106,7 +106,7 @@ impl Tally {
             .count_until
             .saturating_sub(self.warm_until)
             .checked_div(self.slice);
-        // A slice in which nothing ends is there too. Settings allow a bounded number of slices.
+        // Slices in which no operation ends are included. The check of a setting limits their number.
         self.slices = vec![Slice::default(); all.and_then(|all| usize::try_from(all).ok()).unwrap_or(0)];
     }
 

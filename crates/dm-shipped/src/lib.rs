@@ -1,8 +1,8 @@
-//! The shipped indexes by name, as the harness of `dm-bench` runs them: Sherman, SMART, CHIME and Dolphin with the
+//! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME and Dolphin with the
 //! variants of their papers.
 //!
-//! The shipped indexes use no interface that another index lacks: each gives the harness its options for a setting, and
-//! the verbs that an operation needs without contention.
+//! The shipped indexes use only interfaces that every index can use: each gives the harness its options for a setting,
+//! and the verbs that an operation needs without contention.
 //!
 //! ```
 //! let registry = dm_shipped::shipped();

@@ -39,8 +39,8 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     bulk(|| family.index::<KeyN<24>>(20), kind);
 }
 
-/// Runs the script for an index of one size of keys and values, which `index` describes, in worlds of `kind`. An index
-/// that is not generic over keys needs no more.
+/// Runs the script for an index of one size of keys and values, which `index` describes, in worlds of `kind`. For an
+/// index that is not generic over keys, this function alone is enough.
 ///
 /// 1. One client against the model: the empty index, the smallest and the largest key, a random script of all six
 ///    operations, refused arguments, then everything once more with a second handle.
@@ -140,7 +140,7 @@ macro_rules! conformance {
     )* };
 }
 
-/// Weak worlds that [`conformance!`](crate::conformance) goes through.
+/// Number of weak worlds in which [`conformance!`](crate::conformance) runs.
 pub const WEAK_WORLDS: u64 = 5;
 
 type Checked = Result<(), String>;
@@ -236,7 +236,7 @@ where
     Ok(())
 }
 
-/// No key and no value is reserved.
+/// Checks that no key and no value is reserved.
 async fn edges<I>(index: &I, model: &mut Model<I::Key>) -> Checked
 where
     I: RangeIndex,
@@ -270,7 +270,7 @@ where
     Ok(())
 }
 
-/// Arguments that must be refused by name.
+/// Checks that invalid arguments, and a bulk load into an index with entries, are refused with the right error.
 async fn refused<I>(index: &I) -> Checked
 where
     I: RangeIndex,
@@ -305,9 +305,9 @@ where
     }
 }
 
-/// Clients that concurrently find an empty pool.
+/// Number of clients that concurrently open an empty pool.
 const BOOT: u64 = 24;
-/// Keys that each of them inserts.
+/// Number of keys that each of these clients inserts.
 const BOOT_KEYS: u64 = 40;
 
 struct Boot<I>(I);
@@ -529,7 +529,7 @@ fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: b
     let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
     let calls = report.calls;
     assert_eq!(calls.total(), many, "{kind}: {report}");
-    // A node of a radix tree holds up to 256 neighbours, and need not split when all are present.
+    // A radix node has room for 256 neighbouring keys, so a preloaded radix tree need not split.
     assert!(
         (preload || report.meter.splits > many / 2_000) && (mix.scan == 0 || report.scanned > many / 4),
         "{kind}: {report}"

@@ -28,7 +28,8 @@ impl Counts {
 pub struct CountingAllocator;
 
 fn count(allocations: u64, bytes: i64) {
-    // A thread that is ending has no counter any more, and no one reads it, so the error is ignored.
+    // The counter of an ending thread no longer exists, and nobody would read it, so the error is
+    // ignored.
     let _ = COUNTS.try_with(|counts| {
         let Counts {
             allocations: before,

@@ -26,8 +26,8 @@ pub struct Cut {
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
-    /// Writes that failed after the node was back, each with an error that names a lock there. The lock
-    /// belongs to a client that cannot know whether it had taken it.
+    /// Writes that failed after the node was back, each with an error that names a lock there. The lock's owner
+    /// cannot know whether its CAS took the lock.
     pub blocked: u64,
 }
 
@@ -79,7 +79,7 @@ const KINDS: [Kind; 6] = [
 struct Book {
     legal: BTreeMap<u64, Vec<Option<u64>>>,
     value_bytes: usize,
-    /// The last seed.
+    /// The seed of the last write.
     seed: u64,
 }
 
@@ -185,7 +185,7 @@ impl Book {
 /// index, connects the node again, and reads and writes all keys.
 ///
 /// # Panics
-/// Panics if an operation fails in another way, or an acknowledged write is lost.
+/// Panics if an operation fails with any other error, or if an acknowledged write is lost.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -194,7 +194,7 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
         let client = I::client(&handle, &v);
         let mut book = Book::loaded(index.value_bytes());
         load(&client, &book).await;
-        // Reading all keys makes all addresses known.
+        // Read all keys, so that the client has all addresses cached.
         for number in book.clone().legal.into_keys() {
             let read = book.attempt(&client, Kind::Get, number).await;
             assert_eq!(read, Ok(()), "no faults");
@@ -208,7 +208,7 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
             out.count(&done, node);
         }
         world.restore(node);
-        // The error of the last dropped ticket is still unreported.
+        // The error of the last dropped ticket has not been reported yet; discard it.
         let _told = v.take_deferred();
         out.blocked = all_there(&client, &mut book, node).await;
         out
@@ -242,7 +242,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     let (mut out, mut n) = (Cut::default(), 0);
     for kind in KINDS {
         for moment in (0..longest.0).step_by(step.0 as usize) {
-            // Keys from all parts of the index.
+            // The step is large, so that the keys come from all parts of the index.
             n = (n + 37) % KEYS;
             let number = loaded(n) | u64::from(kind == Kind::Insert);
             let now = sim.now();

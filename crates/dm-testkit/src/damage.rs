@@ -15,9 +15,9 @@ const ROUNDS: u64 = 2_000;
 /// The operations that found damage and reported an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
-    /// Reads.
+    /// Operations that reported an error in rounds in which all clients only read.
     pub read: u64,
-    /// Operations of all kinds, in rounds where some wrote.
+    /// Operations that reported an error in rounds in which some clients wrote.
     pub written: u64,
 }
 
@@ -52,7 +52,7 @@ where
         let before = v.word(at).await.expect("no faults");
         let flips = (0..1 + rng.below(3)).fold(0, |flips, _| flips ^ 1 << rng.below(64));
         v.load(at, &(before ^ flips).to_le_bytes()).expect("in range");
-        // One handle that knows the leaves, and one with nothing cached.
+        // The first handle has the leaves cached, and this one has nothing cached.
         let cold = index.open(v).await.expect("a pool");
         let cold = I::client(&cold, v);
         let number = rng.below(DAMAGE_KEYS);
@@ -74,7 +74,7 @@ where
             assert!(!e.to_string().is_empty());
             *(if writes { &mut met.written } else { &mut met.read }) += 1;
         }
-        // This verb completes after everything that they have posted.
+        // This verb completes after all requests that the clients have posted.
         v.word(at).await.expect("no faults");
         v.load(at, &before.to_le_bytes()).expect("in range");
     }

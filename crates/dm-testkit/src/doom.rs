@@ -7,7 +7,7 @@ use dm_sync::Mutex;
 use dm_sync::atomic::{AtomicU8, Ordering};
 use dm_verbs::{ClientId, Nanos};
 
-/// How a compute node dies.
+/// The planned death of a compute node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Death {
     /// Number of requests that the clients, counted together, still post. The next request is not posted. If a chain

@@ -50,7 +50,7 @@ pub fn fill_up<I: IndexUnderTest>(index: I, world: &World) -> Filled {
     world.run_one(FillUp(index))
 }
 
-/// Refused inserts before the test stops.
+/// Number of refused inserts after which the test stops.
 const REFUSALS: u64 = 200;
 
 struct FillUp<I>(I);

@@ -19,12 +19,12 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     /// inserts one key after another, so the conformance script skips the parts that would take long.
     const ORDERED: bool = true;
 
-    /// Its keys.
+    /// The index's keys.
     type Key: TestKey;
     /// The state that the clients of a compute node share.
     type Handle: Send + Sync + 'static;
 
-    /// Returns the bytes of its values.
+    /// Returns the size of a value in bytes.
     fn value_bytes(&self) -> usize;
 
     /// Opens the index in `v`'s pool, and creates it if the pool is empty.
@@ -34,8 +34,8 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     fn client<'h, V: Verbs + Control>(handle: &'h Self::Handle, v: &'h V)
     -> impl RangeIndex<Key = Self::Key>;
 
-    /// Finishes what dead clients have left in the index, checks all of it, and returns the faults that remain. Runs with
-    /// kills end with it. The default checks nothing.
+    /// Finishes what dead clients have left in the index, checks all of it, and returns the faults that remain. Runs
+    /// with kills call this at their end. The default checks nothing.
     fn sweep<V: Verbs + Control>(
         _handle: &Self::Handle,
         _v: &V,
@@ -44,7 +44,8 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     }
 }
 
-/// An index in all key and value sizes. An index of one size needs none: see [`conform_one`](crate::conform_one).
+/// An index in all key and value sizes. An index with one size of keys and values needs no family: see
+/// [`conform_one`](crate::conform_one).
 ///
 /// `docs/assemble.md` has an example.
 pub trait Family {

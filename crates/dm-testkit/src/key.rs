@@ -26,13 +26,13 @@ impl TestKey for Key8 {
     }
 }
 
-/// The bytes with which all keys of a size begin.
+/// The byte that is repeated in the common prefix of all keys of a size.
 const PREFIX: u8 = 0x5a;
 
-/// A key is a common prefix, its number, and a tail that depends on it. Half of the bytes that the number leaves
-/// are the prefix, up to eight, so that comparing eight bytes of a long key decides nothing. The tails of
-/// neighbours differ, so that a mixture of two neighbours is not a key. `KeyN<8>`, like [`Key8`], has neither
-/// prefix nor tail: there a mixture of two keys may be a third one.
+/// A key consists of a common prefix, its number, and a tail that is computed from the number. The prefix has
+/// half of the bytes beside the number, but at most eight. So the first eight bytes of a long key do not
+/// distinguish it from others. The tails of neighbours differ, so a mixture of two neighbours is not a key.
+/// `KeyN<8>`, like [`Key8`], has neither prefix nor tail, so a mixture of two of its keys may be a third key.
 impl<const N: usize> TestKey for KeyN<N> {
     const MAX: Self = Self([0xff; N]);
 

@@ -1,4 +1,4 @@
-//! Runs with kills, as the indexes' tests make them.
+//! Standard runs with kills for the tests of the indexes.
 
 use dm_loopback::Loopback;
 use dm_verbs::Nanos;
@@ -7,22 +7,22 @@ use crate::{Cards, IndexUnderTest, Kills, Report, Stress, SweepChecker, World, s
 
 /// The lease in the simulator: a few hundred operations of a client.
 const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
-/// The lease on loopback. It must be longer than the threads of a busy machine wait for a processor, of which a long run has
-/// hundreds.
+/// The lease on loopback. It must be longer than a thread of a busy machine waits for a processor. A long run has more
+/// such waits, so its lease is longer.
 const LOOPBACK_LEASE: Nanos = Nanos::from_millis(300);
 const LONG_LOOPBACK_LEASE: Nanos = Nanos::from_millis(1_000);
 
 /// The parameters of a run with kills that an index needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KillRun {
-    /// Chooses variants and keys.
+    /// The seed, from which the index chooses variants and keys.
     pub seed: u64,
-    /// Attempts that last longer than a lease.
+    /// Number of attempts of a retry loop that together last longer than a lease.
     pub attempts: u32,
 }
 
 impl KillRun {
-    /// Attempts of about two microseconds of virtual time.
+    /// Makes the parameters for the simulator, where an attempt takes about two microseconds of virtual time.
     const fn simulated(seed: u64) -> Self {
         Self {
             seed,
@@ -30,7 +30,7 @@ impl KillRun {
         }
     }
 
-    /// Attempts of about a tenth of a microsecond.
+    /// Makes the parameters for loopback, where an attempt takes about a tenth of a microsecond.
     const fn on_loopback(seed: u64) -> Self {
         Self {
             seed,
@@ -89,7 +89,7 @@ fn simulated<I: IndexUnderTest>(
     let report = run_simulated(index, &kills);
     let report = report.expect_correct();
     let killed = report.killed;
-    // The last one may come too late for its compute node.
+    // The clients of the last compute node may end before its planned death.
     let deaths = killed.nodes - killed.expelled + killed.suspended;
     assert!(
         deaths + 1 >= u64::from(kills.kills) && killed.expelled <= killed.suspended,

@@ -1,8 +1,8 @@
 //! Runs many clients on one index while compute nodes die, and checks every answer.
 //!
 //! ```text
-//!   compute node   0 ───────────✗            a client's keys, its script and what it knows of them go on to the client
-//!                  1 ──────────────────✗     of a spare compute node, which begins after a while
+//!   compute node   0 ───────────✗            a dead client's keys, its script and their expected contents pass on
+//!                  1 ──────────────────✗     to a client of a spare compute node, which begins later
 //!                  2 ─────────────────────────────
 //!   spare          3            · · ──────────────
 //!                  4                   · ─────────
@@ -27,7 +27,8 @@ use crate::{Death, Doom, Failure, IndexUnderTest, Job, Mortal, Report, Rng, Seat
 pub enum Moment {
     /// At any request of any of the compute node's clients.
     AnyRequest,
-    /// While the client that is killed runs no operation. If it is alone on its compute node, it holds no lock then.
+    /// While the client that is killed runs no operation. A client that is alone on its compute node holds no lock
+    /// then.
     BetweenOperations,
 }
 
@@ -40,11 +41,11 @@ pub struct Kills {
     /// is suspended for up to three leases instead. A suspended compute node that the others have expelled gets errors, and
     /// is replaced too.
     pub kills: u16,
-    /// Compute nodes that live at a time, unless some are being replaced.
+    /// Number of compute nodes that live at the same time, except while some are being replaced.
     pub compute_nodes: u16,
-    /// Threads of each.
+    /// Number of threads of each compute node.
     pub threads: u16,
-    /// Clients of each thread.
+    /// Number of clients of each thread.
     pub coroutines: u16,
     /// The moments of the deaths.
     pub moment: Moment,
@@ -55,13 +56,14 @@ pub struct Kills {
     pub lease: Nanos,
 }
 
-/// Spare compute nodes for those that are expelled although they live.
+/// Number of spare compute nodes that replace compute nodes which are expelled although they live.
 const MORE_SPARES: u16 = 16;
-/// One compute node out of so many is not killed but suspended, for up to three leases.
+/// One in this many compute nodes is suspended for up to three leases instead of killed.
 const SLEEPS: u64 = 4;
 
 impl Kills {
-    /// Makes a run of `script` with `kills` deaths of compute nodes. There are three, with two threads of two clients each.
+    /// Makes a run of `script` with `kills` deaths of compute nodes. Three compute nodes live at a time, each with two
+    /// threads of two clients.
     #[must_use]
     pub const fn new(script: Stress, kills: u16, lease: Nanos) -> Self {
         Self {
@@ -106,7 +108,7 @@ pub trait Checker<I: IndexUnderTest>: Send + Sync + 'static {
     fn check<V: Verbs + Control>(&self, handle: &I::Handle, v: &V) -> impl Future<Output = Vec<String>>;
 }
 
-/// Checks nothing but the answers.
+/// A checker that does nothing, for runs that check only the answers.
 #[derive(Clone, Copy, Debug)]
 pub struct NoChecker;
 
@@ -116,7 +118,7 @@ impl<I: IndexUnderTest> Checker<I> for NoChecker {
     }
 }
 
-/// Sweeps the index: nothing may be wrong with it afterwards.
+/// A checker that sweeps the index and returns the faults that remain.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepChecker;
 
@@ -137,7 +139,7 @@ impl<T: Clone> Gate<T> {
         Self(Mutex::new((None, Vec::new())))
     }
 
-    /// Sets the value, unless there is one.
+    /// Sets the value if it is not set yet, and wakes the waiting clients.
     fn open(&self, value: T) {
         let waiting = self.0.with(|(is, waiting)| {
             is.get_or_insert(value);
@@ -172,21 +174,21 @@ struct Group {
 
 #[derive(Default)]
 struct GroupState {
-    /// The clients that it takes over, by place.
+    /// The states of the dead clients that this compute node takes over, by place.
     takes: Vec<Option<Past>>,
-    /// The states of its dead clients, for their successors.
+    /// The states of this compute node's dead clients, for their successors.
     left: Vec<Past>,
-    /// Its clients that work.
+    /// The number of clients with which the compute node began.
     at_work: usize,
-    /// Its clients that have ended in any way, or have died.
+    /// The number of these clients that have ended or died.
     gone: usize,
 }
 
-/// Decides who dies when, and who takes over.
+/// Decides when each compute node dies, and which spare compute node takes over its clients.
 struct Deaths {
     kills: Kills,
     groups: Vec<Group>,
-    /// Operations that were answered.
+    /// The number of operations that were answered.
     ended: AtomicU64,
     course: Mutex<Course>,
 }
@@ -197,7 +199,7 @@ struct Course {
     /// The compute node that is to die next, and whether it is suspended instead.
     armed: Option<(usize, bool)>,
     next_spare: usize,
-    /// Clients whose work is not done.
+    /// The number of clients whose work is not done.
     unfinished: usize,
     died: u64,
     suspended: u64,
@@ -238,9 +240,9 @@ impl Deaths {
         this
     }
 
-    /// Arms the next compute node, if it is time.
+    /// Counts an operation that was answered, and plans the next death if it is due.
     fn operation_ended(&self) {
-        // Relaxed: the count decides only when the next death is.
+        // Relaxed: the count determines only the time of the next death.
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let kills = &self.kills;
         self.course.with(|course| {
@@ -251,7 +253,7 @@ impl Deaths {
                 if self.groups[armed].works() {
                     return;
                 }
-                // Its clients had ended before it could die.
+                // The compute node's clients ended before it could die.
                 course.killed -= 1;
                 course.suspended -= u64::from(sleeps);
             }
@@ -281,7 +283,7 @@ impl Deaths {
         });
     }
 
-    /// Records that a client of `group` has ended, or has died and left something.
+    /// Records that a client of `group` has ended, or has died. A dead client has `left` a state for its successor.
     fn gone(&self, group: usize, left: Option<Past>) {
         let finished = usize::from(left.is_none());
         let heirs = self.groups[group].state.with(|state| {
@@ -322,19 +324,19 @@ impl Group {
         self.begins.open(clients);
     }
 
-    /// Returns whether it is still to die.
+    /// Returns whether the compute node has a planned death or suspension that has not happened yet.
     fn is_to_die(&self) -> bool {
         let rests = self.rests.load(Ordering::Relaxed); // as in `rest`
         self.doom.is_armed() || rests && !self.doom.is_dead()
     }
 
-    /// Returns whether it lives and its clients have work to do.
+    /// Returns whether the compute node lives and some of its clients have work to do.
     fn works(&self) -> bool {
         !self.doom.is_dead() && self.state.with(|state| state.gone < state.at_work)
     }
 }
 
-/// The life of a client, for its script.
+/// A client's access to the plan of deaths, for its script.
 #[derive(Clone, Copy)]
 pub(crate) struct Life<'r> {
     deaths: &'r Deaths,
@@ -346,23 +348,24 @@ impl Life<'_> {
         &self.deaths.groups[self.group].doom
     }
 
-    /// Returns if the client lives.
+    /// Returns at once if the client lives. If it is dead, this never returns.
     pub(crate) async fn lives(&self) {
         if self.doom().is_dead() {
             pending().await
         }
     }
 
-    /// Dies here, between two operations, if the client is to.
+    /// Kills the compute node now, between two operations, if its death is planned. If the client is dead, this never
+    /// returns.
     pub(crate) async fn rest(&self) {
-        // Relaxed: it is a request to die soon.
+        // Relaxed: the flag orders no other data, and the clients may see it late.
         if self.deaths.groups[self.group].rests.load(Ordering::Relaxed) {
             self.doom().strike();
         }
         self.lives().await;
     }
 
-    /// Dies, because the other members have expelled this one.
+    /// Kills the compute node, because the other members have expelled it. This never returns.
     pub(crate) async fn expelled(&self) {
         if !self.doom().is_dead() {
             self.deaths.course.with(|course| course.expelled += 1);
@@ -498,7 +501,7 @@ impl<I: IndexUnderTest> Job for Load<I> {
     }
 }
 
-/// A client that joins at the end and looks at everything.
+/// A client that joins at the end and checks the whole index.
 struct Look<I, C> {
     index: Arc<I>,
     stress: Stress,
@@ -531,12 +534,12 @@ impl<I: IndexUnderTest, C: Checker<I>> Job for Look<I, C> {
     }
 }
 
-/// Runs clients over a new index in `world`, kills compute nodes and replaces them, and checks every answer, the index at the
-/// end, and by `checker`.
+/// Runs clients over a new index in `world`, kills and replaces compute nodes, and checks every answer. At the end,
+/// checks the content of the index, and calls `checker`.
 ///
-/// A write that was not answered may have been applied or not. The successor of its client looks at the key, and from then on
-/// the key must stay as it was found. In the histories of hot keys such a write is open for ever. An operation of a client
-/// that lives must succeed.
+/// A write that was not answered may have been applied or not. The client's successor reads the key, and from then on
+/// the key must have the content that was found. In the history of a hot key, such a write never ends. Every operation
+/// of a live client must succeed.
 ///
 /// # Panics
 /// Panics if `world` has fewer compute nodes than [`Kills::compute_nodes_in_all`].

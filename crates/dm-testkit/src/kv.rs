@@ -123,7 +123,7 @@ mod tests {
             let bytes = bytes_of(number, len);
             assert_eq!((bytes.len(), number_in(&bytes)), (len, number));
         }
-        // The bytes of two values.
+        // These bytes mix two values.
         assert_eq!(number_in(&[7, 0, 0, 0, 0, 0, 0, 0, 0, 1]), u64::MAX);
     }
 

@@ -17,13 +17,13 @@
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
 //! | [`CountingAllocator`] | how much memory does a thread allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
-//! | [`conform`], [`conform_one`], [`conformance!`] | do the answers of an index hold, in every world? |
+//! | [`conform`], [`conform_one`], [`conformance!`] | are all answers of an index correct, in every world? |
 //! | [`perform`] | what does an index answer to an operation of a history? (for models of several clients) |
 //!
 //! ```text
 //!   key numbers   0   1   2   3   4   5   6   7   8  …      3 clients
-//!   owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes; it knows the one right answer
-//!                 └── everybody writes; every call is recorded and checked for linearizability
+//!   owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes, so one answer is right
+//!                 └── all clients write; every call is recorded and checked for linearizability
 //! ```
 //!
 //! # For your own index
@@ -33,9 +33,9 @@
 //! more sizes. A model in the explorer carries out its operations by [`perform`]. The README has an example.
 //!
 //! These items are meant for users, and change only with a line in the changelog: [`IndexUnderTest`], [`Family`],
-//! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`], [`seats`],
-//! [`Job`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`], [`Mismatch`], [`apply`], [`check_all`];
-//! [`perform`], [`answer`]. All others follow the needs of dmkit's own tests.
+//! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`],
+//! [`seats`], [`Job`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`], [`Mismatch`], [`apply`],
+//! [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's own tests need.
 //!
 //! # Invariants
 //! * **I1** Every answer is checked. Answers about a client's own keys must be exact, answers about hot keys

@@ -24,7 +24,7 @@ impl<K: TestKey> Model<K> {
         }
     }
 
-    /// Returns its content.
+    /// Returns the content.
     #[must_use]
     pub fn entries(&self) -> &BTreeMap<K, Vec<u8>> {
         &self.entries
@@ -74,7 +74,7 @@ impl fmt::Display for Mismatch {
 
 impl core::error::Error for Mismatch {}
 
-/// Compares two answers, and describes only a difference.
+/// Compares two answers, and returns a [`Mismatch`] if they differ.
 fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
     asked: &dyn fmt::Debug,
     expected: &T,
@@ -92,10 +92,11 @@ fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
     })
 }
 
-/// Runs `op` on both, and compares the effects, the values that were read, and their order.
+/// Runs `op` on the index and on the model, and compares the effects, the values that were read, and
+/// their order.
 ///
 /// # Errors
-/// Returns [`Mismatch`], also if the index returns an error.
+/// Returns [`Mismatch`] if the answers differ, or if the index returns an error.
 ///
 /// ```
 /// use dm_index::RangeIndex;

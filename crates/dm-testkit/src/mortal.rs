@@ -20,9 +20,9 @@ use crate::doom::{Doom, Sent};
 /// It passes a chain to the other world only when the doorbell is rung, so that a death can cut the chain between any
 /// two requests. Use [`Mortal::unless_dead`] to end the client's future.
 ///
-/// The other world does not know of the death; a dead client is only silent. Its requests on the way still take
-/// effect, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is fenced
-/// first.
+/// The other world is not informed of the death. For it, a dead client is merely silent. Its requests on the way still
+/// take effect, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is
+/// fenced first.
 pub struct Mortal<'m, V: Transport> {
     inner: &'m V,
     doom: &'m Doom,
@@ -157,7 +157,7 @@ impl Flights {
     /// Removes and returns the chain of `slot`.
     fn close(&mut self, slot: &Slot) -> Flight {
         let flight = core::mem::take(self.get(slot));
-        // A new generation, so that an old slot with this index is not mistaken for the next one.
+        // The generation changes, so that an old slot with this index is not mistaken for the next one.
         self.all[slot.index as usize].generation = flight.generation.wrapping_add(1);
         self.free.push(slot.index);
         flight

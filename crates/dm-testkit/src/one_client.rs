@@ -13,7 +13,7 @@ use dm_workload::{KeySpace, Workload};
 /// The fill of loaded leaves, about what random inserts leave behind.
 const FILL: f64 = 0.7;
 const DISTRIBUTION: &str = "zipf:0.99";
-/// Inserted keys are above all others, because those are loaded without their top bit.
+/// Inserted keys have this bit and loaded keys do not, so inserted keys are larger.
 const NEW: u64 = 1 << 63;
 /// Items are inserted one by one before the measurement, so there are fewer of them.
 const ITEMS_MAX: usize = 10_000;

@@ -137,10 +137,10 @@ impl Report {
         self.meter += other.meter;
     }
 
-    /// Returns the report if nothing was wrong. It is for tests.
+    /// Returns the report if nothing was wrong. Tests use this instead of judging a report themselves.
     ///
     /// # Panics
-    /// Panics with its text if anything was wrong.
+    /// Panics with the report's text if anything was wrong.
     #[track_caller]
     pub fn expect_correct(self) -> Self {
         assert!(self.wrong == 0, "{self}");

@@ -4,7 +4,7 @@ use dm_index::RangeIndex;
 
 use crate::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
 
-/// Longer scripts are slower and find nothing new.
+/// Maximum number of operations of a script. Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
 /// Numbered keys of a script: enough for three levels of small nodes.
 const KEYS: u64 = 96;

@@ -1,4 +1,4 @@
-//! A client of a stress run. It draws operations, and knows their allowed answers.
+//! A client of a stress run. It draws operations, and checks that their answers are allowed.
 
 mod successor;
 
@@ -42,7 +42,7 @@ pub(crate) struct Client<'r, E> {
     scan_keys: Vec<u64>,
     made: u64,
     quota: u64,
-    /// If clients may be killed: the one who kills.
+    /// Access to the plan of deaths, if clients may be killed.
     life: Option<Life<'r>>,
     /// The write that is running: its kind, its key and its number.
     running: Option<(Kind, u64, u32)>,
@@ -54,13 +54,13 @@ fn owner(key: u64, clients: usize) -> usize {
     usize::try_from(key % clients as u64).unwrap_or(0)
 }
 
-/// One foreign key out of this many is checked for values that go backwards.
+/// One in this many keys of other clients is checked for values that go backwards.
 const WATCHED: u64 = 16;
 /// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;
 
-/// Returns the answer to write number `sequence` of a key whose content is of write `before`, and the write that is its
-/// content afterwards; 0 is for absent.
+/// Returns the expected answer to write number `sequence` of a key that contains write `before`, and the number of the
+/// write that the key contains afterwards. The number 0 means that the key is absent.
 fn after(kind: Kind, before: u32, sequence: u32) -> (Applied, u32) {
     match (kind, before) {
         (Kind::Insert, 0) => (Applied::Inserted, sequence),
@@ -126,7 +126,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Runs its share of the operations. It stops at the first error, unless an outage may have caused the
+    /// Runs the client's share of the operations. It stops at the first error, unless an outage may have caused the
     /// error.
     pub(crate) async fn run<I>(&mut self, index: &I)
     where
@@ -168,7 +168,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Ends here if the client was killed while it ran an operation, because nobody hears the answer then.
+    /// Never returns if the client was killed during an operation, because a dead client gets no answer.
     async fn lives(&self) {
         if let Some(life) = &self.life {
             life.lives().await;
@@ -430,7 +430,7 @@ impl<'r, E: Env> Client<'r, E> {
         })
         .err();
         if fault.is_none() {
-            // Its own keys do not change while it scans.
+            // The client's own keys do not change during its scan.
             let mut always = core::mem::take(&mut self.scan_keys);
             self.own_keys(
                 from,

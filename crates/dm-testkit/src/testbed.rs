@@ -123,7 +123,7 @@ impl Testbed {
 
 impl TestWorld for Testbed {
     fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
-        // Few clients open and check the index.
+        // The jobs that open and check the index have few clients, and run without an outage.
         if let (World::Sim(sim), true) = (&self.world, self.outage && seats.len() > 3) {
             sim.cut_off(NodeId(1), sim.now() + Nanos::from_millis(2));
             sim.restore(NodeId(1), OUTAGE_END);

@@ -17,7 +17,7 @@ enum Flaw {
     None,
     /// One write in 200 is acknowledged and forgotten.
     LosesWrites,
-    /// One value in 200 is half another.
+    /// One value in 200 consists of halves of two values.
     Tears,
     /// One get in 200 returns the value from before the last write.
     ReadsStale,
@@ -27,7 +27,7 @@ enum Flaw {
     InsertsInTwoSteps,
     /// A client that dies in the middle of a write leaves half of its value.
     DiesTorn,
-    /// A client that dies in the middle of a write takes the write before along.
+    /// A client that dies in the middle of a write also undoes the previous write of the key.
     DiesWithMore,
     /// The write of a client that died has its effect, or loses it, when it has been read a few times.
     ChangesItsMind,
@@ -52,7 +52,7 @@ impl<K: TestKey> State<K> {
         };
     }
 
-    /// Counts a read of a key whose content is still to change.
+    /// Counts a read of a key whose content changes after some reads.
     fn read(&mut self, key: &K) {
         let due = self.later.get_mut(key).is_some_and(|(reads, _)| {
             *reads -= 1;
@@ -134,7 +134,7 @@ impl<K: TestKey> Map<K> {
     }
 }
 
-/// A word of remote memory, which writes count up.
+/// Returns the address of a word in remote memory that every write increments.
 fn place() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).expect("in range")
 }
@@ -315,7 +315,7 @@ impl<K: TestKey, V: Verbs> RangeIndex for Client<'_, K, V> {
             loaded.insert(key, core::mem::take(&mut value));
         }
         self.map.state.with(|s| {
-            // An index has a root from its first load on, even a load of nothing.
+            // An index has a root after its first load, even if the load had no entries.
             if s.calls > 0 || !s.now.is_empty() {
                 return Err(IndexError::NotEmpty {
                     root: RemotePtr::NULL,

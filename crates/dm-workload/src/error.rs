@@ -13,7 +13,7 @@ pub enum WorkloadError {
     },
     /// The distribution is not `uniform`, `zipf:THETA` or `latest`, or THETA is negative or not a number.
     Distribution {
-        /// The text.
+        /// The invalid text.
         text: String,
     },
     /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] minus one (for the loader).

@@ -79,7 +79,7 @@ impl Workload {
         Self { clients, ..self }
     }
 
-    /// Sets the seed.
+    /// Sets the seed of all draws.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }

@@ -152,7 +152,7 @@ impl Trace {
             rows.push(Row { kind, key });
         }
         let parts = |&kind: &OpKind| {
-            // Rounded up to millionths, so that every kind that occurs has a share above 0.
+            // The share is rounded up to millionths, so that every kind that occurs has a share above 0.
             let part = (counts[kind as usize] * 1_000_000).div_ceil(line.max(1));
             (kind, part as u32)
         };

@@ -89,9 +89,9 @@ pub(crate) struct Bench {
     /// Operations, in all; default: 1M, or more than enough for --duration, which they then only limit.
     #[arg(long, value_parser = count)]
     pub(crate) ops: Option<u64>,
-    /// Operations that end in this time at the begin are checked but not counted, such as 500us. Clients join the pool in
-    /// their first operation, about 5us for each client, and a short run without a warm-up shows that. The model's
-    /// time, or the machine's on loopback.
+    /// Operations that end in this time at the beginning are checked but not counted, such as 500us. Clients join the
+    /// pool in their first operation, about 5us for each client, and a short run without a warm-up shows that. The
+    /// model's time, or the machine's on loopback.
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
     pub(crate) warmup: u64,
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
@@ -101,12 +101,12 @@ pub(crate) struct Bench {
     /// clients hold stay held until the others have expelled it. Operations may fail then, and clients continue.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) kill_at: Option<u64>,
-    /// Kill a compute node each time this time has passed, the one that has worked for the longest time. A new one takes its
-    /// place (sim only; needs --duration).
+    /// At the end of each period of this length, kill the compute node that has worked longest, and replace it (sim
+    /// only; needs --duration).
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "kill_at")]
     pub(crate) kill_every: Option<u64>,
-    /// How long a member of the pool may be silent before the others expel it, such as 10ms; default: as the model has it
-    /// (sim only).
+    /// The time for which a member of the pool may be silent before the others expel it, such as 10ms; default: the
+    /// model's lease (sim only).
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) lease: Option<u64>,
     /// Whether dead members are expelled: on, off, or both as two curves (sim only).

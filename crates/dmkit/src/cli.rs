@@ -301,7 +301,8 @@ pub(crate) struct Doctor {
     /// The device; default: the first usable one.
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Capabilities that you vouch for: lines, cas-read, atomic-write, write-lines, host-before-chip.
+    /// Capabilities to assume, although the device does not promise them: lines, cas-read, atomic-write, write-lines,
+    /// host-before-chip.
     #[arg(long, value_delimiter = ',', value_parser = dm_bench::cluster::capability)]
     pub(crate) assume: Vec<dm_verbs::Capability>,
 }

@@ -1,4 +1,4 @@
-//! `bench sim`: the simulator's pace in three mixes.
+//! `bench sim`: measures the simulator's speed with three mixes.
 
 use super::client;
 use crate::Result;
@@ -7,7 +7,8 @@ use xshell::{Shell, cmd};
 
 /// The measured mixes, by the names that the example `sim_bench` accepts.
 const MIXES: [&str; 3] = ["READ64", "READ1K", "Sherman"];
-/// Runs of each mix. The mixes take turns, so that a busy period of the machine does not meet one mix only.
+/// Runs of each mix. The mixes run in turn, so that a busy period of the machine does not affect only one
+/// mix.
 const RUNS: usize = 7;
 /// Verbs of the shorter and the longer run under callgrind.
 const COUNTED: (u64, u64) = (200_000, 600_000);

@@ -224,11 +224,11 @@ impl Play {
         Ok(())
     }
 
-    /// Kills three writers in the middle of their writes. Another client that writes to the same nodes goes on, and each
-    /// time a third one finds all that was acknowledged.
+    /// Kills three writers in the middle of their writes. Another client continues to write to the same nodes. After
+    /// each kill, a third client must find every acknowledged write.
     fn clients_die(&mut self) -> Result<()> {
         let (survive, write) = (self.step("survive"), self.step("write"));
-        // In the background, so that the shell can go on and kill.
+        // The client runs in the background, so that the shell can run further commands.
         self.clients.run(&format!("{survive} & echo $! > survivor"))?;
         self.clients.wait_for("two: surviving")?;
         for _ in 0..3 {

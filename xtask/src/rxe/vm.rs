@@ -39,8 +39,8 @@ impl Machine {
         append: &str,
         more: &[String],
     ) -> Result<Self> {
-        // Hardware virtualisation may be available and still hang; emulation works the same everywhere.
-        // `setpriv` ends the machine with this process, even if the process is killed.
+        // Hardware virtualisation is not used, because it can hang even where it is available. Emulation works on
+        // every machine. `setpriv` ends the machine with this process, even if the process is killed.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(["-accel", "tcg", "-cpu", "qemu64", "-smp", "1"])

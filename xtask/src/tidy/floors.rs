@@ -35,7 +35,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Returns the floor of every word in the picture. Words that are not crates do no harm.
+/// Returns the floor of every word in the picture. Words that are not names of crates are included too, but nobody
+/// looks them up.
 fn floors(page: &str) -> BTreeMap<&str, u8> {
     let (mut floor, mut found) = (0, BTreeMap::new());
     for line in page.split("```").nth(1).unwrap_or_default().lines() {

@@ -36,7 +36,7 @@ pub struct ClusterFile {
     pub port: Option<u8>,
     /// The index of the port's GID.
     pub gid: Option<u8>,
-    /// Capabilities that dmkit assumes on the user's word, although the devices do not promise them.
+    /// Capabilities that the user tells dmkit to assume, although the devices do not promise them.
     pub assume: Vec<String>,
     /// The factor by which a round trip takes longer than between RNICs. It is above 1 for emulated devices.
     pub slower: u32,
@@ -106,7 +106,7 @@ impl ClusterFile {
 
     fn check(text: &str, path: &Path) -> Result<Self, Fault> {
         let keys: Keys = toml::from_str(text).map_err(|e| {
-            // The error's own text repeats the whole line.
+            // The `Display` text of the error repeats the whole line, so only the message is used.
             fault(e.span().unwrap_or_default(), shorten(e.message(), ERROR_MAX))
         })?;
         let missing = || Fault {
@@ -223,7 +223,8 @@ fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Splits `host:port`. Two texts that name the same node give the same result, if the texts alone show this.
+/// Splits `host:port` and normalises the host, so that different spellings of one address or name give equal results.
+/// Names are not resolved.
 fn host_and_port(node: &str) -> Result<(String, u16), String> {
     const FORM: &str = "a node is host:port, such as 10.0.0.1:7471 or [fd00::1]:7471";
     let bare = node.parse::<Ipv6Addr>().is_ok();

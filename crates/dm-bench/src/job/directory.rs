@@ -34,7 +34,7 @@ impl RunDirectory {
     /// Returns an error that names the file if the directory or the file cannot be created, locked or written.
     pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
         let mut run = Self::locked(new_directory(out, name)?, true)?;
-        // A full disk may have room for names, but not for bytes.
+        // A full disk may still accept a new file but no data, so write a byte to find out.
         let written = run.rows.write_all(b"\n").and_then(|()| run.rows.set_len(0));
         written.map_err(|e| named(&run.path.join(ROWS), &e))?;
         run.link(out);
@@ -48,7 +48,7 @@ impl RunDirectory {
     /// Returns an error that names the file if the file cannot be opened, locked or read, or holds an invalid row.
     pub(super) fn resume(out: &Path, which: &str) -> io::Result<(Self, Vec<Row>)> {
         let path = out.join(which);
-        // The link may point to another run later.
+        // Resolve the link now, because it may point to another run later.
         let path = path.canonicalize().map_err(|e| named(&path, &e))?;
         let mut run = Self::locked(path, false)?;
         let file = run.path.join(ROWS);

@@ -176,7 +176,7 @@ struct Records {
     rows: Vec<Option<Row>>,
     /// Whether every point has a row.
     good: bool,
-    /// The first error of the disk.
+    /// The first error of a write to disk.
     failed: Option<io::Error>,
 }
 
@@ -293,7 +293,7 @@ fn words(rows: &[Row], files: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns a note if clients have begun a trace again.
+/// Returns a note if clients have run a trace more than once.
 fn again(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.trace_passes).fold(0.0, f64::max);
     let times = format!("clients began the trace again where it ended: it was made up to {most:.1} times");

@@ -120,7 +120,7 @@ mod tests {
              cache 0.000001 MB, seed 7) are not points of one curve: \
              `value_bytes` is 8 in the first and 64 in the second"
         );
-        // Every setting counts, and so does dmkit's version.
+        // A difference in any setting is refused; the commit of dmkit counts as a setting.
         for column in [
             "fabric",
             "model_hash",
@@ -193,7 +193,7 @@ mod tests {
         );
         rows[54].seed = 8;
         assert_eq!(check_curves(&rows), Ok(()));
-        // A row of several seeds has this seed.
+        // This row combines the seeds 5, 6 and 7, and seed 7 is also the seed of row 3.
         (rows[54].seed, rows[54].seeds) = (5, 3);
         assert!(matches!(check_curves(&rows), Err(MixedRows::Twice { .. })));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::table::{TableColumn, table_columns};
 use super::{Row, sentences};
 
-/// Colours and sizes of the page. The page is dark if the reader's system is.
+/// Colours and sizes of the page. The page uses dark colours if the reader's system does.
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #222; --pale: #666; --line: #ddd; --paper: #fff; } \
 @media (prefers-color-scheme: dark) { :root { --ink: #eee; --pale: #aaa; --line: #444; --paper: #1b1b1b; } } \

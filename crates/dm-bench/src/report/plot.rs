@@ -9,7 +9,7 @@ mod timeline;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Once; // std's: plotters' font table is a static of std's kind, and no model runs it
+use std::sync::Once; // std's `Once`, because plotters' font table is a plain static, and no model runs it
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -102,7 +102,7 @@ impl<'a> Curves<'a> {
             .iter()
             .filter(|row| [row.mops, row.p50_us, row.p99_us].into_iter().all(positive))
         {
-            // Each index has a panel of its own over time: there its lines can be told apart.
+            // Over time, each index has its own panel, because the lines of several indexes could not be distinguished.
             let title = match row.timeline.as_str() {
                 "" => row.panel_title(),
                 _ => &row.index,
@@ -248,7 +248,7 @@ impl<'a> Curves<'a> {
 }
 
 fn legend_height(series_lines: usize) -> i32 {
-    // There is one more line, for the kinds of lines.
+    // One more line of the legend explains the kinds of lines.
     (count(series_lines) + 1) * LEGEND_LINE + 14
 }
 
@@ -445,7 +445,7 @@ impl Pen<'_> {
     }
 }
 
-/// Returns whether the curves of a panel go along time.
+/// Returns whether the curves of a panel show throughput over time.
 fn along_time(points: &[&Row]) -> bool {
     points.iter().any(|row| !row.timeline.is_empty())
 }
@@ -492,7 +492,7 @@ fn bound(rows: &[&Row]) -> Option<f64> {
         .bound_mops
 }
 
-/// Counts of panels, series and letters are small.
+/// Converts a count of panels, series or letters, which is always small.
 fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -7,7 +7,8 @@ use super::columns::{Column, Fold, Kind};
 /// Defines the type of a row together with the table of its columns, so that there is one description of each.
 macro_rules! row {
     ($($(#[doc = $doc:literal])+ $name:ident: $of:ty, $unit:literal, $kind:expr;)*) => {
-        /// One index at one client count under one workload. Counts "per op" are averages over the timed operations.
+        /// The result of one index with one number of clients under one workload. Counts "per op" are averages over the
+        /// timed operations.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct Row {
             $($(#[doc = $doc])+ pub $name: $of,)*
@@ -203,7 +204,7 @@ impl Row {
         }
     }
 
-    /// Returns its place on its curve. Rows of one curve with the same place are one point with several seeds.
+    /// Returns the row's place on its curve. Rows of one curve with the same place are one point with several seeds.
     pub(crate) fn place(&self) -> (u32, u64) {
         (self.clients, self.cache_limit_bytes)
     }
@@ -213,7 +214,7 @@ impl Row {
         format!("{} MB", self.cache_limit_bytes as f64 / 1e6)
     }
 
-    /// Returns what a person calls its point.
+    /// Returns a name of the point for messages.
     pub fn name(&self) -> String {
         let panel = match self.panel.as_str() {
             "" => String::new(),
@@ -229,7 +230,7 @@ impl Row {
         )
     }
 
-    /// Returns the panel to which it belongs: its own, or its workload's.
+    /// Returns the title of the row's panel, or of its workload's panel if it has none of its own.
     pub fn panel_title(&self) -> &str {
         if self.panel.is_empty() {
             &self.workload
@@ -238,7 +239,7 @@ impl Row {
         }
     }
 
-    /// Returns the column of the first figure that is not a number.
+    /// Returns the column of the first figure that is infinite or not a number.
     pub(crate) fn not_finite(&self) -> Option<&'static str> {
         // A JSON value has no infinity, but CSV shows it as text.
         let mut line = csv::WriterBuilder::new()

@@ -16,7 +16,7 @@ pub fn sentences(rows: &[Row]) -> Vec<String> {
     all
 }
 
-/// Says what the deaths in a row led to.
+/// Describes the consequences of the deaths in a row.
 fn deaths(row: &Row) -> String {
     let number = |count: u64, one: &str| match count {
         1 => format!("1 {one}"),

@@ -1,4 +1,4 @@
-//! Checks of an index: that of a cluster, or one that is loaded in this process.
+//! Checks the index of a cluster, or an index that is loaded in this process.
 
 use dm_loopback::{Loopback, block_on};
 

@@ -191,7 +191,7 @@ pub(super) fn check(point: &Point, cluster: &ClusterRun, sweeps: bool) -> Result
     alone(&thread, point.driver.check(&v, &point.setting, false, sweeps))
 }
 
-/// The step before the index of a cluster is described.
+/// The step that precedes the description of a cluster's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// Create an empty index, or open the existing one.

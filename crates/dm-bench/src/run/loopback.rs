@@ -1,7 +1,7 @@
 //! Runs a point in in-process memory, with real threads.
 
 use std::cell::RefCell;
-use std::sync::Arc; // std's: client threads of a measurement, which no model runs
+use std::sync::Arc; // std's `Arc`, because no model runs the client threads of a measurement
 
 use dm_loopback::{Loopback, block_on, run_all};
 use dm_verbs::{Counters, Env};

@@ -99,11 +99,11 @@ struct Common<'a, I> {
     handles: &'a Rc<[I]>,
     progress: &'a ProgressBar,
     tally: Rc<RefCell<Tally>>,
-    /// The operations that are left.
+    /// The number of operations that are left.
     left: Rc<Cell<u64>>,
-    /// The clients go on until this time even if no operation is left.
+    /// The time until which the clients continue even if no operation is left.
     until: u64,
-    /// They end at this time.
+    /// The time at which the clients stop.
     stop: u64,
 }
 

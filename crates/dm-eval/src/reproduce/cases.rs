@@ -17,7 +17,7 @@ use super::setup::Resolved;
 use super::writes::Direction;
 use super::{locks, tree, writes};
 
-/// The amount of work.
+/// The amount of work of a reproduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
     /// The number of seeds: 1, 2, and so on.
@@ -136,7 +136,7 @@ impl Case {
     }
 }
 
-/// The results of the runs of this process so far, by key, because figures share points.
+/// The results of the runs of this process so far, by key. Figures share points, so a result may be used several times.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
 

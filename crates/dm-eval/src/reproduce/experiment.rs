@@ -32,7 +32,7 @@ pub(crate) struct Experiment {
     pub(crate) claims: Vec<Claim>,
 }
 
-/// The object under test.
+/// The kind of run that an experiment makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum World {
@@ -142,7 +142,7 @@ pub(crate) enum Kind {
     Extra,
 }
 
-/// The deviations from the paper's number that count.
+/// The deviations from the paper's number that count as a miss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Sense {

@@ -193,8 +193,8 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
 fn figures(sim: &Sim, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
-    // Attempts are counted from the start, and locks only within the measured time. So each is divided by its own count
-    // of locks taken.
+    // The meter counts attempts from the start, but `Seen` counts locks only within the measured time. So each number
+    // is divided by the number of locks that were taken in the same time.
     let taken = (meter.cas + meter.masked_cas - meter.lock_retries + meter.handovers).max(1) as f64;
     let metrics = [
         (

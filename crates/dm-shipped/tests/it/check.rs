@@ -11,7 +11,7 @@ use dm_loopback::{Endpoint, Loopback, block_on, run_all};
 use dm_verbs::{Control, ControlReply, ControlRequest, Env, NodeId, Place, RemotePtr, Verbs};
 
 const KEYS: u64 = 3_000;
-/// A member that never was, and whose number is not drawn soon.
+/// The number of a member that never existed. The allocation of member numbers does not reach it in these tests.
 const GONE: u16 = 2_000;
 
 fn sherman() -> sherman::Options {
@@ -97,7 +97,7 @@ async fn lines(v: &Endpoint, is: impl Fn(&[u8]) -> bool) -> Vec<RemotePtr> {
     found
 }
 
-/// A leaf of many keys that is not the last one, and the first bytes of its header.
+/// Returns a leaf of many keys that is not the last one, and the first bytes of its header.
 async fn leaf(v: &Endpoint) -> (RemotePtr, [u8; 64]) {
     let kinds = [0xd1, 0xd4, 0xd8];
     let linked = |line: &[u8]| {
@@ -128,7 +128,7 @@ async fn set(v: &Endpoint, at: impl Into<Place>, new: u64) {
     assert_eq!(v.cas(at, old, new).await, Ok(old));
 }
 
-/// Plants damage in the pool's lock tables. A check of every index must find it, and a sweep must end it.
+/// Writes damage into the pool's lock tables. A check of the index must find it, and a sweep must repair it.
 async fn locks_in_tables<P: Parts>(index: &Handle<P>, v: &Endpoint) {
     let pool = Superblock::inspect(v).await.expect("a pool");
     let (held, doubted) = (pool.lock_tables[1].add(8 * 5), pool.lock_tables[0].add(8 * 7));
@@ -172,8 +172,8 @@ async fn locks_in_tables<P: Parts>(index: &Handle<P>, v: &Endpoint) {
     assert_eq!(word(v, held).await, free.pack());
 }
 
-/// An index whose leaves have sibling pointers. `exact` says whether its inner structure lists each leaf for certain, and
-/// `version` is the offset of a byte with a node version.
+/// Damages the leaves of an index whose leaves have sibling pointers, and expects the findings. `exact` says whether
+/// its inner structure lists each leaf for certain, and `version` is the offset of a byte with a node version.
 async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     index: &Handle<P>,
     v: &Endpoint,
@@ -189,7 +189,7 @@ async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     assert_eq!(clean.leaked_bytes, 0, "{clean}");
     locks_in_tables(index, v).await;
 
-    // The next leaf is skipped.
+    // The sibling pointer skips the next leaf.
     let (at, head) = leaf(v).await;
     let next = sibling(&head);
     let beyond = sibling(
@@ -208,7 +208,7 @@ async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     if !beyond.is_null() {
         has(&report, beyond, Flaw::LowFence);
     }
-    // Nowhere, a cycle, no sibling.
+    // The sibling pointer leads outside of the memory, then to its own leaf, and then to no node.
     let beyond_memory = RemotePtr::new(NodeId(1), 1 << 40).expect("48 bits");
     plant(v, at.add(8), &beyond_memory.raw().to_le_bytes()).await;
     has(&checked(index, v).await, beyond_memory, Flaw::Nowhere);
@@ -219,7 +219,7 @@ async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     plant(v, at.add(8), &next.raw().to_le_bytes()).await;
     assert!(checked(index, v).await.is_clean());
 
-    // A torn line, and no node at all.
+    // A line of the leaf is torn. Then the leaf's bytes are not a node.
     let old = v.read(at.add(version), 1).await.expect("in range").to_vec();
     plant(v, at.add(version), &[old[0] ^ 0x08]).await;
     has(&checked(index, v).await, at, Flaw::Torn);
@@ -230,7 +230,7 @@ async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     assert!(report.findings.iter().find(corrupt).is_some(), "{report}");
     plant(v, at.add(1), &head[1..2]).await;
 
-    // A split that linked its right node, and was not finished: a sweep finishes it.
+    // A split has linked its right node and is not finished. A sweep finishes it.
     plant(v, at.add(3), &[0x32]).await;
     has(
         &checked(index, v).await,
@@ -242,7 +242,7 @@ async fn leaves_of_many_keys<P: Parts<Key = Key8>>(
     assert_eq!(swept.check.keys, clean.keys);
 }
 
-/// The high fence key of a leaf: the next one does not begin there any more.
+/// Changes the high fence key of a leaf, so that the next leaf no longer begins there, and expects the finding.
 async fn high_fence<P: Parts<Key = Key8>>(index: &Handle<P>, v: &Endpoint) {
     let (at, head) = leaf(v).await;
     let high = u64::from_be_bytes(*head[16..].first_chunk().expect("eight bytes"));
@@ -306,7 +306,7 @@ fn smart_is_checked() {
             "{swept}"
         );
 
-        // A torn value, a leaf of another key, and no leaf.
+        // The value is torn; then the leaf has another key; then its bytes are not a leaf.
         let leaf = live[30];
         let old = v.read(leaf, 64).await.expect("in range").to_vec();
         plant(v, leaf.add(32), &[old[32] ^ 1]).await;
@@ -324,7 +324,7 @@ fn smart_is_checked() {
         plant(v, leaf.add(8), &old[8..9]).await;
         assert!(checked(index, v).await.is_clean());
 
-        // A replacement that another client has begun: a sweep ends it.
+        // Another client has begun to replace the node. A sweep finishes the replacement.
         let is_node = |line: &[u8]| {
             line[12..16] == [b'r', b'x', 0, 0] && line[0] > 0 || line[12..16] == [b'x', b'r', 0, 0]
         };
@@ -342,13 +342,14 @@ fn smart_is_checked() {
                 assert_eq!(swept.check.keys, clean.keys);
                 return;
             }
-            // It was not part of the tree any more.
+            // The node was no longer part of the tree, so try the next one.
         }
         panic!("the tree has only a root");
     });
 }
 
-/// Runs writers of two compute nodes beside checks and a sweep. Nothing that changes under a check is a finding.
+/// Runs writers of two compute nodes concurrently with checks and a sweep. A change during a check must not be
+/// reported as a finding.
 fn checked_while_used<P: Parts<Key = Key8>>(options: &P::Options) {
     const WRITERS: u64 = 6;
     let world = Loopback::builder()

@@ -76,7 +76,7 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
         );
         assert_eq!((without.killed, without.expelled), (1, 0), "{index}");
         assert_eq!((without.freed_locks, without.recovery_us), (0, None), "{index}");
-        // Sooner or later every client waits for a lock that nobody frees, unless it is one that nobody needs.
+        // Every client eventually waits for the dead member's lock, unless no client needs that lock.
         let stuck = mean(&slices(&without)[16..]);
         stuck_somewhere |= with.freed_locks > 0 && stuck < 0.9 * after;
     }
@@ -105,7 +105,7 @@ fn locks_that_were_shared_are_shared_again() {
 #[test]
 fn new_compute_nodes_take_the_places_of_dead_ones() {
     for index in ["sherman", "smart", "chime"] {
-        // Not all compute nodes have as many clients, and each client inserts keys of its own.
+        // The compute nodes have different numbers of clients, and each client inserts its own keys.
         let row = row(
             index,
             10,

@@ -27,7 +27,7 @@ fn round_trips(warm_up_ns: u64) -> f64 {
 #[test]
 fn a_limited_cache_is_in_its_steady_state_from_the_begin() {
     let [begin, late] = [0, 40_000_000].map(round_trips);
-    // If the cache held only the hottest keys, it would miss 4 % less.
+    // If the cache held only the hottest keys, it would have 4 % fewer misses.
     assert!(
         (0.98..1.02).contains(&(begin / late)),
         "{begin:.3} round trips at the begin, {late:.3} later"

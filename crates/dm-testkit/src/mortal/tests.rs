@@ -30,7 +30,7 @@ struct Look(usize);
 impl Job for Look {
     type Out = Vec<u64>;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Vec<u64> {
-        // Everything that is on its way has arrived.
+        // Wait until all requests on their way have arrived.
         let since = v.now();
         while !v.elapsed(since, Nanos::from_micros(100)) {
             v.charge(Nanos::from_micros(100)).await;
@@ -57,7 +57,8 @@ trait WriteWord: Verbs {
 }
 impl<V: Verbs> WriteWord for V {}
 
-/// Four requests in a chain, after one request alone. The client would be heard from if it lived.
+/// A client that posts one request, then a chain of four, and then a call of the control plane. The requests after
+/// the call are seen only if the client lives.
 struct Chained(Doom);
 
 impl Job for Chained {
@@ -135,8 +136,8 @@ fn lines_are_those_of_memory() {
     );
 }
 
-/// The clients of a compute node, of which the first dies with its WRITE under way. The others wait for ever, and must
-/// be told. The last client fences their member after a pause, and looks.
+/// The clients of a compute node, of which the first dies with its WRITE under way. The others wait for ever, and the
+/// death must wake them. The last client fences their member after a pause, and then reads the memory.
 struct Fenced {
     doom: Doom,
     death: Death,
@@ -231,7 +232,7 @@ fn a_dead_member_can_be_fenced_while_its_requests_are_on_their_way() {
     );
 }
 
-/// A client that is suspended in front of its third WRITE, and forgets its fourth one.
+/// A client that is suspended before its third WRITE, which it does not await. It awaits its fourth WRITE.
 struct Sleeps(Doom);
 
 impl Job for Sleeps {

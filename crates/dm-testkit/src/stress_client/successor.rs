@@ -13,9 +13,9 @@ use crate::{Report, Rng, TestKey};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Doubt {
     pub(super) key: u64,
-    /// The writes that may be its content, 0 for absent. It is empty for a hot key.
+    /// The numbers of the writes that the key may contain; 0 means that the key is absent. Empty for a hot key.
     contents: Vec<u32>,
-    /// The content if the last write was applied.
+    /// The number of the write that the key contains if the last write was applied.
     applied: u32,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Past {
 }
 
 impl<'r, E: Env> Client<'r, E> {
-    /// Returns this client with the knowledge of its predecessor. This client may be killed too.
+    /// Returns this client with the state of its predecessor, if there is one. This client may be killed too.
     pub(crate) fn succeeding(self, past: Option<Past>, life: Life<'r>) -> Self {
         let life = Some(life);
         let Some(past) = past else {
@@ -51,7 +51,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Returns what is left of a client that was killed.
+    /// Returns the state of a client that was killed, for its successor.
     pub(crate) fn killed(mut self) -> Past {
         if let Some((kind, key, sequence)) = self.running {
             self.report.killed.unanswered += 1;
@@ -88,10 +88,11 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Looks at the key that the predecessor's death left in doubt. From now on it has the content that is found.
+    /// Determines the content of the key whose last write was not answered because of the predecessor's death. From
+    /// now on, the key must have this content.
     ///
-    /// A value that was half written stays torn until it is written again, so a READ that takes long is followed by a
-    /// write. The same goes for a hot key, on which the other clients may be waiting.
+    /// A value that was half written stays torn until it is written again. So if a get takes too long, this writes
+    /// the key. A hot key is written without a get, because the other clients may be waiting for it.
     pub(super) async fn settle<I>(&mut self, index: &I, read: &mut Vec<u8>) -> Result<(), IndexError>
     where
         I: RangeIndex,
@@ -140,7 +141,7 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Ends here if the error says that the others have expelled this client's compute node.
+    /// Never returns if the error says that the others have expelled this client's compute node.
     pub(super) async fn unless_expelled(&self, e: &IndexError) {
         if let Some(life) = &self.life
             && (is_fenced(e) || life.was_suspended())

@@ -1,12 +1,12 @@
-//! Which protocols are tried with a device's promises. Each is run on the simulated RNIC, which then promises exactly
-//! that.
+//! Selects the protocols that `dmkit doctor` tries. Each of them runs on a simulated RNIC with exactly the promises
+//! of the device.
 //!
-//! Nothing is decided here. An index that lacks a capability refuses by itself, and a fallback shows in the
-//! round trips of its operations.
+//! This module does not decide which protocols can run. An index refuses an RNIC that lacks a required capability,
+//! and a fallback shows in the round trips of the index's operations.
 
 use dm_bench::{CostModel, Fabric, IndexEntry, Point, Registry, Setting};
 
-/// Keys that are loaded, so few that a trial takes no time.
+/// Number of loaded keys. It is small, so that a trial is quick.
 const KEYS: u64 = 2000;
 
 /// Returns the variants to try, each with the name that it has in the report.

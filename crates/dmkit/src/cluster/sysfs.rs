@@ -11,9 +11,9 @@ pub(super) const INFINIBAND: &str = "/sys/class/infiniband";
 pub(super) struct SysPort {
     pub(super) device: String,
     pub(super) port: String,
-    /// Its state, such as `ACTIVE`.
+    /// The port's state, such as `ACTIVE`.
     pub(super) state: String,
-    /// Its link, `Ethernet` or `InfiniBand`.
+    /// The type of the port's link, `Ethernet` or `InfiniBand`.
     pub(super) link: String,
 }
 

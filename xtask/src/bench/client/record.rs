@@ -87,10 +87,10 @@ impl Case {
     /// Returns the operations of the two runs.
     fn ops(self) -> (u64, u64) {
         match self.op {
-            // A scan costs as much as many gets, and varies less.
+            // A scan costs as much as many gets, and its cost varies less, so fewer operations are enough.
             "scan" => (500, 2_500),
             "item-get" | "item-update" => (1_000, 11_000),
-            // Splits and merges are rare, so these vary more.
+            // Splits and merges are rare, so the costs of these operations vary more.
             "insert" | "remove" | "update" => (2_000, 32_000),
             _ => (2_000, 12_000),
         }

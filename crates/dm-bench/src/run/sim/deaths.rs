@@ -10,7 +10,7 @@ use crate::BenchIndex;
 use crate::faults::{Deaths, Kill};
 use crate::run::{RunError, bad};
 
-/// How often it is looked whether the others have expelled a dead member.
+/// The interval at which the harness checks whether a dead member has been expelled.
 const WATCH: Nanos = Nanos::from_micros(20);
 
 /// A compute node at work: its number, and each of its clients with its thread.
