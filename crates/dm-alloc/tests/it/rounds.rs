@@ -3,7 +3,7 @@
 use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::task::Poll;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dm_alloc::{Allocator, Block, Class, MemberArea, ReclaimOptions};
@@ -242,6 +242,53 @@ fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_roun
             );
         }
     }
+}
+
+/// Near the end of a lease, a round is due four times as often, so that a dead member is found in time (R7a).
+#[test]
+fn a_compute_node_announces_more_often_before_it_expels_a_silent_one() {
+    let sim = testbed();
+    let (dead, busy) = (sim.endpoint(0, 0), sim.endpoint(1, 0));
+    sim.spawn_task(async move {
+        let alloc = allocator(0);
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        alloc.prepare(&dead, &seat).await.expect("a slot");
+    });
+    // The announcements of the busy compute node in each sixteenth of a lease, until the dead one is expelled and then.
+    let counts = Rc::new(RefCell::new((Vec::new(), 0)));
+    let found = Rc::clone(&counts);
+    sim.spawn_task(async move {
+        busy.charge(Nanos(LEASE.0 / 8)).await;
+        let alloc = allocator(1);
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        let beat = async || busy.word(at(0).add(128 + 8)).await.expect("no trouble");
+        let work = async || {
+            let (since, before) = (busy.now(), beat().await);
+            while !busy.elapsed(since, Nanos(LEASE.0 / 16)) {
+                alloc.prepare(&busy, &seat).await.expect("no trouble");
+                busy.charge(Nanos(PERIOD.0 / 20)).await;
+            }
+            beat().await - before
+        };
+        let mut before = Vec::new();
+        while slot(&busy).await.0 != 0 {
+            before.push(work().await);
+        }
+        // The next counted look finds nobody silent.
+        for _ in 0..16 / LOOKS + 1 {
+            work().await;
+        }
+        *found.borrow_mut() = (before, work().await);
+    });
+    assert_eq!(sim.run(), RunEnd::Finished);
+    let (before, after) = &*counts.borrow();
+    let (first, most) = (before[1], *before.iter().max().expect("a lease"));
+    let often = before.iter().filter(|n| **n > 3 * first).count();
+    assert!((2..=6).contains(&often), "{before:?}");
+    assert!(
+        most > 3 * first && *after <= first + 1,
+        "{before:?}, then {after}"
+    );
 }
 
 /// Returns whether a compute node that announces twice per lease is fenced by another, whose `clients` all look at the
