@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p dm-sim --example sim_bench -- [--op MIX] [--clients N] [--ops VERBS]`
 //!
-//! One row for each mix and number of clients, or only for those that are given. A row with `--op` is followed by the
-//! lines that `cargo xtask bench sim` reads: the verbs, and the CPU time in microseconds.
+//! It prints one row for each mix and number of clients, or only for the given ones. With `--op`, it also prints the
+//! lines that `cargo xtask bench sim` reads: the number of verbs, and the CPU time in microseconds.
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
@@ -40,18 +40,22 @@ enum Mix {
 /// Picks a random place for `len` bytes.
 fn place(r: u64, len: u64) -> RemotePtr {
     let offset = 4096 + (((r >> 16) % (REGION - 8192)) & !(len.next_power_of_two() - 1));
-    RemotePtr::new(NodeId(0), offset).expect("fits")
+    RemotePtr::new(NodeId(0), offset).expect("the offset is in range")
 }
 
 async fn reads<const LEN: u32>(v: Endpoint, verbs: u64) {
     for _ in 0..verbs {
-        drop(v.read(place(v.rng(0), LEN.into()), LEN).await.expect("up"));
+        drop(
+            v.read(place(v.rng(0), LEN.into()), LEN)
+                .await
+                .expect("the node is up"),
+        );
     }
 }
 
 async fn swaps(v: Endpoint, verbs: u64) {
     for _ in 0..verbs {
-        v.cas(place(v.rng(0), 64), 0, 1).await.expect("up");
+        v.cas(place(v.rng(0), 64), 0, 1).await.expect("the node is up");
     }
 }
 
@@ -60,10 +64,13 @@ async fn mixed(v: Endpoint, verbs: u64, len: u32) {
         let r = v.rng(0);
         let at = place(r, len.into());
         match r % 10 {
-            0..5 => drop(v.read(at, len).await.expect("up")),
-            5..8 => v.write(at, &[3; 1024][..len as usize]).await.expect("up"),
+            0..5 => drop(v.read(at, len).await.expect("the node is up")),
+            5..8 => v
+                .write(at, &[3; 1024][..len as usize])
+                .await
+                .expect("the node is up"),
             _ => {
-                v.cas(at, 0, 1).await.expect("up");
+                v.cas(at, 0, 1).await.expect("the node is up");
             }
         }
     }
@@ -76,19 +83,19 @@ async fn sherman(v: Endpoint, verbs: u64) {
         let leaf = place(r, 1024);
         done += 1;
         if r & 1 == 0 {
-            drop(v.read(leaf, 1024).await.expect("up"));
+            drop(v.read(leaf, 1024).await.expect("the node is up"));
             continue;
         }
-        let lock = ChipPtr::new(NodeId(0), (r >> 20) % 32_768 * 8).expect("fits");
-        while v.cas(lock, 0, 1).await.expect("up") != 0 {
+        let lock = ChipPtr::new(NodeId(0), (r >> 20) % 32_768 * 8).expect("the offset is in range");
+        while v.cas(lock, 0, 1).await.expect("the node is up") != 0 {
             done += 1;
         }
-        drop(v.read(leaf, 1024).await.expect("up"));
+        drop(v.read(leaf, 1024).await.expect("the node is up"));
         v.chain(NodeId(0))
             .write(leaf.add(r & 0x3C0), &[1; 17])
             .write_word(lock, 0)
             .await
-            .expect("up");
+            .expect("the node is up");
         done += 3;
     }
 }

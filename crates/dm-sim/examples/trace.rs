@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn record() -> Result<Recording, Box<dyn std::error::Error>> {
     let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(2).build()?;
-    let lock = RemotePtr::new(NodeId(0), 4096).ok_or("no such place")?;
+    let lock = RemotePtr::new(NodeId(0), 4096).ok_or("the offset is out of range")?;
     let names = (1..=2).map(|i| format!("client {i}")).collect();
     let run = Rc::new(RefCell::new(Recording::new("simulator", "ns", names)));
     for node in 0..2 {

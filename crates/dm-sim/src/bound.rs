@@ -76,8 +76,8 @@ pub struct MixDemand {
 }
 
 impl MixDemand {
-    /// Returns the demand if a share of the operations (`share`, 0 to 1, as measured) issues no verbs, because other
-    /// operations do their work too.
+    /// Returns the demand if a share of the operations (`share`, 0 to 1, as measured) issues no verbs, because a leader
+    /// carries them out together with its own (`dm-combine`).
     pub fn combined(mut self, share: f64) -> Self {
         for d in &mut self.verbs {
             d.per_op *= 1.0 - share;
@@ -193,7 +193,10 @@ impl CostModel {
     /// Panics if `bed` has no nodes, or if `mix` needs no resource.
     pub fn bound(&self, mix: &MixDemand, bed: &Testbed) -> Bound {
         let (cn, mn) = (f64::from(bed.compute_nodes), f64::from(bed.memory_nodes));
-        assert!(cn > 0.0 && mn > 0.0, "a testbed has nodes");
+        assert!(
+            cn > 0.0 && mn > 0.0,
+            "a testbed needs at least one compute node and one memory node"
+        );
         let mut l = Load::default();
         let mut count = 0.0;
         for d in &mix.verbs {
@@ -232,7 +235,7 @@ impl CostModel {
             *ns = 1e3 / *ns;
         }
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let (limit, mops) = *all.first().expect("an operation needs something");
+        let (limit, mops) = *all.first().expect("a mix needs at least one resource");
         Bound { mops, limit, all }
     }
 
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn colocation_shares_links_and_combining_takes_its_share_off() {
+    fn colocation_shares_links_and_combining_reduces_the_demand() {
         let m = CostModel::cx5_ib();
         let bed = Testbed {
             compute_nodes: 8,

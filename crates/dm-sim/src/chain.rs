@@ -9,13 +9,13 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 /// The owner of a chain that was polled with a waker other than the task's own.
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
-/// Requests to one memory node behind one doorbell.
+/// Requests to one memory node that are posted with one doorbell.
 ///
 /// The struct has two cache lines. The second one holds all fields that the events of a lone READ access.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Chain {
-    /// Slots of the further requests. They are reused, so there may be more than the chain has.
+    /// Slots for all requests but the first. They are reused, so there may be more slots than the chain has requests.
     more: Vec<Request>,
     /// The time at which the card receives the first request.
     pub(crate) bell: u64,
@@ -25,7 +25,8 @@ pub(crate) struct Chain {
     pub(crate) done_at: u64,
     pub(crate) status: Status,
     pub(crate) qp: u32,
-    /// The task that waits for the chain. In a free chain of the list, the next free chain or [`NOBODY`].
+    /// The task that waits for the chain. If the chain is in the free list, this is instead the next free chain, or
+    /// [`NOBODY`].
     pub(crate) owner: u32,
     /// The cards of the client and of the memory node, and the memory node, copied from the queue pair.
     pub(crate) client_nic: u16,
@@ -122,7 +123,8 @@ impl Chain {
             .expect("at most 65535 requests in a chain");
     }
 
-    /// Clears the chain and puts it before `first` in the list of free ones.
+    /// Marks the chain as free. Unless it is a client's own chain, this also puts it at the front of the free list,
+    /// which begins at `first`.
     #[inline]
     pub(crate) fn free(&mut self, first: &mut u32, chain: u32) {
         self.status.free();
@@ -140,7 +142,7 @@ impl Chain {
         }
     }
 
-    /// Clears all requests and returns their buffers.
+    /// Removes all requests and returns their buffers to the pool.
     #[inline]
     pub(crate) fn clear(&mut self) {
         for i in 0..core::mem::take(&mut self.count) {

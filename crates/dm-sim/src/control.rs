@@ -9,7 +9,7 @@ use dm_verbs::{
 use crate::engine::Engine;
 use crate::server::Server;
 
-/// Chunks start at multiples of this.
+/// Chunks start at multiples of this number of bytes.
 const CHUNK_ALIGN: u64 = 4096;
 
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl Engine {
             *state = slot as u64 + 1;
         }
         let slot = (*state - 1) as usize;
-        let (at, answer) =
-            self.control.calls[slot].expect("a control call that was ready is not polled again");
+        let (at, answer) = self.control.calls[slot]
+            .expect("a control call was polled again after it had returned its answer");
         if self.now < at {
             self.wake_at(at, task, waker);
             return Poll::Pending;
@@ -102,7 +102,7 @@ impl Engine {
                     used: core.used,
                 })),
                 ControlRequest::Join => Ok(ControlReply::Joined(Membership {
-                    // A simulation never gives out a client id again.
+                    // A simulation never reuses a client id, so every id stays in its first epoch.
                     epoch: 1,
                     lease: Nanos(self.t.lease / 1000),
                 })),

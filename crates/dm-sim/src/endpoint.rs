@@ -80,7 +80,8 @@ impl Endpoint {
         self.shared.current.get().asking(cx.waker())
     }
 
-    /// Waits until `time`, which is computed in the first poll. `state` stores the result.
+    /// Waits for the duration `time`, which the first poll computes. `state` stores the end of the wait; it is 0 before
+    /// the first poll.
     #[inline]
     fn wait(&self, time: impl Fn(&Engine) -> u64, state: &mut u64, cx: &Context<'_>) -> Poll<()> {
         let mut e = self.engine();
@@ -142,7 +143,7 @@ impl Env for Endpoint {
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.wait(|e| e.t.pause, state, cx)
     }
-    /// Charges the hand-off between cores if another thread has woken this one. To enter a section costs nothing.
+    /// Charges the hand-off between cores if another thread has woken this one. Entering a section costs nothing.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),

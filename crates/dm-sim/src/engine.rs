@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ring ── CPU · doorbell · requester · link out ──▶ ARRIVE ── link in · responder · bucket · PCIe · link out ─┐
-//!                                                      │  └─▶ EXECUTE, where it must wait · the second part    │
+//!                                                      │  └─▶ EXECUTE, if it must wait · the second part       │
 //!                                                      ▼                                                       │
 //!  task polled ◀── DONE ◀── completion · link in       memory                                                  │
 //!                                  ▲───────────────────────────────────────────────────────────────────────────┘
@@ -97,7 +97,7 @@ pub(crate) struct Engine {
     pub(crate) caps: Caps,
     /// Whether requests act on memory when they arrive.
     on_arrival: bool,
-    /// READs that act when they arrive are copied then if the time between their parts is less than this.
+    /// A READ that acts on arrival is also copied on arrival if less than this time passes between its two parts.
     copies_within: u64,
     lone: Lone,
     /// Whether a memory node was ever cut off.
@@ -294,7 +294,7 @@ impl Engine {
 
     // ---- time, for the endpoint -----------------------------------------------------------------------------
 
-    /// Schedules a poll at time `at`, of the given task or by calling `waker`.
+    /// Schedules a poll at time `at`: of `task` if it is given, otherwise by calling `waker`.
     #[inline]
     pub(crate) fn wake_at(&mut self, at: u64, task: Option<u32>, waker: &Waker) {
         match task {

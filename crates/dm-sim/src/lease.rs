@@ -7,7 +7,7 @@ use core::ops::{Deref, DerefMut};
 
 /// log2 of the smallest buffer.
 const SMALLEST: u32 = 6;
-/// Size classes: 64 B to 16 MiB.
+/// Number of size classes, from 64 B to 16 MiB.
 const CLASSES: usize = 19;
 /// The length of the longest READ in bytes.
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
@@ -33,7 +33,7 @@ std::thread_local! {
     static POOL: Pool = const { Pool { free: [const { Cell::new(None) }; LISTS] } };
 }
 
-/// Free buffers by size class. Allocates only while the number of buffers in use still grows.
+/// Free buffers by size class. The pool allocates only while the number of buffers in use still grows.
 struct Pool {
     free: [Cell<Option<Box<Buffer>>>; LISTS],
 }
@@ -85,7 +85,7 @@ impl Drop for Pool {
 pub struct Lease(ManuallyDrop<Option<Box<Buffer>>>);
 
 impl Lease {
-    /// No buffer: no bytes.
+    /// A lease without a buffer; it has no bytes.
     pub(crate) const NONE: Self = Self(ManuallyDrop::new(None));
 
     #[inline]
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_lease_is_the_next_one() {
+    fn the_next_lease_reuses_a_dropped_buffer() {
         let mut a = Lease::take(100);
         a[99] = 7;
         let place = a.as_ptr();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_holds_what_it_is_asked_for() {
+    fn each_class_is_large_enough_for_its_lengths() {
         for (len, wanted) in [
             (1, 0),
             (64, 0),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_may_end_on_another_thread_or_outlive_its_own() {
+    fn a_lease_may_be_dropped_on_another_thread_or_after_its_thread() {
         let lease = std::thread::spawn(|| {
             drop(Lease::take(8));
             Lease::take(8)

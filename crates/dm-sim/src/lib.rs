@@ -7,23 +7,22 @@
 //!
 //! ```text
 //!  client task ── CPU, doorbell ──▶ requester ──▶ link ──▶ responder ──▶ atomic bucket ──▶ PCIe ──▶ memory
-//!   (one of a       thread shared     16.7 ns               20–150 ns     a busy one stops          changes here,
-//!    thread's)      by coroutines     a message             a request     the whole responder       and only here
+//!   (several        thread shared     16.7 ns               20–150 ns     a busy one stops          changes here,
+//!    per thread)    by coroutines     a message             a request     the whole responder       and only here
 //! ```
 //!
-//! A READ or WRITE of several 64-byte lines may tear: it moves in two steps (of words instead of lines, and
-//! in any order, if [`CostModel::caps`] says so). Requests of one queue pair are reordered only as far as
-//! `caps` allows; requests of different queue pairs have no order. If a node is cut off, later requests are
-//! lost, and so are the responses to earlier ones. If a client crashes, the requests that it has already rung
-//! still proceed.
+//! A READ or WRITE of several 64-byte lines may tear: it moves in two steps (of words instead of lines, and in any
+//! order, if [`CostModel::caps`] says so). Requests of one queue pair are reordered only as far as `caps` allows;
+//! requests of different queue pairs have no order. If a node is cut off, later requests are lost, and so are the
+//! responses to earlier ones. If a client crashes, the requests whose doorbell it has already rung still proceed.
 //!
 //! # Invariants
 //! * **I1** Memory changes at a request's own event, in the real order of arrival, and never when the request
 //!   is posted.
 //! * **I2** The same code, model and seed give the same [`Sim::digest`], on any machine and with either
 //!   [`QueueKind`].
-//! * **I3** A rung chain completes whether or not it is polled. Dropping a task never leads to a write into
-//!   freed memory, because the buffers belong to the simulation.
+//! * **I3** A chain whose doorbell was rung completes whether or not it is polled. Dropping a task never leads to a
+//!   write into freed memory, because the buffers belong to the simulation.
 //! * **I4** Verbs do not allocate memory after the pools have grown to the number of requests in flight.
 //!
 //! # Example

@@ -81,8 +81,8 @@ macro_rules! cost_model {
             pub atomics_stall: bool,
             /// The way in which transfers of several lines tear. This is an assumption.
             pub tearing: Tearing,
-            /// The capabilities of the simulated cards. The cards really behave as weakly as these say. `host_bytes`
-            /// is set per simulation, `inline_bytes` from the field of that name.
+            /// The capabilities of the simulated cards. The simulated cards use all the freedom that these capabilities
+            /// leave. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
             ///
             /// 256 KiB of on-chip memory and masked atomics are from Sherman §4.3, and increasing READ lines are from
             /// Sherman, footnote 5. All other values are assumptions.
@@ -144,7 +144,7 @@ cost_model! {
     pcie_ns: "ns", Assumption, "typical; that on-chip memory skips it is Sherman §4.3";
     /// Time of one byte on PCIe, per direction.
     pcie_ns_per_byte: "ns/B", Assumption, "PCIe 3.0 x16, 15.75 GB/s";
-    /// Header bytes of a PCIe packet, which carries up to 256.
+    /// Header bytes of a PCIe packet, which carries up to 256 bytes of payload.
     pcie_header: "B", Assumption, "PCIe packet format";
     /// Client CPU of posting a chain and ringing its doorbell.
     post_ns: "ns", Assumption, "typical";
@@ -282,7 +282,7 @@ pub(crate) struct Ticks {
     pub(crate) wire: u64,
     pub(crate) jitter: u64,
     pub(crate) pcie: u64,
-    /// Picoseconds of 1024 bytes, because the time of one byte is not a whole number.
+    /// PCIe time of 1024 bytes in picoseconds. The time of one byte is not a whole number of picoseconds.
     pub(crate) pcie_kib: u64,
     pub(crate) pcie_header: u64,
     pub(crate) post: u64,
@@ -310,7 +310,7 @@ impl Ticks {
         let buckets = m.buckets.round().max(1.0) as u64;
         assert!(
             buckets.is_power_of_two(),
-            "buckets are chosen by low address bits: a power of two"
+            "low address bits choose the bucket: the number must be a power of two"
         );
         Self {
             link_byte: ps(m.link_ns_per_byte),

@@ -22,7 +22,7 @@ pub(crate) fn lines(bytes: &[u8]) {
     for next in bytes.as_chunks::<64>().0.iter().skip(1) {
         hint::<_, SECOND>(next);
     }
-    // The line that is left if the bytes do not begin or do not end at the beginning of a line.
+    // The loop misses the last line if the bytes do not begin or do not end at a line boundary.
     hint::<_, SECOND>(last);
 }
 

@@ -24,7 +24,7 @@ pub enum QueueKind {
     /// The timing wheel.
     #[default]
     Wheel,
-    /// std's binary heap. With more than some hundred clients it is slower than the wheel. Tests compare both.
+    /// std's binary heap. With more than a few hundred clients it is slower than the wheel. Tests compare both.
     Heap,
 }
 
@@ -77,8 +77,7 @@ mod tests {
         ]
     }
 
-    /// A queue that can run a schedule. The result is the list of popped events; the end of a schedule pops
-    /// all remaining events.
+    /// An event queue under test.
     trait Pops {
         fn put(&mut self, at: u64, what: u64);
         fn take(&mut self, limit: u64) -> Option<(u64, u64)>;
@@ -91,7 +90,7 @@ mod tests {
             self.pop(limit, |_| {}).map(|e| (e.at, e.what))
         }
     }
-    /// The definition of the order: the smallest (time, number) first.
+    /// The reference queue: the event with the smallest (time, number) comes first.
     impl Pops for BinaryHeap<Reverse<(u64, u64)>> {
         fn put(&mut self, at: u64, what: u64) {
             self.push(Reverse((at, what)));
@@ -102,7 +101,8 @@ mod tests {
         }
     }
 
-    /// Runs a schedule, and pops the remaining events at its end.
+    /// A run of a schedule on one queue. Its result is the list of popped events; at the end of the schedule it pops
+    /// all remaining events.
     #[derive(Default)]
     struct Run {
         now: u64,

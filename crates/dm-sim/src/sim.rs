@@ -16,7 +16,7 @@ use crate::nic::NicCounters;
 use crate::stalls::{Stalls, Verdict};
 use crate::tasks::{Job, Tasks};
 
-/// A spawned task.
+/// The id of a spawned task.
 ///
 /// ```
 /// use dm_sim::{CostModel, Sim, TaskId};
@@ -29,7 +29,7 @@ use crate::tasks::{Job, Tasks};
 ///     }
 /// });
 /// sim.run_for(Nanos::from_micros(10));
-/// assert!(sim.crash(endless), "it still ran");
+/// assert!(sim.crash(endless), "the task had not ended");
 /// assert!(!sim.cancel(endless));
 /// assert_eq!(sim.live_tasks(), 0);
 /// # Ok::<(), dm_sim::BuildError>(())
@@ -84,7 +84,7 @@ impl fmt::Debug for Sim {
 }
 
 impl Sim {
-    /// Starts describing a simulation on `model`.
+    /// Returns a builder of a simulation with the cost model `model`.
     pub fn builder(model: CostModel) -> SimBuilder {
         SimBuilder::new(model)
     }
@@ -329,7 +329,7 @@ impl Sim {
         engine.schedule(at, what);
     }
 
-    // ---- looking --------------------------------------------------------------------------------------------
+    // ---- observing ------------------------------------------------------------------------------------------
 
     /// Returns the virtual time.
     pub fn now(&self) -> Nanos {

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_parts_do_not_touch_each_other() {
+    fn setting_one_part_leaves_the_others_unchanged() {
         let mut s = Status::NEW;
         s.take_off();
         assert!(s.is_flying(0) && s.flies());

@@ -167,7 +167,7 @@ impl Tasks {
 
     /// Ends a task whose future was taken out.
     pub(crate) fn end(&self, index: u32, job: Job) {
-        // Drop the future first, because its destructor may do anything here.
+        // Drop the future first, because its destructor may call this table.
         drop(job);
         self.live.set(self.live.get() - 1);
         if let Some(slot) = self.slot(index) {

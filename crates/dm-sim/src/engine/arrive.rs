@@ -36,7 +36,7 @@ fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
 /// between the first and the second request of a chain.
 const LATE_ATOMIC: u64 = 500_000;
 
-/// Returns the time from which `r` may act on memory, given the earlier requests of its queue pair.
+/// Returns the time from which a request may act on memory, given the earlier requests of its queue pair.
 #[inline(always)]
 fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     let order = if caps.host_before_chip {

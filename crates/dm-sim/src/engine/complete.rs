@@ -50,7 +50,7 @@ impl Engine {
     }
 }
 
-/// Returns the digest extended by a request that completed `now`.
+/// Returns the digest extended by a request that completed at time `now`.
 #[inline(always)]
 fn take_in(digest: u64, now: u64, r: &Request) -> u64 {
     let address = r.at().raw() ^ (r.space() as u64) << 47;

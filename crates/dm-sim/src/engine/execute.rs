@@ -16,9 +16,9 @@ use crate::request::{Kind, Request};
 pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {
         Kind::Read => {
-            // The buffer is taken as late as here, so that only few are in use at a time, and they stay in the cache.
+            // The buffer is taken only now, so that few buffers are in use at a time and they stay in the CPU's cache.
             let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
-            // The old buffer is forgotten and not dropped. It is empty, because a READ acts once.
+            // `forget` skips the drop of the old buffer, which is empty because a READ acts only once.
             let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
             match line {
                 Some(line) if len <= LINE => forget(replace(&mut r.buffer, Lease::of_line(len, line))),
@@ -28,7 +28,7 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
                 }
             }
         }
-        // Mostly the release of a lock.
+        // A WRITE of one word is common: it usually releases a lock.
         Kind::Write if r.len == 8 => memory.set_word(space, r.offset(), r.words[0]),
         Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
@@ -98,7 +98,7 @@ impl Engine {
         self.executed(chain);
     }
 
-    /// Corrects the copies of READs by what request `i` of `chain` has changed.
+    /// Updates the copies of READs with the bytes that request `i` of `chain` has changed.
     fn changed(&mut self, chain: u32, i: u16) {
         let c = &self.chains[chain as usize];
         let (node, r) = (&mut self.nodes[usize::from(c.node)], c.request(i));
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Records that all of a request has acted on memory.
+    /// Records that a whole request has acted on memory.
     #[inline]
     fn executed(&mut self, chain: u32) {
         self.chains[chain as usize].status.executed();
@@ -116,7 +116,8 @@ impl Engine {
     }
 }
 
-/// Moves the units of a transfer that belong to its first part, or to its second part.
+/// Moves the units of a transfer that belong to its first part if `first` is true, and otherwise those of its second
+/// part.
 fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
     let (len, space) = (r.len as usize, r.space());
     let memory = memory.bytes_mut(space);

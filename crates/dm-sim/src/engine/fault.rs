@@ -21,7 +21,7 @@ impl Engine {
             .errors
             .iter()
             .position(|(c, _)| *c == chain)
-            .expect("a failed chain has its error");
+            .expect("a failed chain has an entry in `errors`");
         self.errors.swap_remove(i).1
     }
 
@@ -73,8 +73,8 @@ impl Engine {
         }
     }
 
-    /// Checks a chain whose node was cut off after its requests arrived. If this was before the last response left,
-    /// the requests have acted, but the client gets no response.
+    /// Fails a chain if its node was cut off after the requests had arrived and before the last response left. The
+    /// requests have acted, but the client gets no response. Returns whether the chain fails.
     #[cold]
     pub(super) fn cut_meanwhile(&mut self, chain: u32) -> bool {
         let c = &mut self.chains[chain as usize];

@@ -10,7 +10,8 @@ use crate::request::{Entry, Kind};
 use crate::rng::Dice;
 use crate::status::State;
 
-/// Charged CPU time ends on a whole nanosecond. So a coroutine keeps the CPU for this number of picoseconds more.
+/// The end of charged CPU time is rounded up to a whole nanosecond, so a coroutine counts as running for this number of
+/// picoseconds longer.
 const RESUME: u64 = 1000;
 
 /// The conditions under which a queue pair cannot send at once.
@@ -92,13 +93,13 @@ pub(super) fn transmit(
 }
 
 impl Engine {
-    /// Posts a WRITE alone.
+    /// Posts a chain that consists of one WRITE.
     #[inline(never)]
     pub(crate) fn post_write(&mut self, client: u16, at: Place, bytes: &[u8], fence: bool) -> (u32, u32) {
         self.post_one(client, &Entry::write(at, bytes, fence))
     }
 
-    /// Posts an atomic or a word READ alone.
+    /// Posts a chain that consists of one atomic or one word READ.
     #[inline(never)]
     pub(crate) fn post_words(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         self.post_one(client, entry)

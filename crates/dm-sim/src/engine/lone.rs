@@ -17,8 +17,8 @@ use crate::request::{Entry, Kind};
 /// The costs of a lone READ.
 #[derive(Debug)]
 pub(super) struct Lone {
-    /// The maximum length of a READ of one line: one line, or 0 if a line is not transferred in a single step, on
-    /// arrival and in order of arrival.
+    /// The maximum length of a READ on the path for one line: 64 bytes, or 0 if a line is not transferred in a single
+    /// step when the READ arrives.
     line: u64,
     /// The maximum length of a longer READ, or 0 if such a READ is not copied when it arrives.
     longest: u32,
@@ -45,14 +45,14 @@ impl Lone {
 
 /// Returns the maximum length of READs whose parts are always so close that they are copied when they arrive.
 fn longest(t: &Ticks, caps: &Caps) -> u32 {
-    // At most 2.5 times the time of a line passes between the parts, for each line.
+    // For each line of a READ, at most 2.5 times the time of a line passes between the two parts.
     let lines = (2 * copies_within(t, caps)).saturating_sub(1) / (5 * t.torn_line).max(1);
-    // A READ of this length touches no more lines, wherever it begins.
+    // A READ of this length touches at most `lines` lines, wherever it begins.
     ((lines * LINE as u64).saturating_sub(LINE as u64 - 1)).min(LONGEST as u64) as u32
 }
 
 impl Engine {
-    /// Posts a READ of host memory alone in its chain.
+    /// Posts a chain that consists of one READ of host memory.
     #[inline(never)]
     pub(crate) fn post_read(&mut self, client: u16, raw: u64, len: u32) -> (u32, u32) {
         let offset = RemotePtr::from_raw(raw).offset();
@@ -114,25 +114,26 @@ impl Engine {
         (chain, c.status.generation())
     }
 
-    /// Posts any other READ alone in its chain.
+    /// Posts a chain that consists of one READ of any other kind.
     #[inline(never)]
     pub(crate) fn post_any_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
         self.post_one(client, &Entry::read(at, len, fence))
     }
 
-    /// Handles the arrival of the READ of one line of `chain`.
+    /// Handles the arrival of the only READ of `chain`, which touches one line.
     #[inline(always)]
     pub(super) fn arrive_lone_read(&mut self, chain: u32) {
         self.arrive_lone::<false>(chain);
     }
 
-    /// Handles the arrival of the longer READ of `chain`.
+    /// Handles the arrival of the only READ of `chain`, which touches several lines.
     #[inline(never)]
     pub(super) fn arrive_long_read(&mut self, chain: u32) {
         self.arrive_lone::<true>(chain);
     }
 
-    /// The READ acts now, unless an earlier WRITE of its queue pair has not reached memory yet.
+    /// Handles the arrival of a lone READ. It acts now, unless an earlier WRITE of its queue pair has not reached
+    /// memory yet.
     #[inline(always)]
     fn arrive_lone<const LONG: bool>(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
@@ -214,16 +215,26 @@ mod tests {
             let at = RemotePtr::new(NodeId(r as u16 & 1), 4096 + (r >> 8) % 512 * 8).expect("in range");
             match r >> 32 & 7 {
                 0 => drop(v.write(at, &[r as u8; 200])),
-                1 => drop(v.cas(at, 0, r).await.expect("up")),
-                2 => drop(v.chain(at.node()).cas(at, 0, 1).read(at, 40).await.expect("up")),
+                1 => drop(v.cas(at, 0, r).await.expect("the node is up")),
+                2 => drop(
+                    v.chain(at.node())
+                        .cas(at, 0, 1)
+                        .read(at, 40)
+                        .await
+                        .expect("the node is up"),
+                ),
                 3 => drop(v.read(at, 64)),
-                _ => drop(v.read(at, 1 + (r >> 40) as u32 % 130).await.expect("up")),
+                _ => drop(
+                    v.read(at, 1 + (r >> 40) as u32 % 130)
+                        .await
+                        .expect("the node is up"),
+                ),
             }
         }
     }
 
     #[test]
-    fn lone_reads_cost_and_find_what_any_request_does() {
+    fn lone_reads_have_the_same_cost_and_result_on_both_paths() {
         let run = |lone: bool, colocated: bool| {
             let sim = Sim::builder(CostModel::cx6_roce())
                 .compute_nodes(2)

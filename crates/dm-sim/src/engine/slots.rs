@@ -132,7 +132,7 @@ impl Engine {
     #[inline(never)]
     fn poll_oddly(&mut self, chain: u32, generation: u32, owner: Option<u32>) -> Option<bool> {
         let c = &mut self.chains[chain as usize];
-        assert_eq!(c.status.generation(), generation, "a closed chain is not polled");
+        assert_eq!(c.status.generation(), generation, "a closed chain was polled");
         match (c.status.state(), owner) {
             (State::Done, _) if !c.status.failed() => Some(true),
             (State::Flying | State::Building, Some(task)) => {
@@ -221,7 +221,7 @@ impl Engine {
     }
 }
 
-/// Returns why a request is not allowed, if it is not.
+/// Returns the reason why a request is not allowed, or `None` if it is allowed.
 #[inline(always)]
 pub(super) fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
     let size = match entry.at.space() {

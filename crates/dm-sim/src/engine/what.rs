@@ -11,13 +11,13 @@ pub(crate) enum What {
     Arrive { chain: u32, request: u16 },
     /// A request acts on memory: all of it, or its first part.
     Execute { chain: u32, request: u16 },
-    /// The second part of a transfer.
+    /// The second part of a transfer acts on memory.
     ExecuteRest { chain: u32, request: u16 },
     /// The time at which a poll finds the completion of a chain.
     Done { chain: u32 },
-    /// A task that asked to be polled now.
+    /// A task must be polled now.
     Wake { task: u32 },
-    /// A timer of a foreign waker.
+    /// A timer is due, and its foreign waker must be called.
     Timer { timer: u32 },
     /// A memory node is cut off.
     Cut { node: u32 },

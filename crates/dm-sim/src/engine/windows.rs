@@ -1,7 +1,7 @@
 //! READs of several lines that were copied when they arrived, although their second part happens later.
 //!
-//! This saves an event and a second pass over the bytes. Whatever changes memory before the second part copies the
-//! changed bytes again.
+//! This saves an event and a second pass over the bytes. If memory changes before the time of the second part, the
+//! changed bytes are copied again.
 
 use core::ops::Range;
 
@@ -23,9 +23,9 @@ pub(super) struct Window {
     pub(super) request: u16,
 }
 
-/// Returns the time that must be longer than the time between the parts of a READ that is copied when it arrives, or 0
-/// if no READ is. The second part must be one range. A request that arrives at the time of a second part must have been
-/// sent before the READ arrived, because then its event is first.
+/// Returns a limit: a READ is copied when it arrives if less than this time passes between its two parts. The limit is
+/// 0 if the second part may be more than one range, so that no READ is copied. Otherwise it is the time on the wire: a
+/// request that arrives at the time of a second part was then sent before the READ arrived, so its event is first.
 pub(super) fn copies_within(t: &Ticks, caps: &Caps) -> u64 {
     match caps.read_lines {
         LineOrder::Increasing => t.wire,
@@ -48,16 +48,16 @@ impl Window {
 }
 
 impl Node {
-    /// Adds a READ that was copied `now`, and removes those that are over.
+    /// Adds the window of a READ that was copied at time `now`, and removes the windows that have ended.
     #[inline]
     pub(super) fn open_window(&mut self, now: u64, window: Window) {
         self.windows.retain(|w| w.until >= now);
         self.windows.push(window);
     }
 
-    /// Moves second parts at time `at` before those of a request that arrives now and acts at the same time: of equal
-    /// times, the request that arrived first is first. A third request that acts at this time may now miss the moved
-    /// second part; it takes an equal picosecond of three requests.
+    /// Moves every second part at time `at` one picosecond earlier, because a request that arrives now will also act at
+    /// `at`: if times are equal, the request that arrived first acts first. A third request that acts at `at` may then
+    /// miss the moved second part. This is accepted, because it requires three requests in the same picosecond.
     #[inline]
     pub(super) fn go_before(&mut self, at: u64) {
         for w in self.windows.iter_mut().filter(|w| w.until == at) {
@@ -81,7 +81,8 @@ impl Node {
 }
 
 impl Engine {
-    /// Copies again what a caller outside the simulation may have changed.
+    /// Copies the second parts of all READs in flight again, after a caller outside the simulation may have changed
+    /// memory.
     pub(crate) fn memory_changed(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.copy_again(&mut self.chains, 0..usize::MAX, self.now + 1);

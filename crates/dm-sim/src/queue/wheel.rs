@@ -1,11 +1,11 @@
 //! The timing wheel.
 //!
 //! ```text
-//!  slots[32768]  one event per 2.048 ns, by value; a list of them where several fall together (one in eight does)
-//!  words         a bitmap of slots in use: events are popped straight from the first bit set
-//!  due           the events of the slot that is being popped, sorted, where it was a list or where more came for it
-//!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
-//!  far           what lies beyond that, in a heap
+//!  slots[32768]  a slot covers 2.048 ns and holds one event by value, or a list if events share it (one in eight does)
+//!  words         a bitmap of the slots in use; the first bit that is set leads to the next event
+//!  due           the sorted events of the slot that is being popped, if it held a list or received more events
+//!  late[1024]    lists of events beyond the slots; a list covers 8.4 µs and moves into the slots as a whole
+//!  far           all later events, in a heap
 //! ```
 //! A queue of kind [`QueueKind::Heap`] has no slots, and all events are in `far`.
 //!
@@ -285,7 +285,7 @@ impl Wheel {
         let segment = self.limit >> SEGMENT_SHIFT;
         let l = segment as usize % LATE;
         let newest = core::mem::replace(&mut self.late[l], NONE);
-        // From now on, its place in `late` belongs to the segment one lap later.
+        // From now on, this list of `late` belongs to the segment one lap later.
         self.late_lists -= u32::from(newest != NONE);
         self.reach((segment + 1) << SEGMENT_SHIFT);
         let mut n = self.nodes.oldest_first(newest);
@@ -346,7 +346,8 @@ impl Wheel {
     fn drain(&mut self, newest: u32) {
         let mut n = newest;
         while n != NONE {
-            // The list is newest first. So an event that is inserted before events of equal time is older than these.
+            // The list is newest first. So an event is inserted before the events of equal time that are already in
+            // `due`, because it is older.
             let event;
             (event, n) = self.nodes.remove(n);
             let mut i = self.due.len();
@@ -385,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_popped_does_not_pile_up_before_what_waits() {
+    fn popped_events_are_removed_while_a_later_event_waits() {
         let mut wheel = Wheel::new(QueueKind::Wheel);
         // Both events are in the first word of slots. The second event waits while other events are inserted before
         // it.

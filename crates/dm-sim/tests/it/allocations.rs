@@ -7,7 +7,8 @@ use dm_sim::{CostModel, Sim};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 std::thread_local! {
-    /// Allocations of this thread, because other tests run on other threads.
+    /// Number of allocations of this thread. Other tests run on other threads, so a global counter would include
+    /// theirs.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 

@@ -127,8 +127,8 @@ fn words_of_a_line() {
     assert!(torn(AtomicUnit::Word) > 0);
 }
 
-/// Counts the READs behind a CAS whose first line is from before the CAS. Also counts the part of them whose last line
-/// comes from another client that had already seen the CAS.
+/// Posts 500 CASes, each with a READ behind it in the same chain. Returns how many READs return the first line from
+/// before their CAS, and how many of these return a last line that another client wrote after it had seen the CAS.
 fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
     let sim = bed(|m| (m.caps.cas_then_read, m.torn_line_ns) = (promise, torn_line_ns));
     let early = Rc::new(Cell::new((0, 0)));
@@ -161,7 +161,7 @@ fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
 
 #[test]
 fn a_read_behind_a_cas() {
-    // Lines are slow, so that another client sees the CAS, and WRITEs, during the READ.
+    // Slow lines give another client time to see the CAS and to WRITE during the READ.
     let (quick, slow) = (4.0, 4_000.0);
     for time in [quick, slow] {
         assert_eq!(early(CasThenRead::InOrder, time), (0, 0));
@@ -172,9 +172,9 @@ fn a_read_behind_a_cas() {
     assert!(early(CasThenRead::AnyLineFirst, slow).1 > 0);
 }
 
-/// Returns how many increments are kept if atomics and WRITEs race: 8 clients make 600 increments each of the word at
-/// 4096. In the same chain as each increment they WRITE `len` bytes from `at` on. Lines are slow, so most of these
-/// WRITEs are still in progress when the increment is served.
+/// Returns the final value of the word at 4096 if atomics and WRITEs race, after each of 8 clients has incremented it
+/// 600 times. In the same chain as each increment, the client WRITEs `len` bytes from `at` on. Lines are slow, so most
+/// of these WRITEs are still in progress when the increment is served.
 fn increments_kept(at: u64, len: usize, turn: impl Fn(&mut CostModel)) -> u64 {
     let sim = bed(|m| {
         m.torn_line_ns = 200.0;
@@ -273,7 +273,7 @@ fn a_cas_that_fails() {
     assert_eq!(
         lost(AtomicVsWrite::Serialised, FailedCas::WritesBack),
         0,
-        "it can't be seen"
+        "the write-back is invisible"
     );
 }
 
@@ -298,7 +298,7 @@ fn host_memory_and_the_chip() {
 }
 
 #[test]
-fn what_a_card_lacks_is_refused_by_name() {
+fn requests_that_the_card_lacks_return_the_matching_error() {
     let sim = bed(|m| (m.caps.chip_bytes, m.caps.masked_atomics) = (0, false));
     sim.spawn(0, 0, |v| async move {
         assert!(!v.caps(N0).has(Capability::ChipMemory) && !v.caps(N0).has(Capability::MaskedAtomics));

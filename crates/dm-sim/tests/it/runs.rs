@@ -1,6 +1,6 @@
-//! Whole runs on four testbeds, each with the hash that it must have: all that clients observe, with the contents of
-//! READs, the counters of the cards, and the final memory. A change of the engine that is not meant to change the model
-//! leaves these hashes as they are; a change of the model records new ones.
+//! Whole runs on four testbeds. Each run must have its recorded hash. The hash covers everything that clients observe
+//! (including the contents of READs), the counters of the cards, and the final memory. A change of the engine that is
+//! not meant to change the model must leave the hashes as they are. After a change of the model, record new ones.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -29,7 +29,7 @@ impl Seen {
         self.0.set(bytes.chunks(8).fold(self.0.get(), add));
     }
 
-    /// Adds what client `v` got now from `at`: bytes, or an error.
+    /// Adds the result that client `v` has just received from `at`: bytes, or an error.
     fn got(&self, v: &Endpoint, at: RemotePtr, result: Result<impl Deref<Target = [u8]>, VerbError>) {
         self.add(
             &[u64::from(v.client().0), v.now().0, at.raw()]
@@ -204,7 +204,7 @@ fn slow_words_and_every_fault() {
 }
 
 #[test]
-fn a_card_on_which_much_happens_at_one_time() {
+fn a_card_with_many_events_at_the_same_time() {
     let run = |queue| {
         let mut model = CostModel::cx6_roce();
         (model.tearing, model.torn_line_ns) = (Tearing::EqualSpeed, 20.0);

@@ -126,7 +126,7 @@ fn without_the_stall_the_published_ratios_are_out_of_reach() {
     println!("without stall: on-chip against host {gain:.2}x (paper 2.89x)");
     assert!(
         gain < 1.5,
-        "the structural assumption is what makes on-chip locks pay: {gain}"
+        "without the stall, on-chip locks must gain little: {gain}"
     );
 }
 

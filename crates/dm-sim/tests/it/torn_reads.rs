@@ -47,7 +47,7 @@ fn count(bytes: usize, tearing: Tearing, order: LineOrder) -> [u64; 3] {
 }
 
 #[test]
-fn bookend_versions_miss_what_tears_at_equal_speed() {
+fn bookend_versions_miss_all_torn_reads_at_equal_speed() {
     let [all, torn, ends] = count(1024, Tearing::EqualSpeed, LineOrder::Increasing);
     println!("equal speed: {all} READs, {torn} torn, {ends} seen by first and last word");
     assert!(torn * 200 > all, "more than 0.5 % of the READs tear");
@@ -55,7 +55,7 @@ fn bookend_versions_miss_what_tears_at_equal_speed() {
 }
 
 #[test]
-fn random_speed_tears_visibly_too() {
+fn bookend_versions_detect_some_torn_reads_at_random_speed() {
     let [all, torn, ends] = count(1024, Tearing::Random, LineOrder::Increasing);
     println!("random speed: {all} READs, {torn} torn, {ends} seen by first and last word");
     assert!(ends > 0 && torn > ends);

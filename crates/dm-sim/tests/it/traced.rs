@@ -7,7 +7,7 @@ use dm_sim::{CostModel, Sim};
 use dm_verbs::trace::{Event, Traced, What};
 use dm_verbs::{Counters, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Takes a lock, adds to a word of two lines behind it, and releases the lock.
+/// Takes a lock, adds 1 to the first byte of a two-line record, and releases the lock.
 async fn add_one<V: Verbs>(v: &V) {
     let at = |offset| RemotePtr::new(NodeId(0), offset).expect("in range");
     let (lock, data) = (at(4096), at(8192));
@@ -20,7 +20,7 @@ async fn add_one<V: Verbs>(v: &V) {
     unlock.await.expect("the node is up");
 }
 
-/// Returns the end of the run, the counters, and the events if `traced` is set.
+/// Returns the end time of a run, the counters, and the events if `traced` is set.
 fn run(traced: bool) -> (Nanos, Counters, Vec<Event>) {
     let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(2).build();
     let sim = sim.expect("memory");
@@ -49,7 +49,7 @@ fn recording_changes_neither_times_nor_counts() {
 }
 
 #[test]
-fn every_chain_completes_once_after_it_was_posted_with_what_it_returned() {
+fn each_posted_chain_completes_once_with_its_result() {
     let (end, counters, events) = run(true);
     let mut posted = Vec::new();
     let (mut requests_posted, mut locks_taken) = (0, 0);
@@ -77,7 +77,7 @@ fn every_chain_completes_once_after_it_was_posted_with_what_it_returned() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(posted.is_empty(), "in flight for ever: {posted:?}");
+    assert!(posted.is_empty(), "chains that never completed: {posted:?}");
     assert_eq!(locks_taken, 2);
     assert_eq!(requests_posted, counters.reads + counters.writes + counters.cas);
 }

@@ -59,7 +59,7 @@ fn mixed(seed: u64, queue: QueueKind) -> (u64, u64) {
 }
 
 #[test]
-fn one_seed_is_one_run_with_either_queue() {
+fn equal_seeds_give_equal_runs_with_either_queue() {
     let a = mixed(5, QueueKind::Wheel);
     assert_eq!(a, mixed(5, QueueKind::Wheel));
     assert_eq!(a, mixed(5, QueueKind::Heap), "the wheel is exact");
@@ -200,13 +200,13 @@ fn concurrent_adds_are_exact_and_dropped_tasks_leave_nothing_behind() {
     let value = word(&sim, 4096);
     assert!(
         value > done.get() && value <= done.get() + 20,
-        "posts in flight still land: {value} {}",
+        "requests in flight still land: {value} {}",
         done.get()
     );
 }
 
 #[test]
-fn a_crashed_client_rings_nothing_more() {
+fn a_crashed_client_posts_nothing_more() {
     struct Undo(dm_sim::Endpoint);
     impl Drop for Undo {
         fn drop(&mut self) {
@@ -279,7 +279,7 @@ fn coroutines_of_one_thread_share_its_cpu() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_by_name() {
+fn forbidden_requests_return_the_matching_error() {
     let sim = bed().build().unwrap();
     sim.spawn(0, 0, |v| async move {
         let kind = |r: Result<u64, dm_verbs::VerbError>| r.unwrap_err().kind;
@@ -336,12 +336,12 @@ fn a_node_that_is_cut_off_answers_with_typed_errors() {
         );
         assert!(
             v.call(ControlRequest::Describe { node: N0 }).await.is_ok(),
-            "restored by now"
+            "the node is reachable again"
         );
         let now = v.word(host(4096)).await.unwrap();
         assert!(
             now == landed || now == landed + 1,
-            "unknown means either: {now} {landed}"
+            "a request with unknown effect may have landed or not: {now} {landed}"
         );
         let other = RemotePtr::new(NodeId(1), 4096).unwrap();
         v.write(other, b"fine").await.unwrap();
@@ -399,7 +399,7 @@ fn a_colocated_pair_shares_one_card() {
 }
 
 #[test]
-fn a_lease_is_as_long_as_was_asked() {
+fn a_lease_has_the_requested_length() {
     let lease = |bed: SimBuilder| {
         let sim = bed.build().unwrap();
         let found = Rc::new(Cell::new(Nanos(0)));
