@@ -5,7 +5,7 @@
 //! are killed), `verify` (checks the recorded writes), `outage` (survives an outage of the last node) or `cut` (survives a
 //! cut of the link). A step prints `two: …` when something must happen on the other machine.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "what it says is what it is for")]
+#![expect(clippy::print_stdout, reason = "a command's output is its purpose")]
 
 use std::error::Error;
 use std::fs;
@@ -19,9 +19,9 @@ use sherman::{Applied, Key8, Options, RangeIndex, Sherman};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Number of loaded keys. The writer writes the keys from here on, until it is killed.
+/// Number of loaded keys. The writer writes the keys from this number on, until it is killed.
 const LOADED: u64 = 400;
-/// The first of those keys are written by several processes.
+/// Number of keys, from `LOADED` on, that several processes write.
 const HOT: u64 = 8;
 /// The file that ends `survive`.
 const ENOUGH: &str = "enough";
@@ -101,7 +101,7 @@ async fn write(v: &Endpoint) -> Result<()> {
     let client = tree.client(v);
     for key in LOADED.. {
         client.upsert(&Key8(key), &value(key)).await?;
-        // Others write these keys too, so they wait if this client dies now.
+        // Other clients write these keys too, so they must wait for a lock if this client dies now.
         let hot = LOADED + key % HOT;
         client.upsert(&Key8(hot), &value(hot)).await?;
         fs::write(ACKNOWLEDGED, key.to_string())?;
@@ -112,8 +112,8 @@ async fn write(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Writes to the nodes to which a [`write`] begins to write, until the file [`ENOUGH`] is there. So it waits for locks of
-/// writers that are killed.
+/// Writes the first keys that a [`write`] process also writes, until the file [`ENOUGH`] exists. So it must wait for
+/// locks of writers that were killed.
 async fn survive(v: &Endpoint) -> Result<()> {
     let tree = Sherman::<Key8>::open(v, &options()).await?;
     let client = tree.client(v);
@@ -143,7 +143,7 @@ async fn survive(v: &Endpoint) -> Result<()> {
         counters.mended
     );
     if longest > PATIENCE {
-        return Err("a dead client held it up".into());
+        return Err("a write waited too long for a dead client".into());
     }
     Ok(())
 }
@@ -188,11 +188,11 @@ fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64
             let took = asked.elapsed();
             println!("two: lost after {} ms: {lost}", took.as_millis());
             if (lost.kind, lost.effect) != (VerbErrorKind::ConnectionLost, Effect::Unknown) {
-                return Err("that is not how a connection is lost".into());
+                return Err("expected ConnectionLost with unknown effect".into());
             }
-            let later = run(thread, v.faa(at, 1)).expect_err("nothing goes there any more");
+            let later = run(thread, v.faa(at, 1)).expect_err("a request on a lost connection must fail");
             if (later.kind, later.effect) != (VerbErrorKind::Unreachable, Effect::None) {
-                return Err(format!("{later}: not known to be unreachable").into());
+                return Err(format!("{later}: expected Unreachable without effect").into());
             }
             return Ok((counted, took));
         }
@@ -200,7 +200,7 @@ fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64
             break;
         }
     }
-    Err("nothing was lost".into())
+    Err("no request failed".into())
 }
 
 /// Tries to reconnect until the result is not "can't be reached".
@@ -214,7 +214,7 @@ fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> 
     }
 }
 
-/// Tests that the last node dies and is restarted with empty memory.
+/// Tests a restart of the last node, which loses its memory.
 fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     let (near, far) = (NodeId(0), NodeId(ib.memory_nodes() - 1));
     let (here, there) = (word(thread, &v, near)?, word(thread, &v, far)?);
@@ -240,7 +240,7 @@ fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Tests that the link goes down and up again. The memory stays the same.
+/// Tests a cut of the link, after which the memory must be unchanged.
 fn cut(thread: &Thread, v: &Endpoint) -> Result<()> {
     let at = word(thread, v, NodeId(0))?;
     println!("two: ready");

@@ -46,7 +46,7 @@ pub(crate) struct Chain {
     pub(crate) node: usize,
     pub(crate) pushed: Vec<Pushed>,
     pub(crate) error: Option<VerbError>,
-    /// Whether the client has seen how the chain ended.
+    /// Whether the result of the chain was returned to the client.
     pub(crate) told: bool,
     /// Whether the ticket was dropped. The chain is then closed when its last completion arrives.
     pub(crate) orphan: bool,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_nobody_saw_goes_to_its_owner_once() {
+    fn an_unreported_error_goes_to_its_owner_once() {
         let owner = Deferred::default();
         for (rung, told, deferred) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut chain = chain(&owner);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_counts_and_says_what_it_knows() {
+    fn the_first_failure_determines_the_error_and_its_effect() {
         let mut chain = chain(&Deferred::default());
         chain.fail(1, Fault::Refused);
         chain.fail(2, Fault::Unknown);

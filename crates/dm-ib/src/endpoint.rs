@@ -208,7 +208,7 @@ impl Endpoint {
     }
 }
 
-/// Refuses requests that the peer would refuse, because that would break the queue pair.
+/// Refuses requests that the peer would refuse, because a refusal by the peer breaks the queue pair.
 fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
     let len = op.len() as u64;
     if size == 0 {
@@ -263,7 +263,7 @@ impl Env for Endpoint {
         Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Multiplies the limit as [`crate::Builder::slower`] says.
+    /// Multiplies `limit` by the factor of [`crate::Builder::slower`].
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         let limit = limit.0.saturating_mul(u64::from(self.thread.world.slower));
         self.now() - since >= Nanos(limit)
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_would_refuse_is_never_sent() {
+    fn requests_that_a_peer_would_refuse_are_never_sent() {
         let at = |offset| Place::from(RemotePtr::new(NodeId(0), offset).unwrap());
         let size = 4096;
         let read = |offset, len| check(&Op::Read { at: at(offset), len }, size);

@@ -99,8 +99,11 @@ impl fmt::Display for IbError {
             } => write!(f, "device {name}: {reason}"),
             Self::Device { name: None, reason } => write!(f, "no device: {reason}"),
             Self::NoAtomics { name } => write!(f, "device {name} has no atomics"),
-            Self::Memory { bytes, reason } => write!(f, "no {bytes} bytes of registered memory: {reason}"),
-            Self::TooSmall { bytes } => write!(f, "a memory node of {bytes} bytes has no room"),
+            Self::Memory { bytes, reason } => write!(f, "can't register {bytes} bytes of memory: {reason}"),
+            Self::TooSmall { bytes } => write!(
+                f,
+                "a memory node of {bytes} bytes has no room behind its reserved page"
+            ),
             Self::Start(reason) => reason.fmt(f),
             Self::Node { address, reason } => write!(f, "memory node at {address}: {reason}"),
             Self::QueuePair { address, reason } => {
@@ -112,9 +115,9 @@ impl fmt::Display for IbError {
                     "memory node {node} was restarted: the content of its memory is lost"
                 )
             }
-            Self::Fenced { client } => write!(f, "{client} was fenced off, and its thread with it"),
+            Self::Fenced { client } => write!(f, "{client} was fenced, so its thread can't reconnect"),
             Self::ThreadFenced => {
-                f.write_str("a client of this thread was fenced off, and the thread with it")
+                f.write_str("a client of this thread was fenced, so the thread can't continue")
             }
             Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
             Self::SameNode {
@@ -122,7 +125,10 @@ impl fmt::Display for IbError {
             } => write!(f, "{one} and {other} are the same memory node"),
             Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
             Self::CannotAssume { capability } => {
-                write!(f, "{capability} can't be assumed: a device has it or not")
+                write!(
+                    f,
+                    "{capability} can't be assumed: the device either has it or not"
+                )
             }
             Self::TooManyClients => f.write_str("no client id is free"),
         }

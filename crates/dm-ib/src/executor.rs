@@ -29,7 +29,8 @@ struct TaskWaker {
 
 impl TaskWaker {
     fn enqueue(&self) {
-        // AcqRel: pairs with the swap before the poll. So a wake is either in the queue, or was made before the poll.
+        // AcqRel: pairs with the swap before the poll. So either the coroutine is queued, or the poll that follows sees
+        // this wake.
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.ready.with(|queue| queue.push_back(self.index));
         }
@@ -118,7 +119,7 @@ mod tests {
     use core::cell::RefCell;
 
     #[test]
-    fn who_waits_for_the_outside_world_is_woken_by_it() {
+    fn coroutines_are_woken_by_external_events() {
         // Each coroutine waits for its own event. `advance` produces one event per call, in reverse order.
         let waiting: RefCell<Vec<(usize, Waker)>> = RefCell::default();
         let happened = RefCell::new(vec![false; 100]);

@@ -41,8 +41,8 @@
 //! The README begins with an example of a memory node and a client.
 //!
 //! # Unsafe
-//! Calls of libibverbs are unsafe, and so are accesses to memory that a card writes. Only the module `ffi`
-//! contains unsafe code; it lists what the other modules may rely on.
+//! Calls of libibverbs are unsafe, and so are accesses to memory that a card writes. Only the module `ffi` contains
+//! unsafe code; its documentation lists the guarantees on which the other modules rely.
 //!
 //! # Limits
 //! * This crate needs little-endian machines. READs and WRITEs have at most 1 MiB.

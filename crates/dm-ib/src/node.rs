@@ -160,7 +160,7 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-/// The device, for the control plane.
+/// The device and its memory, as the control plane uses them.
 struct Card {
     queue: Arc<Cq>,
     host: Lent,

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_come_back_and_no_part_of_one_does() {
+    fn ports_decode_and_parts_of_ports_do_not() {
         let peer = Peer {
             number: 0x0102_0304,
             first_packet: 5,

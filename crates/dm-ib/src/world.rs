@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_a_device_can_have_is_not_assumed() {
+    fn capabilities_of_the_device_cannot_be_assumed() {
         let nodes = [SocketAddr::from(([127, 0, 0, 1], 1))];
         for capability in [
             Capability::MaskedAtomics,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_say_what_was_assumed() {
+    fn promises_list_the_assumptions() {
         let mut promises = Promises {
             device: "rxe0".to_owned(),
             limits: Limits {

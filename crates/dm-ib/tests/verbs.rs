@@ -250,7 +250,7 @@ fn threads_have_queue_pairs_of_their_own() {
 }
 
 #[test]
-fn what_is_posted_and_dropped_still_lands() {
+fn dropped_requests_still_land() {
     let cluster = cluster(1, MIB, &[]);
     let thread = cluster.ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
@@ -270,7 +270,7 @@ fn what_is_posted_and_dropped_still_lands() {
 }
 
 #[test]
-fn what_a_peer_would_refuse_is_refused_here_and_the_connection_lives() {
+fn invalid_requests_are_refused_locally_and_the_connection_stays() {
     let cluster = cluster(1, MIB, &[]);
     let thread = cluster.ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
@@ -327,7 +327,7 @@ fn the_control_plane_hands_out_memory_ids_and_leases() {
         let nobody = v.chunk(NodeId(2), 1).await.unwrap_err();
         assert_eq!(nobody, ControlError::NoSuchNode { node: NodeId(2) });
         let ControlReply::Joined(membership) = v.call(ControlRequest::Join).await.unwrap() else {
-            panic!("a join is answered so")
+            panic!("unexpected answer to a join")
         };
         assert_eq!((membership.epoch, membership.lease), (1, dm_ib::DEFAULT_LEASE));
         assert_eq!(v.call(ControlRequest::Leave).await, Ok(ControlReply::Done));
@@ -371,7 +371,7 @@ fn a_fenced_client_changes_nothing_any_more() {
 }
 
 #[test]
-fn a_group_is_fenced_as_one_and_who_enlists_later_is_not_concerned() {
+fn a_group_is_fenced_together_and_later_members_are_not() {
     let cluster = cluster(2, MIB, &[]);
     let (one, other, judge) = (
         cluster.ib.thread().unwrap(),
@@ -416,7 +416,7 @@ fn a_group_is_fenced_as_one_and_who_enlists_later_is_not_concerned() {
 }
 
 #[test]
-fn nodes_and_clients_want_the_same_secret() {
+fn nodes_and_clients_must_share_a_secret() {
     let secret = |bytes: &[u8]| Secret::new(bytes).unwrap();
     let node = MemoryNode::builder(MIB)
         .secret(secret(b"what only these know"))

@@ -62,7 +62,7 @@ pub(crate) struct Device {
     pub(crate) limits: Limits,
 }
 
-// SAFETY: libibverbs is thread-safe ("unless said otherwise"); it locks what calls on one context or domain
+// SAFETY: libibverbs is thread-safe ("unless said otherwise"); it locks the state that calls on one context or domain
 // share.
 unsafe impl Send for Device {}
 // SAFETY: as above.

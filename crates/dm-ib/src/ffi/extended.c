@@ -4,7 +4,7 @@
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
-/* Bytes of device memory, 0 where there is none; 0 or an errno. */
+/* Stores the size of the device memory in `bytes` (0 if there is none). Returns 0 or an error number. */
 int dm_ib_device_memory(struct ibv_context *context, uint64_t *bytes)
 {
 	struct ibv_device_attr_ex attr = {};
@@ -14,7 +14,7 @@ int dm_ib_device_memory(struct ibv_context *context, uint64_t *bytes)
 	return error;
 }
 
-/* Sizes of atomics that the device does over PCI, as masks: fetch-and-add, swap, compare-and-swap. */
+/* Stores which sizes of PCI atomics the device supports, as masks: fetch-and-add, swap, compare-and-swap. */
 int dm_ib_pci_atomics(struct ibv_context *context, uint16_t *sizes)
 {
 	struct ibv_device_attr_ex attr = {};
@@ -26,13 +26,13 @@ int dm_ib_pci_atomics(struct ibv_context *context, uint16_t *sizes)
 	return error;
 }
 
-/* 1 where the data of such requests is placed in order. */
+/* Returns 1 if the data of requests with this opcode is placed in order. */
 int dm_ib_in_order(struct ibv_qp *qp, int opcode)
 {
 	return ibv_query_qp_data_in_order(qp, (enum ibv_wr_opcode)opcode, 0);
 }
 
-/* NULL with errno where the provider has none. Aligned for atomics. */
+/* Allocates device memory that is aligned for atomics. Returns NULL and sets errno if the provider has none. */
 struct ibv_dm *dm_ib_alloc_dm(struct ibv_context *context, uint64_t bytes)
 {
 	struct ibv_alloc_dm_attr attr = { .length = bytes, .log_align_req = 3 };
@@ -45,7 +45,7 @@ int dm_ib_free_dm(struct ibv_dm *dm)
 	return ibv_free_dm(dm);
 }
 
-/* Its remote addresses are offsets from 0. */
+/* Registers device memory. Its remote addresses are offsets from 0. */
 struct ibv_mr *dm_ib_reg_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t bytes)
 {
 	return ibv_reg_dm_mr(pd, dm, 0, bytes,

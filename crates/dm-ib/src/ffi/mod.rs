@@ -1,6 +1,6 @@
 //! All unsafe code of this crate: calls of libibverbs, and accesses to memory that a card also reads or writes.
 //!
-//! # What other modules may rely on
+//! # Guarantees for other modules
 //! * **F1** Memory that a card may write belongs to the table of chains in flight ([`Port`]), from posting until the
 //!   completion of the chain's last request. No reference to this memory exists meanwhile.
 //! * **F2** Queue pairs are destroyed before the buffers that their requests point to. Buffers are freed before their

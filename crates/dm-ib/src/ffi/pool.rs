@@ -38,7 +38,7 @@ struct Inner {
     // The fields are dropped in this order: the free pieces before the slabs that they point into.
     #[expect(
         clippy::vec_box,
-        reason = "a lease is such a box: it goes in and out as it is"
+        reason = "a lease owns such a box, so the box moves in and out unchanged"
     )]
     free: RefCell<[Vec<Box<Piece>>; CLASSES]>,
     slabs: RefCell<Slabs>,

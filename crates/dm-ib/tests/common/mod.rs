@@ -15,7 +15,7 @@ pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Clust
     let start = || {
         MemoryNode::builder(bytes)
             .start()
-            .expect("these tests need an RDMA device: `cargo xtask rxe` brings one")
+            .expect("these tests need an RDMA device: `cargo xtask rxe` runs them with one")
     };
     let nodes: Vec<_> = (0..count).map(|_| start()).collect();
     let addresses: Vec<_> = nodes.iter().map(MemoryNode::address).collect();

@@ -90,7 +90,7 @@ fn stressed_with_every_order() {
 /// Number of operations of the script whose costs are compared.
 const SCRIPT: usize = 3_000;
 
-/// Runs the script with one client, and returns its costs and the capabilities of its world.
+/// A job that runs the script with one client, and returns its costs and the capabilities of its world.
 struct Costs;
 
 impl Job for Costs {
