@@ -1,6 +1,6 @@
 //! Measures the client CPU time per verb in this world, in nanoseconds. It reports the best of five runs,
 //! with no other busy thread.
-#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+#![expect(clippy::print_stdout, reason = "the program prints a table")]
 
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{Control, Env, NodeId, RemotePtr, VerbError, Verbs};

@@ -304,7 +304,7 @@ impl fmt::Display for BuildError {
             Self::OtherVersion { path, found, known } => {
                 write!(
                     f,
-                    "{} is a loopback pool of version {found}; this build knows version {known}",
+                    "{} is a loopback pool of version {found}; this build supports version {known}",
                     path.display()
                 )
             }

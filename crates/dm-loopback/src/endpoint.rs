@@ -104,7 +104,7 @@ impl Endpoint {
         }
     }
 
-    /// Carries out a rung chain.
+    /// Carries out a chain whose doorbell was rung.
     fn execute(&self, chain: &mut Chain) {
         let Some(memory) = self.world.node(chain.node) else {
             return chain.fail(0, VerbErrorKind::NoSuchNode, Effect::None, Effect::None);

@@ -148,7 +148,8 @@ struct TaskWaker {
 
 impl TaskWaker {
     fn enqueue(&self) {
-        // AcqRel: pairs with the swap before the poll. So a wake is either in the queue, or was made before the poll.
+        // AcqRel: pairs with the swap before the poll. So either the coroutine is queued, or the poll that follows sees
+        // this wake.
         if !self.queued.swap(true, Ordering::AcqRel) {
             // Relaxed: this decides only whether the thread yields. A wake by another thread may count as the
             // coroutine's own.

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_one_pointer_wide_and_exactly_as_long_as_asked() {
+    fn a_lease_is_one_pointer_wide_and_has_the_requested_length() {
         assert_eq!(size_of::<Lease>(), size_of::<usize>());
         for len in [1, 63, 64, 65, 1024, 65_536, 65_537, 1 << 20] {
             assert_eq!(Lease::take(len).len(), len);
@@ -118,7 +118,7 @@ mod tests {
         drop(lease);
         let again = Lease::take(128);
         assert_eq!(again.as_ptr(), place, "same capacity, same buffer");
-        assert_ne!(Lease::take(128).as_ptr(), place, "it is out");
+        assert_ne!(Lease::take(128).as_ptr(), place, "the buffer is in use");
         drop(std::thread::spawn(move || drop(again)).join());
     }
 }

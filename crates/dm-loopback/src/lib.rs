@@ -2,9 +2,9 @@
 //! time.
 //!
 //! A [`Loopback`] contains memory nodes. [`Loopback::connect`] returns an [`Endpoint`], which is one client's
-//! [`Transport`](dm_verbs::Transport), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
-//! [`block_on`] or, many on a thread, [`run_all`]. With [`Builder::file`] the pool lies in a file that a second process
-//! opens.
+//! [`Transport`](dm_verbs::Transport), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). [`block_on`] runs one
+//! coroutine on a thread, and [`run_all`] runs many. With [`Builder::file`] the pool lies in a file that a second
+//! process opens.
 //!
 //! ```text
 //!  Endpoint ── chain ──ring──▶ requests carried out on the caller's stack ──▶ Region (host) · Region (on-chip)
@@ -40,7 +40,7 @@
 //! # ?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it assumes
+//! # Capabilities
 //! By default, the world declares and provides whole lines in increasing order, CAS→READ in order, atomics serialised
 //! with WRITEs, failed CASes that do not write, masked atomics, and on-chip memory. The [`Builder`] can withdraw each
 //! of these capabilities, and then the world really behaves in the weaker way. Two orders always hold: lines of a

@@ -150,7 +150,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyClients => f.write_str("no client id is free"),
-            Self::IdInUse { client } => write!(f, "{client} is taken or not to be given out"),
+            Self::IdInUse { client } => write!(f, "{client} is in use, or is not a valid client id"),
         }
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back() {
+    fn encoded_troubles_decode() {
         let all = [
             Trouble::Unreachable,
             Trouble::AnswersLost,

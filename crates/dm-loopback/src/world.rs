@@ -137,7 +137,8 @@ impl World {
         })
     }
 
-    /// If there is a file, `region` makes the region of the given size at the given offset of the file.
+    /// Makes a world around the control region. `region(bytes, offset)` makes one region of a node; the offset matters
+    /// only if the pool is in a file.
     fn over(
         control: Region,
         shape: Shape,
@@ -197,7 +198,7 @@ impl World {
     #[inline]
     pub(crate) fn set_word(&self, offset: u64, value: u64) {
         let stored = self.control.write_word(offset, value);
-        debug_assert!(stored.is_ok(), "no word of the control region: {offset:#x}");
+        debug_assert!(stored.is_ok(), "the control region has no word at {offset:#x}");
     }
 
     /// Returns whether clients must make the slow checks.

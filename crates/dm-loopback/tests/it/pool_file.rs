@@ -178,7 +178,7 @@ fn a_dead_process_s_clients_can_be_fenced() {
 }
 
 #[test]
-fn a_file_that_is_no_pool_is_refused_by_name() {
+fn files_that_are_not_pools_are_refused_with_a_reason() {
     let path = TempPath::new("refused");
     let open = || Loopback::open(&path.0).expect_err("no pool");
     assert!(matches!(

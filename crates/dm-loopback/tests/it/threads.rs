@@ -186,7 +186,7 @@ fn poll_and_drop(future: impl Future, polls: u64) -> bool {
 
 /// Dropping operations at any await leaves the client usable, and the counter within its bounds.
 #[test]
-fn dropped_futures_harm_nobody() {
+fn dropped_futures_leave_the_client_usable() {
     let world = Loopback::builder()
         .nodes(1)
         .delays(3)
@@ -226,7 +226,7 @@ fn dropped_futures_harm_nobody() {
 
 /// Fences a client on another thread while it works. After the answer, the client's counter does not change.
 #[test]
-fn a_fence_stops_a_client_in_full_flight() {
+fn a_fence_stops_a_client_while_it_works() {
     for _ in 0..20 {
         let world = Loopback::builder().nodes(1).build().expect("memory");
         let victim = world.connect(0).expect("an id");

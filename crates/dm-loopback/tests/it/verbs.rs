@@ -153,7 +153,7 @@ fn errors_are_typed_and_name_the_request() {
 }
 
 #[test]
-fn an_error_that_nobody_awaited_fails_the_next_operation() {
+fn the_error_of_a_detached_request_fails_the_next_operation() {
     for builder in [small(), small().delays(3)] {
         let (_, v) = client(builder);
         assert!(v.operation().is_ok());
@@ -164,7 +164,7 @@ fn an_error_that_nobody_awaited_fails_the_next_operation() {
             (error.kind, error.at),
             (VerbErrorKind::OutOfBounds { size: 64 << 10 }, at(1 << 40).into())
         );
-        assert!(v.operation().is_ok(), "told once");
+        assert!(v.operation().is_ok(), "an error is reported only once");
         // The caller has already received the error of an awaited request.
         assert!(block_on(v.word(at(1 << 40)).into_future()).is_err());
         assert!(v.operation().is_ok());
@@ -306,7 +306,7 @@ fn capabilities_can_be_withdrawn() {
 /// Without the capability CAS→READ, some READs see the word as it was before the CAS. With it, or with a fence, no
 /// READ does.
 #[test]
-fn a_read_behind_a_cas_may_come_first_only_where_it_is_not_declared() {
+fn a_read_overtakes_a_cas_only_without_the_capability() {
     let early = |order: CasThenRead, fenced: bool| {
         let (_, v) = client(small().cas_then_read(order).seed(3));
         block_on(async {
@@ -357,7 +357,7 @@ fn delayed_completions_take_polls_and_effects_do_not() {
 }
 
 #[test]
-fn a_client_has_so_many_chains_and_no_more() {
+fn a_client_has_a_limited_number_of_chains() {
     let (_, v) = client(small().chains_max(3));
     let open: Vec<_> = (0..3).map(|_| v.chain(NodeId(0))).collect();
     let error = block_on(v.chain(NodeId(1)).word(at(0)).into_future()).expect_err("a fourth chain");
@@ -507,7 +507,7 @@ fn the_spi_takes_single_requests_through_slots_too() {
 }
 
 #[test]
-fn a_wait_suspends_however_often_its_own_turn_asks() {
+fn a_wait_suspends_even_if_its_turn_polls_again() {
     let (_, v) = client(small().suspend_every_wait());
     let before = turns();
     let old = block_on(async {
