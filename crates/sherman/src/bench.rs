@@ -1,5 +1,5 @@
-//! Sherman for the harness: the steps of its paper, the baselines FG and FG+, and the variants that other papers
-//! measured.
+//! The entry of Sherman for the benchmark harness: the steps of its paper, the baselines FG and FG+, and the variants
+//! that other papers measured.
 
 use crate::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
 use dm_bench::{Demand, Driver, IndexEntry, LeafOps, MixDemand, Setting, VariantEntry, VerbKind};

@@ -1,15 +1,15 @@
 //! Measures the bytes per key after inserts in random order, on the memory nodes and in the index cache. `cargo xtask
-//! memory`.
+//! memory` runs this program.
 //!
 //! ```text
 //! cargo run --release -p sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "the counts are what it is run for"
+    reason = "the program prints counts"
 )]
 
 mod measure;
@@ -34,11 +34,11 @@ fn keys(mut words: impl Iterator<Item = String>) -> Result<u64, Box<dyn Error>> 
         let value = words.next().ok_or_else(|| format!("{dial} needs a value"))?;
         match dial.as_str() {
             "--keys" => keys = value.parse()?,
-            _ => return Err(format!("no such dial: {dial}").into()),
+            _ => return Err(format!("unknown argument: {dial}").into()),
         }
     }
     if keys == 0 {
-        return Err("there is nothing to divide by without keys".into());
+        return Err("--keys must be greater than 0".into());
     }
     Ok(keys)
 }
@@ -51,7 +51,7 @@ fn print(m: &Measured) {
     let line = |what: &str, bytes: u64| println!("  {what:<42}{bytes:>14} B {:>9.4} B/key", m.per_key(bytes));
     println!("memory nodes");
     line("nodes in use", m.nodes);
-    line("chunks, with what is left of them", m.chunks);
+    line("chunks, including their unused parts", m.chunks);
     println!("index cache");
     line("keys and children", m.cache.entries);
     line("slots for images", m.cache.slots);

@@ -55,7 +55,7 @@ fn a_world_without_memory_nodes_is_refused() {
 }
 
 #[test]
-fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes() {
+fn too_many_memory_nodes_for_near_children_are_refused_and_six_bytes_suffice() {
     let world = Loopback::builder()
         .nodes(33)
         .host_bytes(1 << 20)
@@ -97,7 +97,7 @@ fn is_full(e: &IndexError) -> bool {
 }
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_entry() {
     let loopback = Loopback::builder()
         .nodes(2)
         .host_bytes(128 << 10)
@@ -268,7 +268,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
         assert!(refused > 10, "{refused} words were found to be damaged");
         assert!(
             Sherman::<Key8>::open(&v, &options()).await.is_ok(),
-            "all is mended"
+            "the superblock is restored"
         );
     });
 }
@@ -328,7 +328,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 }
 
 #[test]
-fn a_node_of_garbage_is_named() {
+fn a_damaged_node_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -354,7 +354,7 @@ fn a_node_of_garbage_is_named() {
     assert_eq!(
         locks::held(&world.into()),
         Vec::<String>::new(),
-        "who found it let go of the lock"
+        "the client that found the damage released the lock"
     );
 }
 
@@ -415,14 +415,14 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         assert!(errors > 300, "{errors}");
         let mut scan = Scan::new();
         assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
-        assert_eq!(scan.len(), 200, "all is mended");
+        assert_eq!(scan.len(), 200, "the nodes are restored");
     });
 }
 
 /// A leaf points to itself, or two leaves point to each other. A client that follows the pointers gives up after a
 /// bounded number of steps.
 #[test]
-fn siblings_that_lead_in_circles_are_left_for_the_root() {
+fn a_client_in_a_circle_of_siblings_restarts_at_the_root() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -486,7 +486,7 @@ impl Job for Load {
 }
 
 #[test]
-fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+fn a_cut_memory_node_affects_only_its_own_keys() {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
         .into_iter()
@@ -553,13 +553,16 @@ impl Job for LookThrough {
             let legal = legal.get(&n).cloned().unwrap_or_else(|| vec![n]);
             assert_eq!(client.get(&Key8::nth(n), &mut value).await, Ok(true), "key {n}");
             let known = legal.iter().any(|seed| value_of(*seed, 16) == value);
-            assert!(known, "key {n}: {value:?} is of none of the writes {legal:?}");
+            assert!(
+                known,
+                "key {n}: {value:?} is none of the possible values {legal:?}"
+            );
         }
     }
 }
 
 #[test]
-fn a_simulated_node_goes_and_comes_back_under_load() {
+fn a_simulated_node_is_cut_off_and_restored_under_load() {
     for seed in 0..6 {
         let sim = Sim::builder(CostModel::cx5_ib())
             .compute_nodes(2)

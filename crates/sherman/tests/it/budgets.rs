@@ -158,8 +158,8 @@ fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     there
 }
 
-/// Checks that the writes have the cost `shape` with these bytes: only the unlock, a value, a whole entry, a presence
-/// byte.
+/// Checks the costs of all operations. A write costs `shape` plus the given written bytes: a value for an update, an
+/// entry for an insert, a presence byte for a remove. A write that changes nothing costs `found_nothing`.
 fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remove]: [u64; 3]) {
     assert_eq!((costs.get, costs.get_absent), (GET, GET));
     let with = |bytes| Cost {
@@ -204,7 +204,7 @@ fn by_default_every_write_takes_two_round_trips() {
 }
 
 #[test]
-fn sharing_costs_no_verb_where_nobody_shares() {
+fn sharing_costs_no_verb_without_other_clients() {
     let shared = Options {
         rdwc: Rdwc::ON,
         ..Options::new(8)
@@ -214,7 +214,7 @@ fn sharing_costs_no_verb_where_nobody_shares() {
 }
 
 #[test]
-fn with_the_papers_steps_they_take_three() {
+fn with_paper_rtt_every_write_takes_three_round_trips() {
     for variant in [Variant::PaperRtt, Variant::TwoLevel] {
         let small = costs::<Key8, Slotted<Key8>>(variant.apply(Options::new(8)));
         expect(&small, THREE_UNLOCK, THREE, [8, 17, 1]);
@@ -222,7 +222,7 @@ fn with_the_papers_steps_they_take_three() {
 }
 
 #[test]
-fn the_steps_before_write_whole_nodes_and_unlock_apart() {
+fn fg_and_fg_plus_write_whole_nodes_and_unlock_separately() {
     // FG: masked CAS, READ, WRITE node, FAA.
     let fg = Cost {
         round_trips: 4,
@@ -258,7 +258,7 @@ fn the_steps_before_write_whole_nodes_and_unlock_apart() {
 }
 
 #[test]
-fn a_world_that_promises_less_gets_what_it_can_do() {
+fn each_missing_capability_has_its_own_cost() {
     let run = |world: dm_loopback::Builder| {
         let world = World::from(world.build().expect("memory"));
         world.run_one(Measure(Tree::<Key8>::new(Options::new(8))))

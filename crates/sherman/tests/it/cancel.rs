@@ -225,7 +225,7 @@ impl<F: LeafFormat<Key8>> Job for Drops<F> {
     }
 }
 
-/// A client that begins at the end, with an empty cache.
+/// A client that starts after all others have ended, with an empty cache.
 struct Last<F> {
     own: dm_sync::Mutex<Vec<Own>>,
     options: Options,
@@ -303,7 +303,7 @@ fn on_loopback() {
 }
 
 #[test]
-fn on_loopback_without_promises() {
+fn on_loopback_with_weak_capabilities() {
     let world = Loopback::builder()
         .nodes(2)
         .delays(4)
@@ -339,9 +339,9 @@ fn in_the_simulator() {
 #[test]
 #[expect(
     clippy::await_holding_refcell_ref,
-    reason = "it is looked at when the task has gone"
+    reason = "the cell is read only after the task has ended"
 )]
-fn simulated_clients_that_go_for_good() {
+fn simulated_clients_that_are_dropped_for_good() {
     for seed in 0..8 {
         let world = World::from(testbed(seed));
         let options = options(Variant::Default);
@@ -377,7 +377,7 @@ fn simulated_clients_that_go_for_good() {
         assert_eq!(
             sim.run(),
             RunEnd::Finished,
-            "seed {seed}: nobody waits for those who went"
+            "seed {seed}: a client waits for a dropped client"
         );
         assert_eq!(locks::held(&world), Vec::<String>::new(), "seed {seed}");
         let own = all.iter().map(|own| own.replace(Own::new(0, 1))).collect();

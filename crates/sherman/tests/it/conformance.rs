@@ -10,8 +10,8 @@ struct LineVersions(Variant, NodeSize);
 /// Trees of a variant with leaves under a checksum.
 struct Checksums(Variant, NodeSize);
 
-/// Trees whose clients share gets, updates and upserts. There are so few local locks that an operation often finds
-/// another key at its lock.
+/// Trees whose clients share gets, updates and upserts. There are so few local locks that an operation often finds an
+/// operation on another key at its lock.
 struct Shared(u32);
 
 fn options(variant: Variant, node: NodeSize, value_bytes: usize) -> Options {

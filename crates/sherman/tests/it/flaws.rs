@@ -45,7 +45,7 @@ impl Job for FirstInsert {
 }
 
 #[test]
-fn t_s5_who_loses_the_race_for_the_first_leaf_gives_up() {
+fn t_s5_the_client_that_loses_the_race_for_the_first_leaf_fails() {
     let race = |flaws| {
         let seats = [0, 1].map(|compute_node| Seat {
             compute_node,
@@ -83,8 +83,8 @@ impl<F: LeafFormat<Key8>> Job for Opened<F> {
 
 // ---- T-S1 and T-S2a: images torn by hand ------------------------------------------------------------------------
 
-/// Returns the answer of a get for key 1 from a torn READ. The READ has `line` from before an update and the other
-/// lines from after it. The update changes 200 bytes over several lines from all ones to all twos.
+/// Returns the answer of a get of key 1 whose READ is torn: the line with the number `line` is from before an update,
+/// and the other lines are from after it. The update changes 200 bytes over several lines from all ones to all twos.
 async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
     v: &V,
     flaws: Flaws,
@@ -157,11 +157,11 @@ fn t_s2a_bookends_accept_a_mixture() {
     let found = on_loopback::<Slotted<Key8>>(DEFAULT, 1);
     assert!(
         matches!(found, Err(IndexError::Exhausted(_))),
-        "line versions see it: {found:?}"
+        "line versions detect it: {found:?}"
     );
 }
 
-// ---- flaws that a crowd of checked clients runs into ------------------------------------------------------------
+// ---- flaws that appear with many concurrent clients -------------------------------------------------------------
 
 /// Runs several clients of one compute node on a few keys, and some of another compute node, in the simulator.
 fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Report {
@@ -216,10 +216,10 @@ fn t_s6_tickets_that_carry_break_mutual_exclusion() {
     shows::<Slotted<Key8>>("T-S6", options(flaws), options(DEFAULT), world);
 }
 
-/// If an RNIC says that its atomics race with WRITEs, dm-lock releases lanes by CAS. So this test passes; the explorer
-/// tests lanes that a plain WRITE releases while atomics race (T-S13).
+/// If an RNIC declares that its atomics race with WRITEs, dm-lock releases lanes by CAS. So this test passes; the
+/// explorer tests lanes that a plain WRITE releases while atomics race (T-S13).
 #[test]
-fn t_s13_lanes_on_a_card_that_says_that_its_atomics_race_are_exact() {
+fn t_s13_lanes_are_exact_on_a_card_that_declares_racy_atomics() {
     // Four locks share a word, and there are few words.
     let lanes = Options {
         locks_per_node: 4,
@@ -247,7 +247,7 @@ fn t_s13_lanes_on_a_card_that_says_that_its_atomics_race_are_exact() {
 }
 
 #[test]
-fn the_published_tree_is_found_out() {
+fn the_published_tree_shows_a_flaw() {
     let world = |seed| testbed(seed).build().expect("memory").into();
     let published = sherman::Variant::Published.apply(options(DEFAULT));
     shows::<Bookend<Key8>>("any published flaw", published, options(DEFAULT), world);

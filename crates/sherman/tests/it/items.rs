@@ -15,7 +15,7 @@ use dm_testkit::{
 use dm_verbs::{Control, Counters, Env, Nanos, Verbs};
 use sherman::{Items, NodeSize, Options, Prefix, ReclaimOptions, Sherman, leading_bytes};
 
-/// Trees of items of one size.
+/// Trees of items, with nodes of one size.
 struct Blocks(NodeSize);
 
 impl Family for Blocks {
@@ -40,17 +40,17 @@ impl<K: TestKey> HoldsItems for Tree<K> {
 }
 
 #[test]
-fn they_pass_the_script_of_every_index_on_threads() {
+fn items_pass_the_script_of_every_index_on_threads() {
     conform(&Blocks(NodeSize::Span(6)), WorldKind::LoopbackDelays);
 }
 
 #[test]
-fn they_pass_the_script_of_every_index_in_virtual_time() {
+fn items_pass_the_script_of_every_index_in_virtual_time() {
     conform(&Blocks(NodeSize::Bytes(1024)), WorldKind::SimCx5);
 }
 
 #[test]
-fn they_pass_it_on_cards_that_promise_little() {
+fn items_pass_the_script_on_cards_with_weak_capabilities() {
     for number in 0..dm_testkit::WEAK_WORLDS {
         conform(&Blocks(NodeSize::Span(6)), WorldKind::SimWeak(number));
     }
@@ -88,8 +88,8 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// Returns a word of up to six letters from an alphabet of two, often with the same eight letters in front. Such words
-/// are neighbours of each other in all possible ways.
+/// Returns a word of up to six letters from an alphabet of two, often with the same prefix of eight letters. So words
+/// are often equal, adjacent, or prefixes of each other.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);
@@ -97,7 +97,7 @@ fn word(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn byte_strings_of_all_lengths_are_those_of_a_map() {
+fn byte_strings_of_all_lengths_behave_as_in_a_map() {
     let pool = pool(2);
     let v = pool.connect(0).expect("a client");
     let options = Options {
@@ -169,7 +169,7 @@ fn byte_strings_of_all_lengths_are_those_of_a_map() {
                 }
             }
         }
-        assert!(model.len() > 100, "words meet: {}", model.len());
+        assert!(model.len() > 100, "the map has many words: {}", model.len());
     });
 }
 
@@ -188,7 +188,7 @@ fn small() -> Options {
 }
 
 #[test]
-fn in_and_out_four_times_leaves_no_block_behind() {
+fn four_rounds_of_inserts_and_removes_lose_no_block() {
     for nodes in [1, 3] {
         let pool = pool(nodes);
         let v = pool.connect(0).expect("a client");
@@ -226,8 +226,8 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 );
                 fetched.push(tree.alloc_stats().fetched_bytes);
             }
-            // In round 2 there may be free blocks of one length when another length is needed. After that, the blocks
-            // are enough.
+            // In round 2, the free blocks may have other lengths than those that are needed. From round 3 on, the free
+            // blocks suffice.
             assert_eq!(fetched[2..], [fetched[1]; 2], "no chunk in rounds 3 and 4");
             assert!(fetched[1] <= fetched[0] + (u64::from(nodes) * (256 << 10)));
         });
@@ -284,7 +284,7 @@ fn costs() {
 }
 
 #[test]
-fn what_is_dropped_midway_happened_or_did_not() {
+fn a_dropped_operation_takes_effect_completely_or_not_at_all() {
     let pool = Loopback::builder()
         .host_bytes(64 << 20)
         .delays(2)
@@ -324,7 +324,7 @@ fn what_is_dropped_midway_happened_or_did_not() {
                 ways[usize::from(happened)] += 1;
             }
         }
-        assert!(ways[0] > 0, "none was dropped before it happened");
+        assert!(ways[0] > 0, "no operation was dropped before it took effect");
         // No lock is held, so writes succeed.
         assert_eq!(items.upsert(keys[1], b"new").await, Ok(Applied::Replaced));
     });
@@ -348,7 +348,7 @@ fn bad_input_and_broken_blocks_are_named() {
         let other = Sherman::<Key8>::create_or_open(&v, &Options::items())
             .await
             .map(drop);
-        assert!(other.is_err(), "a pool of 8-byte values is none of items");
+        assert!(other.is_err(), "a pool of 8-byte values is not a pool of items");
     });
     let pool = self::pool(1);
     let v = pool.connect(0).expect("a client");

@@ -72,7 +72,7 @@ fn a_tree_shrinks_as_it_grew() {
     });
 }
 
-/// A loaded tree shrinks too. An exception are places where a run of leaves, or of their parents, begins on another
+/// A loaded tree shrinks too. Exceptions are places where a run of leaves, or of their parents, begins on another
 /// memory node. With such small nodes and such a small tree, this is frequent.
 #[test]
 fn a_loaded_tree_shrinks() {

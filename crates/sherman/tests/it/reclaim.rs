@@ -66,7 +66,7 @@ fn settle(pool: &Loopback, trees: &Trees) {
 }
 
 #[test]
-fn everything_in_and_out_three_times_takes_memory_once() {
+fn later_rounds_of_inserts_and_removes_need_no_new_chunk() {
     for nodes in 1..=3 {
         in_and_out(nodes);
     }
@@ -178,7 +178,7 @@ fn simulated(options: Options, memory_nodes: u16, seed: u64) -> (Sim, Rc<Vec<She
 }
 
 #[test]
-fn everything_in_and_out_three_times_of_simulated_clients() {
+fn later_rounds_of_simulated_clients_need_no_new_chunk() {
     const CLIENTS: u16 = 8;
     const KEYS: u64 = 300;
     for (seed, members, nodes) in [(0, 63, 1), (1, 63, 1), (2, 63, 2), (3, 63, 3), (1, 0, 1)] {
@@ -222,7 +222,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         } else {
             assert!(
                 live(&trees) > 2 * empty && taken[2].2 > taken[0].2,
-                "what is not reclaimed stays: {taken:?}"
+                "memory was not reclaimed: {taken:?}"
             );
         }
     }
@@ -231,7 +231,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
 /// A compute node stops in the middle of an operation. Blocks that the other one retires stay in limbo until the lease
 /// of the silent one has ended and it is fenced. After that they are free.
 #[test]
-fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
+fn a_silent_compute_node_is_fenced_and_its_pinned_blocks_are_freed() {
     let (sim, trees) = simulated(small(), 1, 7);
     let lease = Nanos(10_000_000);
     let (silent, other) = (sim.endpoint(1, 0), sim.endpoint(0, 0));
@@ -277,7 +277,7 @@ fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     let (then, pinned, end) = worked.get();
     assert!(
         then - begun < lease && pinned > 0,
-        "{pinned} B wait for the silent one"
+        "{pinned} B wait for the silent compute node"
     );
     let took = end - begun;
     assert!(took >= lease && took < Nanos(3 * lease.0), "freed after {took:?}");
