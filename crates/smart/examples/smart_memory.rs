@@ -1,12 +1,12 @@
 //! Measures the bytes per key after inserts, in the prefix cache and on the memory nodes, and the bytes of a leaf.
-//! `cargo xtask memory --index smart`.
+//! `cargo xtask memory --index smart` runs this program.
 //!
 //! ```text
 //! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
-#![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
+//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+#![expect(clippy::print_stdout, reason = "the program prints counts")]
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let keys = match (words.next().as_deref(), words.next()) {
         (None, _) => 10_000_000,
         (Some("--keys"), Some(keys)) => keys.parse::<u64>()?.max(1),
-        (Some(dial), _) => return Err(format!("{dial} is no dial, or needs a value").into()),
+        (Some(dial), _) => return Err(format!("{dial} is unknown, or needs a value").into()),
     };
     let leaf = dm_layout::SingleLeaf::<Key8>::new(8)?;
     let mut sound = kept("a leaf of 8 + 8 bytes", leaf.block_bytes() as f64, LEAF as f64);
@@ -130,7 +130,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     Ok(sound)
 }
 
-#[expect(clippy::print_stderr, reason = "an error is the last thing it says")]
+#[expect(clippy::print_stderr, reason = "the program prints its error")]
 fn main() -> ExitCode {
     match run() {
         Ok(true) => ExitCode::SUCCESS,

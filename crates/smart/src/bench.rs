@@ -1,4 +1,4 @@
-//! SMART for the harness.
+//! The entry of SMART for the benchmark harness.
 
 use crate::{Options, Smart};
 use dm_bench::{
@@ -43,9 +43,9 @@ fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
 
 /// Returns the demand of one operation of the mix, without contention, on a radix tree whose inner nodes are cached. A
 /// get reads a leaf, an update takes a lock and writes twice, and an insert writes a leaf and changes a slot. An
-/// operation that another client's operation answers costs nothing. Work that depends on the tree's state (splits of
-/// leaves or headers, renewals, nodes that are not cached) is taken from `counters`, which are over `ops` operations.
-/// The cost of races (slots that others filled first, renewals done twice) is left out.
+/// operation that is delegated to another client, or combined with its write, costs nothing. Work that depends on the
+/// tree's state (splits of leaves or headers, renewals, nodes that are not cached) is taken from `counters`, which are
+/// over `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left out.
 fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
     let mix = LeafOps::of(at, counters, ops);
@@ -69,7 +69,8 @@ fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> Mix
         Demand::new(VerbKind::Write, at.value_bytes as f64 + 8.0, mix.changes),
         Demand::new(VerbKind::Write, 8.0, mix.changes),
         Demand::new(VerbKind::Write, block.ceil() * 64.0, mix.inserts),
-        // A split reads the leaf in the way, and writes a new node, and the link depth unless it is large enough.
+        // A split reads the leaf that occupies the slot, and writes a new node. It also changes the leaf's link depth,
+        // unless that is large enough.
         Demand::new(VerbKind::Read, leaf, splits),
         Demand::new(VerbKind::Write, 64.0, splits),
         Demand::new(VerbKind::Faa, 8.0, counted(counters.faa)),

@@ -23,7 +23,7 @@ async fn open<V: Verbs + Control>(v: &V) -> Smart<Key8> {
 }
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_entry() {
     let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let filled = fill_up(Tree::<Key8>::new(options()), &World::from(world.expect("memory")));
     // If an insert writes a leaf but finds no room for a node, the leaf is not reachable.
@@ -85,7 +85,7 @@ async fn below<V: Verbs>(v: &V, tree: &Smart<Key8>, byte: u8) -> (RemotePtr, boo
 }
 
 #[test]
-fn garbage_is_named() {
+fn damaged_leaves_and_nodes_are_reported_with_their_addresses() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -105,7 +105,7 @@ fn garbage_is_named() {
                 let cold = open(&v).await;
                 let client = cold.client(&v);
                 for found in failures(&client, &key, &[2; 16]).await {
-                    let found = found.expect("nothing of the kind is there");
+                    let found = found.expect("an operation on a damaged node must fail");
                     let named = match found {
                         IndexError::Corrupt { node, .. } => node == at,
                         // If all bits of a lock word are 1, the lock seems to be held.
@@ -157,12 +157,12 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             };
             v.load(at, &old).expect("in range");
         }
-        assert!(errors > 20, "{errors} operations met damage");
+        assert!(errors > 20, "{errors} operations found damage");
     });
 }
 
 #[test]
-fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+fn a_cut_memory_node_affects_only_its_own_keys() {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
         .into_iter()

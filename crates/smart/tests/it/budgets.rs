@@ -173,7 +173,7 @@ const PUT: Cost = Cost {
 };
 
 #[test]
-fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
+fn on_one_memory_node_each_cost_is_exact() {
     let found = loopback(1).run_one(Measure(0));
     assert_eq!(
         found,
@@ -236,7 +236,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
 }
 
 #[test]
-fn on_several_memory_nodes_a_round_trip_more_at_most() {
+fn several_memory_nodes_cost_at_most_one_more_round_trip() {
     for world in [loopback(3), simulated(2)] {
         let found = world.run_one(Measure(Options::new(8).depth_slack));
         assert_eq!(

@@ -197,8 +197,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that begins at the end, with an empty cache. It checks that every key has a possible content, and that
-/// every lock is free.
+/// A client that starts after all others have ended, with an empty cache. It checks that every key has a possible
+/// content, and that every lock is free.
 struct Last(Mutex<Vec<Own>>, Options);
 
 impl Job for Last {

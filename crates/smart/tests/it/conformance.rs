@@ -24,8 +24,8 @@ dm_testkit::conformance! {
     default => Trees(NodeTypes::SHIPPED, ALL);
 }
 
-/// With other sizes, nodes are copied at other times; with a small cache, other images are stale. Each setting runs in
-/// the world that shows its effect best.
+/// Other node sizes change when nodes are copied, and smaller caches change which images are stale. Each setting runs
+/// in the world that shows its effect best.
 mod others {
     use super::*;
     use dm_testkit::{WorldKind, conform};

@@ -17,7 +17,7 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_refused_read_does_not_prove_that_what_was_sent_before_has_landed() {
+fn a_refused_read_does_not_prove_that_earlier_requests_have_landed() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
     let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
     let tree = block_on(Smart::<Key8>::create_or_open(&w, &options())).expect("a tree");

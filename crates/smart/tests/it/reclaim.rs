@@ -67,7 +67,7 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
 /// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a depot. This
 /// takes a few more chunks; without any reuse, three repetitions would take three times as many.
 #[test]
-fn everything_in_and_out_three_times_of_threads() {
+fn later_rounds_of_threads_need_few_new_chunks() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
     for memory_nodes in 1..=3 {
@@ -151,7 +151,7 @@ fn all<Fut: Future<Output = ()> + 'static>(
 }
 
 #[test]
-fn everything_in_and_out_three_times_of_simulated_clients() {
+fn later_rounds_of_simulated_clients_need_no_new_chunk() {
     const CLIENTS: u16 = 6;
     const KEYS: u64 = 200;
     for (seed, members, memory_nodes) in [(1, 63, 1), (2, 63, 2), (3, 63, 3), (1, 0, 1)] {
@@ -224,14 +224,14 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         } else {
             assert!(
                 live(&trees) > 2 * empty && taken[2].2 > taken[0].2,
-                "what is not reclaimed stays: {taken:?}"
+                "memory must not be reclaimed here: {taken:?}"
             );
         }
     }
 }
 
 #[test]
-fn a_client_that_goes_midway_stays_announced_until_the_next_of_its_connection() {
+fn a_client_dropped_midway_stays_announced_until_its_connection_is_used_again() {
     let pool = Loopback::builder().nodes(1).delays(4).build().expect("memory");
     let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
     let options = Options {

@@ -1,7 +1,7 @@
 //! Runs many clients on small nodes, and checks every answer. `cargo test` runs a short version of each kind; `cargo
 //! xtask stress` runs the full size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+#![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
 use crate::common::Tree;
 use dm_layout::NodeTypes;

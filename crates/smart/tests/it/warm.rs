@@ -1,5 +1,5 @@
-//! Tests of the content of a cache before the first operation. If not all nodes fit, the cache has the most needed
-//! ones. Another compute node's cache can be copied.
+//! Tests of the content of a cache before the first operation. If not all nodes fit, the cache keeps the nodes that
+//! were read last. A cache can be copied to another compute node.
 
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Env;
@@ -53,7 +53,7 @@ fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item
 }
 
 #[test]
-fn what_comes_last_is_cached_and_others_take_it_over() {
+fn the_last_warmed_keys_are_cached_and_the_cache_can_be_copied() {
     let (all, tree) = pool(&options(1 << 30));
     let v = all.connect(0).expect("a client");
     block_on(tree.warm(&v)).expect("inner nodes");
@@ -85,7 +85,7 @@ fn what_comes_last_is_cached_and_others_take_it_over() {
 }
 
 #[test]
-fn what_may_be_out_of_date_is_not_taken_over() {
+fn an_outdated_cache_is_not_copied() {
     let (pool, tree) = pool(&options(1 << 20));
     let v = pool.connect(0).expect("a client");
     block_on(tree.warm(&v)).expect("inner nodes");
