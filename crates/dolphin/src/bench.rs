@@ -1,4 +1,4 @@
-//! Dolphin for the harness.
+//! The entry of Dolphin for the benchmark harness.
 
 use crate::{DEFAULT_LEAF_BYTES, Dolphin, Options};
 use dm_bench::{

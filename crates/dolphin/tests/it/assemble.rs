@@ -12,14 +12,14 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_walk_through_quotes_is_in_the_files() {
+fn the_walk_through_quotes_the_files_exactly() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(here.join(path)).expect(path);
     let page = read("../../docs/assemble.md");
     let files =
         ["main.rs", "tree.rs", "checks.rs"].map(|file| read(&format!("examples/art_hopscotch/{file}")));
     let whole: usize = files.iter().map(|file| file.lines().count()).sum();
-    assert!(whole <= 400, "{whole} lines are more than an afternoon's");
+    assert!(whole <= 400, "{whole} lines are too long for a walk-through");
     let template = [
         "main.rs",
         "inner/array.rs",

@@ -41,7 +41,7 @@ fn a_world_without_memory_nodes_is_refused() {
 }
 
 #[test]
-fn more_memory_nodes_than_a_slot_can_name_are_refused() {
+fn more_memory_nodes_than_a_slot_can_distinguish_are_refused() {
     let world = Loopback::builder().nodes(257).host_bytes(64 << 10).build();
     let world = world.expect("a world of small nodes");
     let v = world.connect(0).expect("a client");
@@ -133,13 +133,13 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
         let refused = tree.items(&v, dolphin::leading_bytes).err();
         assert!(
             matches!(refused, Some(IndexError::BadInput { .. })),
-            "values are no references: {refused:?}"
+            "values are not references: {refused:?}"
         );
     });
 }
 
 #[test]
-fn another_index_and_leaves_that_cannot_be_are_refused() {
+fn another_index_and_impossible_leaves_are_refused() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -195,10 +195,10 @@ fn refused_arguments_say_what_was_expected() {
     });
 }
 
-// ---- memory runs out, or goes ---------------------------------------------------------------------------------------
+// ---- memory runs out or is lost -------------------------------------------------------------------------------------
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_entry() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)
@@ -230,12 +230,12 @@ fn cut_off_one_of_three(options: Options, least: u64) {
 }
 
 #[test]
-fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+fn a_cut_memory_node_affects_only_its_own_keys() {
     cut_off_one_of_three(options(), 100);
 }
 
 #[test]
-fn nor_those_to_which_a_rough_hint_leads_over_its_leaves() {
+fn a_cut_memory_node_under_approximate_hints_affects_only_its_own_keys() {
     let rough = Options {
         cache_bytes: 512,
         ..options()
@@ -245,7 +245,7 @@ fn nor_those_to_which_a_rough_hint_leads_over_its_leaves() {
 }
 
 #[test]
-fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
+fn a_simulated_memory_node_is_cut_off_at_any_moment_of_an_operation() {
     for (seed, model) in [(1, CostModel::cx5_ib()), (2, CostModel::cx6_roce())] {
         let sim = Sim::builder(model).memory_nodes(2).seed(seed).build();
         let (step, longest) = (Nanos(250), Nanos(15_000));
@@ -280,8 +280,8 @@ async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
 }
 
-/// Damages `bytes` bytes at `at`. As long as they are damaged, each operation of a handle without a cache must return
-/// an error that names the place. When they are restored, all operations must succeed.
+/// Damages `bytes` bytes at `at`. While they are damaged, each operation of a handle without a cache must return an
+/// error that names the place. After they are restored, all operations must succeed.
 async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
     for garbage in [0, 0xff] {
@@ -292,8 +292,8 @@ async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
             .into_iter()
             .enumerate()
         {
-            let found =
-                found.unwrap_or_else(|| panic!("operation {nth}: {garbage} at {at} is nothing of the kind"));
+            let found = found
+                .unwrap_or_else(|| panic!("operation {nth}: {garbage} at {at}: the operation must fail"));
             assert!(
                 matches!(found, IndexError::Corrupt { node, .. } if node == at),
                 "{garbage} at {at}, operation {nth}: {found}"
@@ -305,11 +305,11 @@ async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let cold = open(v).await;
     assert_eq!(cold.client(v).get(&Key8(5), &mut Vec::new()).await, Ok(true));
     let updated = cold.client(v).update(&Key8(5), &[3; 16]).await;
-    assert_eq!(updated, Ok(Applied::Replaced), "nobody holds its lock");
+    assert_eq!(updated, Ok(Applied::Replaced), "the lock must be free");
 }
 
 #[test]
-fn a_leaf_an_entry_and_a_radix_node_of_garbage_are_named() {
+fn a_damaged_leaf_entry_or_radix_node_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {

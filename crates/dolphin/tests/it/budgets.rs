@@ -94,7 +94,7 @@ impl Job for Measure {
     }
 }
 
-/// Measures the second update of one key.
+/// A job that measures the second update of one key.
 struct Plain;
 
 impl Job for Plain {
@@ -188,7 +188,8 @@ fn within(found: Vec<(&'static str, u64, Cost)>, options: Options) {
     }
 }
 
-/// Inserts this many keys, which are dense or spread over all numbers, into leaves with or without packed keys.
+/// A job that inserts this many keys, which are dense or spread over all numbers, into leaves with or without packed
+/// keys.
 struct Fill(u64, bool, bool);
 
 impl Job for Fill {
@@ -230,9 +231,9 @@ fn a_tree_is_small() {
     for (dense, packed, limit) in limits {
         let (remote, cache) = loopback().run_one(Fill(KEYS_OF_A_TREE, dense, packed));
         println!(
-            "dense: {dense}, packed: {packed}; {remote:.2} bytes per key on memory nodes, {cache:.3} remembered"
+            "dense: {dense}, packed: {packed}; {remote:.2} bytes per key on memory nodes, {cache:.3} in the cache"
         );
         assert!(remote <= limit, "{remote} bytes per key on memory nodes");
-        assert!(cache <= 0.65, "{cache} bytes per key remembered");
+        assert!(cache <= 0.65, "{cache} bytes per key in the cache");
     }
 }

@@ -50,8 +50,8 @@ fn key_of(n: u64) -> Key8 {
     Key8(n << shift[(n % 3) as usize])
 }
 
-/// One client's keys, with the possible contents of each (several after dropped writes), and the numbers of operations
-/// that were dropped and that ended.
+/// One client's keys, with the possible contents of each (several after dropped writes), and the numbers of its
+/// operations that were dropped and that ended.
 struct Own(Vec<(Key8, Vec<Option<u64>>)>, u64, u64);
 
 impl Own {
@@ -94,7 +94,8 @@ impl Job for Drops {
             };
             let (i, removes) = (rng.below(KEYS) as usize, nth / 100 % 2);
             let key = own.0[i].0;
-            // The value differs from those of all other clients. Writes and removes alternate in being more frequent.
+            // The value differs from those of all other clients. Phases with more writes and phases with more removes
+            // alternate.
             let seed = match rng.below(4) {
                 3 => None,
                 n if n <= 2 * removes => Some(None),
@@ -128,7 +129,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that begins at the end, with an empty cache, and that takes every lock.
+/// A client that starts after all others have ended, with an empty cache. It takes every lock, so that a lock that is
+/// still held is found.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

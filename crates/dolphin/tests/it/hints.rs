@@ -16,7 +16,7 @@ const KEYS: u64 = 1_000;
 
 fn options(separators: SeparatorOptions) -> Options {
     Options {
-        // Nobody else allocates, because the wrong entries come from an allocator of their own.
+        // The pool has no members, because the test writes the wrong entries with a separate allocator.
         members: 0,
         separators,
         attempts: 200,
@@ -24,7 +24,8 @@ fn options(separators: SeparatorOptions) -> Options {
     }
 }
 
-/// Returns options of a client that follows an entry again that has misled it, if the flaws are compiled in.
+/// Returns options of a client that follows an entry again although it has led to a wrong leaf. Without the feature
+/// `study`, these are the default options.
 fn believes_anything() -> SeparatorOptions {
     SeparatorOptions {
         #[cfg(feature = "study")]
@@ -111,25 +112,24 @@ fn looked_up(separators: SeparatorOptions, scan_first: bool) -> Result<(), dm_in
 }
 
 #[test]
-fn who_is_misled_is_misled_once() {
+fn a_wrong_separator_misleads_a_client_only_once() {
     for scan_first in [false, true] {
-        looked_up(SeparatorOptions::default(), scan_first)
-            .expect("every key is found, and by those who would believe anything");
+        looked_up(SeparatorOptions::default(), scan_first).expect("every key is found");
     }
 }
 
 #[cfg(feature = "study")]
 #[test]
-fn who_believes_the_same_entry_again_never_comes_through() {
+fn a_client_that_follows_the_same_wrong_entry_again_fails() {
     for scan_first in [false, true] {
-        looked_up(believes_anything(), scan_first).expect_err("a loop that ends with its attempts");
+        looked_up(believes_anything(), scan_first).expect_err("the retry limit is reached");
     }
 }
 
-/// If the cache has room for only a third of the exact separators, still no client asks the radix tree for a leaf. Most
-/// searches end one or two leaves to the right of the hint.
+/// If the cache has room for only a third of the exact separators, clients still never search the radix tree for a
+/// leaf. Most searches end one or two leaves to the right of the hint.
 #[test]
-fn who_has_no_room_for_all_separators_remembers_them_roughly() {
+fn a_small_cache_stores_all_separators_approximately() {
     const MANY: u64 = 60_000;
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");
     let v = pool.connect(0).expect("a client");
@@ -169,7 +169,7 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
         let cost = v.meter().counters() - before;
         let calls = 3 * MANY.div_ceil(59);
         assert_eq!((cost.cache_misses, cost.torn_reads), (0, 0));
-        // Clients that know their leaves need 4 round trips for 3 calls.
+        // Clients that know the leaf of every key need 4 round trips for 3 calls.
         let steps = (cost.round_trips - calls * 4 / 3) as f64 / calls as f64;
         assert!(
             steps > 0.2 && steps < 2.0,
@@ -202,10 +202,10 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
     });
 }
 
-/// Another compute node splits the last leaf many times. A client that has only the old separators, approximately,
-/// walks to the right only once.
+/// Another compute node splits the last leaf many times. A client that stores approximations of the old separators
+/// follows the sibling pointers to the new leaf only once.
 #[test]
-fn a_rough_hint_from_which_the_way_has_grown_long_is_looked_up_anew() {
+fn an_approximate_hint_that_leads_too_far_left_is_replaced() {
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");
     let (v, w) = (
         pool.connect(0).expect("a client"),
@@ -240,7 +240,10 @@ fn a_rough_hint_from_which_the_way_has_grown_long_is_looked_up_anew() {
             assert_eq!(client.get(&Key8(2 * KEYS - 1), &mut value).await, Ok(true));
             trips.push((v.meter().counters() - before).round_trips);
         }
-        assert!(trips[0] > 12, "the way was not long: {trips:?}");
-        assert!(trips[1] <= 4 && trips[2] <= 4, "it is walked again: {trips:?}");
+        assert!(trips[0] > 12, "the first search was short: {trips:?}");
+        assert!(
+            trips[1] <= 4 && trips[2] <= 4,
+            "a later search was long: {trips:?}"
+        );
     });
 }

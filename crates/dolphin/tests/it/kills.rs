@@ -63,8 +63,8 @@ fn full_kills_of_threads() {
     full_kills_on_loopback(tree, |report| println!("{report}"));
 }
 
-/// Returns the number of sharers that all lock words count.
-#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+/// Returns the sum of the sharer counts of all lock words.
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
 async fn counted(v: &Endpoint) -> u64 {
     let superblock = Superblock::inspect(v).await.unwrap();
     let mut counted = 0;
@@ -79,7 +79,7 @@ async fn counted(v: &Endpoint) -> u64 {
 }
 
 #[test]
-fn the_share_of_a_client_that_dies_anywhere_in_an_update_is_given_back() {
+fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
     let mut shared = 0;
     for polls in 1..12 {
         let world = Loopback::builder()
@@ -112,7 +112,7 @@ fn the_share_of_a_client_that_dies_anywhere_in_an_update_is_given_back() {
         // The client posts nothing from here on.
         core::mem::forget(update);
         shared += block_on(counted(&other));
-        // These take the lock of the same leaf alone.
+        // These operations take the lock of the same leaf alone.
         block_on(holder.insert(&Key8(6), &[3; 8])).unwrap();
         block_on(holder.update(&Key8(5), &[4; 8])).unwrap();
         block_on(holder.remove(&Key8(5))).unwrap();

@@ -2,7 +2,7 @@
 //! removed, and memory is reused. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full
 //! size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+#![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
@@ -28,8 +28,8 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their memory is
-/// reused.
+/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their
+/// memory is reused.
 pub(crate) fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,

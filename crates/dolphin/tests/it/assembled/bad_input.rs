@@ -27,7 +27,7 @@ fn shape() -> Shape {
 }
 
 #[test]
-fn another_shape_another_index_and_leaves_that_cannot_be_are_refused() {
+fn another_shape_another_index_and_impossible_leaves_are_refused() {
     let world = Loopback::builder().nodes(2).build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -69,7 +69,7 @@ fn another_shape_another_index_and_leaves_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_entry() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)
@@ -85,7 +85,7 @@ fn a_full_pool_keeps_what_it_has() {
 }
 
 #[test]
-fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+fn a_cut_memory_node_affects_only_its_own_keys() {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
         .into_iter()
@@ -105,7 +105,7 @@ fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
 }
 
 #[test]
-fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
+fn a_simulated_memory_node_is_cut_off_at_any_moment_of_an_operation() {
     for (seed, model) in [(1, CostModel::cx5_ib()), (2, CostModel::cx6_roce())] {
         let sim = Sim::builder(model).memory_nodes(2).seed(seed).build();
         let (step, longest) = (Nanos(250), Nanos(15_000));

@@ -1,7 +1,7 @@
 //! Runs many clients, and checks every answer. `cargo test` runs a short version of each kind; `cargo xtask stress`
 //! runs the full size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+#![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
