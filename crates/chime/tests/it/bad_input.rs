@@ -29,7 +29,7 @@ async fn open<V: Verbs + Control>(v: &V, options: Options) -> Chime<Key8> {
 }
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_entry() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)
@@ -45,7 +45,7 @@ fn a_full_pool_keeps_what_it_has() {
 }
 
 #[test]
-fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+fn a_cut_memory_node_affects_only_its_own_keys() {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
         .into_iter()
@@ -111,7 +111,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 }
 
 #[test]
-fn a_leaf_of_garbage_is_named() {
+fn a_damaged_leaf_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
@@ -187,6 +187,6 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         assert!(errors > 50, "{errors}");
         let mut scan = Scan::new();
         assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
-        assert_eq!(scan.len(), 200, "all is mended");
+        assert_eq!(scan.len(), 200, "the nodes are restored");
     });
 }

@@ -217,7 +217,7 @@ impl Job for Fill {
         let tree = Tree::<Key8>::new(plain()).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         for n in 0..self.0 {
-            // Odd multiples are a permutation of all numbers.
+            // Multiplication by an odd number permutes all numbers.
             let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             assert_eq!(client.insert(&key, &[1; 8]).await, Ok(Applied::Inserted));
         }
@@ -238,7 +238,8 @@ fn a_tree_is_small() {
     assert!(cache <= 0.5, "{cache} bytes per key in the cache");
 }
 
-/// Runs gets of a key that was found before. The counters show whether the guess was right.
+/// A job that runs gets of a key that was found before. The counters show whether the client guessed the key's entry
+/// correctly.
 struct Speculate;
 
 impl Job for Speculate {
@@ -267,7 +268,7 @@ impl Job for Speculate {
         let mut out = Vec::with_capacity(8);
         for key in (0..KEYS).map(|n| Key8(n * (2 * LOADED / KEYS))) {
             assert_eq!(client.get(&key, &mut out).await, Ok(true));
-            assert_eq!(lap().speculations, 0, "nothing is known yet");
+            assert_eq!(lap().speculations, 0, "no hotspot is stored yet");
             assert_eq!(client.get(&key, &mut out).await, Ok(true));
             let right = Cost::of(lap());
             assert_eq!((right.round_trips, right.reads, right.bytes_read), (1, 1, 17));

@@ -172,7 +172,7 @@ impl Job for Drops {
     }
 }
 
-/// A client that begins at the end, with an empty cache.
+/// A client that starts after all others have ended, with an empty cache.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

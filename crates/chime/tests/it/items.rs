@@ -8,7 +8,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::common::Tree;
 
-/// Trees of items of one size.
+/// Trees of items, with small hopscotch leaves.
 struct Blocks;
 
 impl Family for Blocks {
@@ -34,17 +34,17 @@ impl<K: TestKey> HoldsItems for Tree<K> {
 }
 
 #[test]
-fn they_pass_the_script_of_every_index_on_threads() {
+fn items_pass_the_script_of_every_index_on_threads() {
     conform(&Blocks, WorldKind::LoopbackDelays);
 }
 
 #[test]
-fn they_pass_the_script_of_every_index_in_virtual_time() {
+fn items_pass_the_script_of_every_index_in_virtual_time() {
     conform(&Blocks, WorldKind::SimCx6);
 }
 
 #[test]
-fn they_pass_it_on_cards_that_promise_little() {
+fn items_pass_the_script_on_cards_with_weak_capabilities() {
     for number in 0..dm_testkit::WEAK_WORLDS {
         conform(&Blocks, WorldKind::SimWeak(number));
     }

@@ -13,7 +13,7 @@ use crate::common::Tree;
 const KEYS: u64 = 50_000;
 const GETS: u64 = 100_000;
 
-/// Gets with Zipf 0.99 over `KEYS` keys, and with half a byte of hotspot buffer per key.
+/// A job that runs gets with Zipf 0.99 over `KEYS` keys, and with half a byte of hotspot buffer per key.
 struct Gets<K>(fn(u64) -> K);
 
 impl<K: TestKey> Job for Gets<K> {
@@ -54,7 +54,7 @@ impl<K: TestKey> Job for Gets<K> {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the ratios are to be read, too")]
+#[expect(clippy::print_stdout, reason = "the test prints the ratios")]
 fn ratios<K: TestKey>(what: &str, key: fn(u64) -> K) {
     let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
     let (tried, right) = World::from(sim.build().expect("memory")).run_one(Gets(key));
@@ -66,9 +66,10 @@ fn ratios<K: TestKey>(what: &str, key: fn(u64) -> K) {
     assert!(tried > 0.5 && right > 0.99, "{what}: {tried}, {right}");
 }
 
-/// The paper uses the last bytes of a key as its fingerprint. These distinguish integers, but not padded strings.
+/// The paper uses the last bytes of a key as its fingerprint. The last bytes distinguish integers, but not padded
+/// strings.
 #[test]
-fn it_is_right_whatever_keys_look_like() {
+fn speculation_is_right_for_every_kind_of_key() {
     ratios::<Key8>("dense", |n| Key8(KeySpace::dense().number(n)));
     ratios::<Key8>("hashed", |n| Key8(KeySpace::scrambled(1).number(n)));
     ratios::<KeyN<32>>("mail addresses", |n| {

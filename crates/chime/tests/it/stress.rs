@@ -1,7 +1,7 @@
 //! Runs many clients on small leaves, and checks every answer. Entries hop, leaves split and merge, and gets read
 //! single entries. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+#![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
 use chime::{Key8, KeyN, Options, Rdwc};
 use dm_loopback::Loopback;
@@ -22,8 +22,8 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their memory is
-/// reused.
+/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their
+/// memory is reused.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
