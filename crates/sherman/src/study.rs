@@ -21,7 +21,8 @@ pub struct Flaws {
     pub packed_tickets: Option<u32>,
     /// T-S7: the cache reads a slot that was reused for another node.
     pub recycled_slot: bool,
-    /// A scan assumes that a cached inner node lists all leaves of its range, and misses leaves that were split off since.
+    /// A scan assumes that a cached inner node lists all leaves of its range, and misses leaves that were split off
+    /// since.
     pub scan_trusts_cache: bool,
     /// Broken twin: a split does not wait until its right node is written.
     pub right_unawaited: bool,

@@ -222,7 +222,7 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
         } else {
             assert!(
                 live(&trees) > 2 * empty && taken[2].2 > taken[0].2,
-                "memory was not reclaimed: {taken:?}"
+                "memory must not be reclaimed here: {taken:?}"
             );
         }
     }
