@@ -46,8 +46,8 @@ impl Builder {
         self
     }
     /// Sets the retries. A request that is not acknowledged within 4.096 µs · 2^`timeout` is sent again, `retries`
-    /// times at most. Then its chain fails, and its effect is unknown. The greatest values are 6 retries and timeout
-    /// 31. The defaults are 6 and 14, which is half a second in all.
+    /// times at most. Then its chain fails, and its effect is unknown. `retries` is at most 6 and `timeout` at most 31.
+    /// The defaults are 6 and 14, which is half a second in all.
     pub fn patience(mut self, retries: u8, timeout: u8) -> Self {
         self.patience = Patience {
             timeout: timeout.min(31),

@@ -81,8 +81,8 @@ macro_rules! cost_model {
             pub atomics_stall: bool,
             /// The way in which transfers of several lines tear. This is an assumption.
             pub tearing: Tearing,
-            /// The capabilities of the simulated cards. The simulated cards use all the freedom that these capabilities
-            /// leave. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
+            /// The capabilities of the simulated cards, which use all the freedom that these capabilities leave.
+            /// `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
             ///
             /// 256 KiB of on-chip memory and masked atomics are from Sherman §4.3, and increasing READ lines are from
             /// Sherman, footnote 5. All other values are assumptions.

@@ -16,7 +16,7 @@ pub struct Flaws {
     pub parent_before_left: bool,
     /// T-S5: a client that loses the race for a root returns an error.
     pub root_race_fatal: bool,
-    /// T-S6: the two fields of a local ticket lock have this many bits in one word, and an overflow of one
+    /// T-S6: each of the two fields of a local ticket lock has this many bits of one word, and an overflow of one field
     /// changes the other.
     pub packed_tickets: Option<u32>,
     /// T-S7: the cache reads a slot that was reused for another node.

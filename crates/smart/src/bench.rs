@@ -44,8 +44,8 @@ fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
 /// Returns the demand of one operation of the mix, without contention, on a radix tree whose inner nodes are cached. A
 /// get reads a leaf, an update takes a lock and writes twice, and an insert writes a leaf and changes a slot. An
 /// operation that is delegated to another client, or combined with its write, costs nothing. Work that depends on the
-/// tree's state (splits of leaves or headers, renewals, nodes that are not cached) is taken from `counters`, which are
-/// over `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left out.
+/// tree's state (splits of leaves or headers, renewals, nodes that are not cached) is taken from `counters`, which
+/// cover `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left out.
 fn demand(options: &Options, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
     let mix = LeafOps::of(at, counters, ops);

@@ -196,8 +196,8 @@ impl Port {
         };
         entry.state = State::Flying;
         // SAFETY: `link` made a finite list over buffers that this entry owns. No code can access them before `poll`
-        // has taken the completion of the last request (`list` refuses). Dropping the port destroys the queue pair
-        // first.
+        // has taken the completion of the last request (`list` refuses the access). If the port is dropped, the queue
+        // pair is destroyed before the buffers.
         let posted = unsafe { qp.post(first) };
         if posted.is_err() {
             // The first requests of the list may be in flight without a signal, so the buffers of the chain are

@@ -26,8 +26,9 @@ fn an_awaited_write_of_many_lines_is_seen_whole_on_any_queue_pair() {
     }
 }
 
-/// Of two WRITEs in one chain the second one wins, whenever the lines of the first one take effect, even at the very
-/// picosecond at which the second WRITE arrives. This happens once in half a million draws.
+/// After two WRITEs in one chain, memory holds the bytes of the second one. This must hold at whatever time the lines
+/// of the first WRITE take effect, even in the picosecond in which the second WRITE arrives. That case occurs once in
+/// half a million draws.
 #[test]
 fn the_later_of_two_writes_of_a_chain_stays() {
     let mut model = CostModel::cx5_ib();

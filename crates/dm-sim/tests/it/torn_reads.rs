@@ -79,8 +79,8 @@ fn a_change_from_outside_reaches_the_second_part_of_a_read() {
         assert_eq!(read[192..], [7; 64]);
         out.set(true);
     });
-    // The request arrives after about a hundred microseconds, and its second part is sixty later. The wire takes longer
-    // than that, so the READ is copied when it arrives.
+    // The request arrives after about a hundred microseconds, and its second part acts sixty microseconds later. The
+    // time on the wire is longer than sixty microseconds, so the READ is copied when it arrives.
     sim.run_for(Nanos::from_micros(130));
     sim.with_memory(NodeId(0), Space::Host, |m| m.fill(7)).unwrap();
     sim.run();

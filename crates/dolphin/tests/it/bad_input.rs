@@ -257,8 +257,8 @@ fn a_simulated_memory_node_is_cut_off_at_any_moment_of_an_operation() {
 
 // ---- damaged bytes --------------------------------------------------------------------------------------------------
 
-/// Returns the address in the root's slot of the keys' first byte, 0. It leads to the entry of the first leaf, or to a
-/// node above several entries.
+/// Returns the address in the root's slot for byte 0, which is the first byte of all keys. It leads to the entry of the
+/// first leaf, or to a node above several entries.
 async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     let slot = tree.root().add(RADIX_HEAD_BYTES as u64);
     let word = SlotWord::from_raw(v.word(slot).await.expect("no faults"));
@@ -344,8 +344,8 @@ impl Job for Damaging {
     type Out = Damage;
 
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
-        // The pool has no members, so no compute node can be expelled. There are many handles, each for a few
-        // operations.
+        // The test opens many handles and uses each for only a few operations. The pool has no members, so that no
+        // handle is expelled as silent.
         let tree = Tree::<Key8>::new(Options {
             members: 0,
             ..options()

@@ -26,7 +26,7 @@ fn options(separators: SeparatorOptions) -> Options {
 
 /// Returns options of a client that follows an entry again although it has led to a wrong leaf. Without the feature
 /// `study`, these are the default options.
-fn believes_anything() -> SeparatorOptions {
+fn follows_wrong_entries_again() -> SeparatorOptions {
     SeparatorOptions {
         #[cfg(feature = "study")]
         credulous: true,
@@ -34,8 +34,8 @@ fn believes_anything() -> SeparatorOptions {
     }
 }
 
-/// Opens the tree of separators directly, and installs a separator that leads to the leaf of another key. A client that
-/// is very late could do the same.
+/// Opens the tree of separators directly, and installs a separator that leads to the leaf of another key. A request
+/// that is delayed for a long time could have the same effect.
 async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
     let superblock = Superblock::inspect(v).await.expect("a pool");
     let entry = SingleLeaf::new(8).expect("small");
@@ -97,9 +97,9 @@ fn looked_up(separators: SeparatorOptions, scan_first: bool) -> Result<(), dm_in
         for key in 0..2 * KEYS {
             assert_eq!(client.get(&Key8(key), &mut value).await?, key % 2 == 0, "{key}");
         }
-        // If a client is led too far to the left, it goes right. If it is led too far to the right, it removes the
-        // entry.
-        let other = Dolphin::<Key8>::open(&v, &options(believes_anything()))
+        // If an entry leads too far to the left, the client follows sibling pointers to the right. If an entry leads
+        // too far to the right, the client removes the entry.
+        let other = Dolphin::<Key8>::open(&v, &options(follows_wrong_entries_again()))
             .await
             .expect("a pool");
         let client = other.client(&v);
@@ -122,7 +122,7 @@ fn a_wrong_separator_misleads_a_client_only_once() {
 #[test]
 fn a_client_that_follows_the_same_wrong_entry_again_fails() {
     for scan_first in [false, true] {
-        looked_up(believes_anything(), scan_first).expect_err("the retry limit is reached");
+        looked_up(follows_wrong_entries_again(), scan_first).expect_err("the retry limit is reached");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Kills compute nodes at any point of their work, and checks every answer of the others, which take over. `cargo test`
-//! runs a few short runs; `cargo xtask stress --kills` runs the full size.
+//! Kills compute nodes at any point of their work, and checks every answer of the compute nodes that take over. `cargo
+//! test` runs a few short runs; `cargo xtask stress --kills` runs the full size.
 
 use core::future::Future;
 use core::task::{Context, Waker};

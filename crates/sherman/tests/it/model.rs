@@ -144,8 +144,8 @@ fn insertion_orders() {
     }
 }
 
-/// Inserts ascending keys, then others far above them, and then keys that descend from there towards a full leaf.
-/// Splitting for ascending inserts costs at most the two additional splits that a full leaf needs.
+/// Inserts ascending keys, then others far above them, and then keys that descend from there towards a full leaf. With
+/// the split position for ascending inserts, the tree needs at most two splits more than with the median.
 #[test]
 fn descending_keys_behind_a_full_leaf() {
     let splits = |bias, descending: u64| {

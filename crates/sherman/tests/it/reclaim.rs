@@ -228,8 +228,8 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
     }
 }
 
-/// A compute node stops in the middle of an operation. Blocks that the other one retires stay in limbo until the lease
-/// of the silent one has ended and it is fenced. After that they are free.
+/// A compute node stops in the middle of an operation. Blocks that the other compute node retires stay in limbo until
+/// the lease of the silent compute node has ended and it is fenced. Then the blocks become free.
 #[test]
 fn a_silent_compute_node_is_fenced_and_its_pinned_blocks_are_freed() {
     let (sim, trees) = simulated(small(), 1, 7);

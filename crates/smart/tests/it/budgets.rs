@@ -216,8 +216,8 @@ fn on_one_memory_node_each_cost_is_exact() {
         insert_again: PUT,
     };
     assert_eq!(found, expected);
-    // With slack, a split takes one verb less. But its leaf does not prove that a key is absent, so the node above is
-    // read too.
+    // With slack, a split takes one verb less. But a leaf then does not prove that a key is absent, so the node above
+    // it is read too.
     let slack = Costs {
         absent_beside_leaf: Cost {
             round_trips: 2,

@@ -64,8 +64,9 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     }
 }
 
-/// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a depot. This
-/// takes a few more chunks; without any reuse, three repetitions would take three times as many.
+/// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a depot. So later
+/// repetitions need a few more chunks. Without any reuse, three repetitions would need three times as many chunks as
+/// one.
 #[test]
 fn later_rounds_of_threads_need_few_new_chunks() {
     const THREADS: u64 = 4;

@@ -134,8 +134,8 @@ impl Job for Damaging {
     type Out = Damage;
 
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
-        // The pool has no members, so no compute node can be expelled. There are many handles, each for a few
-        // operations.
+        // The test opens many handles and uses each for only a few operations. The pool has no members, so that no
+        // handle is expelled as silent.
         let index = Assembled::<Key8>::new(Shape {
             members: 0,
             ..shape()
