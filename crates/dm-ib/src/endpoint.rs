@@ -134,8 +134,8 @@ impl Endpoint {
             },
             ControlRequest::Leave => self.call(first, Request::Leave).map(|_| ControlReply::Done),
             ControlRequest::Fence { client } => {
-                // Memory node 0, which gives the ids, knows the latest holder of the id. Another node might not know
-                // this holder yet. It stores the fence, and refuses the holder when it attaches.
+                // Memory node 0, which gives the ids, has a record of the latest holder of the id. Another node may not
+                // have this record yet. It then stores the fence, and refuses the holder when the holder attaches.
                 let epoch = match self.call(first, Request::Holder { client: client.0 })? {
                     Answer::Holder { epoch } => epoch,
                     _ => return Err(ControlError::NoSuchClient { client }),

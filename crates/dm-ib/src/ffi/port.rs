@@ -54,7 +54,7 @@ enum State {
     Building,
     Flying,
     Landed,
-    /// The card may still use the buffers, and no completion will tell when it stops.
+    /// The card may still use the buffers, and no completion will report when it stops.
     Lost,
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct Peer {
     pub(crate) lid: u16,
     /// Path MTU, as the verbs encode it: 1 stands for 256, and 5 for 4096.
     pub(crate) mtu: u8,
-    /// Number of READs and atomics that this end can serve at a time, or that it wants the peer to serve.
+    /// Number of READs and atomics that this end can serve at a time, or that the peer is asked to serve.
     pub(crate) depth: u8,
 }
 

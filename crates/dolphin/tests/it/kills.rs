@@ -97,7 +97,7 @@ fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
         let (dead, living) = (tree(&one), tree(&other));
         let (sharer, holder) = (dead.client(&one), living.client(&other));
         block_on(sharer.insert(&Key8(5), &[1; 8])).unwrap();
-        // The holder's compute node is a member before the other one dies.
+        // The holder's compute node becomes a member before the sharer's compute node dies.
         assert!(block_on(holder.get(&Key8(5), &mut Vec::new())).unwrap());
         let mut update = Box::pin(sharer.update(&Key8(5), &[2; 8]));
         for _ in 0..polls {

@@ -108,7 +108,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     }
     println!("{report}");
     let report = report.expect_correct();
-    // After the cut, most writes to the lost half fail, and no client writes their keys again.
+    // After the cut, most writes to the memory node that is cut off fail, and no client writes their keys again.
     assert!(
         report.failed > 100 && report.verified > script.keys / 4,
         "{report}"

@@ -127,7 +127,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let report = report.expect_correct();
     assert_eq!(report.calls.total(), operations);
     if outage {
-        // After the cut, most writes to the lost half fail, and no client writes their keys again.
+        // After the cut, most writes to the memory node that is cut off fail, and no client writes their keys again.
         assert!(
             report.failed > 100 && report.verified > script.keys / 2,
             "{report}"
