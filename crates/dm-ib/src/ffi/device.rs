@@ -299,8 +299,8 @@ pub(super) fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
     let mut chip_bytes = 0;
-    // A provider that does not support the query has no on-chip memory, and the result stays 0. SAFETY: `chip_bytes` is
-    // writable.
+    // A provider that does not support the query has no on-chip memory, and the result stays 0.
+    // SAFETY: `chip_bytes` is writable.
     let _ = unsafe { dm_ib_device_memory(context.as_ptr(), &raw mut chip_bytes) };
     let depth = |most: i32| u8::try_from(most.clamp(0, 255)).unwrap_or(u8::MAX);
     Ok(Limits {

@@ -106,8 +106,8 @@ fn report(device: *mut sys::ibv_device, name: &str) -> io::Result<DeviceReport> 
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(opened.0.as_ptr(), &raw mut attr) })?;
     let mut sizes = [0; 3];
-    // A provider that does not support the query has no such atomics, and the result stays 0. SAFETY: `sizes` has room
-    // for three sizes.
+    // A provider that does not support the query has no such atomics, and the result stays 0.
+    // SAFETY: `sizes` has room for three sizes.
     let _ = unsafe { dm_ib_pci_atomics(opened.0.as_ptr(), sizes.as_mut_ptr()) };
     let firmware = attr.fw_ver.iter().take_while(|byte| **byte != 0);
     let mut report = DeviceReport {
