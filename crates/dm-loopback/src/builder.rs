@@ -63,7 +63,7 @@ impl Builder {
     pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(10_000);
     /// Maximum number of chains that one client may have open or in flight.
     pub const DEFAULT_CHAINS_MAX: u32 = 4096;
-    /// Largest payload that counts as inline, bytes.
+    /// Largest payload in bytes that counts as inline.
     pub const INLINE_BYTES: u32 = 220;
 
     pub(crate) fn new() -> Self {

@@ -76,7 +76,7 @@ impl TestWorlds for Clusters {
     }
 }
 
-/// Runs the script of every world.
+/// Runs the conformance script of the test kit.
 pub(crate) fn passes<F: Family>(family: &F) {
     let kind = Clusters(LINES);
     println!("{}", kind.build(1, 1, 0).ib.promises());

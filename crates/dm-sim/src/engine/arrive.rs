@@ -426,7 +426,7 @@ pub(super) fn split(
     let time = units * t.torn_line;
     match t.tearing {
         Tearing::EqualSpeed => time * 3 / 2,
-        // 0.5 to 2.5 in steps of 1/1024.
+        // The factor is 0.5 to 2.5, in steps of 1/1024.
         Tearing::Random => (time * (512 + rng.below(2048))) >> 10,
     }
 }

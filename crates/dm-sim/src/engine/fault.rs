@@ -1,4 +1,4 @@
-//! Faults: decides which requests fail, when their client gets the error, and which effect the error reports.
+//! Decides which requests fail, when their client gets the error, and which effect the error reports.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 

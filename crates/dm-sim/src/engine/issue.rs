@@ -1,4 +1,4 @@
-//! The way of a request from the doorbell to the wire.
+//! The path of a request from the doorbell to the wire.
 
 use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 

@@ -1,4 +1,4 @@
-//! Events as words.
+//! The encoding of events as words.
 
 /// The content of an event, packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

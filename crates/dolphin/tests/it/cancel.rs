@@ -40,7 +40,7 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
     .await
 }
 
-/// Keys of each client.
+/// Number of keys of each client.
 const KEYS: u64 = 60;
 
 /// Returns close keys, distant keys, and keys in between. So leaves hold keys of several widths, and the width of the

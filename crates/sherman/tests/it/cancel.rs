@@ -81,7 +81,7 @@ impl Legal {
     }
 }
 
-/// Keys of each client.
+/// Number of keys of each client.
 const KEYS: u64 = 40;
 
 /// One client's keys, with the possible contents of each.

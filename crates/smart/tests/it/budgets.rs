@@ -63,7 +63,7 @@ struct Costs {
     insert_again: Cost,
 }
 
-/// Measures all operations of a tree with this slack of link depths.
+/// A job that measures all operations of a tree with this slack of link depths.
 struct Measure(u8);
 
 impl Job for Measure {

@@ -50,7 +50,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     Cut { inner, polls }.await
 }
 
-/// Keys of each client.
+/// Number of keys of each client.
 const KEYS: u64 = 40;
 
 /// One client's keys, with the possible contents of each. There are several after a dropped write.
