@@ -115,19 +115,19 @@ cost_model! {
     header_write: "B", Assumption, "packet formats of InfiniBand and RoCEv2";
     /// Payload bytes of one packet.
     mtu: "B", Assumption, "4096 on InfiniBand, 1024 on RoCE";
-    /// Requester pipeline, per message.
+    /// Time in the requester pipeline, per message.
     requester_ns: "ns", Fit, "Sherman Fig. 3: more than 50 M outbound WRITEs per second up to 128 B";
-    /// Responder pipeline, per READ.
+    /// Time in the responder pipeline, per READ.
     responder_read_ns: "ns", Fit, "SMART §3: 45 M small READs per second";
-    /// Responder pipeline, per line: every line of a READ, every line but the first of a WRITE.
+    /// Time in the responder pipeline, per line: every line of a READ, every line but the first of a WRITE.
     responder_line_ns: "ns", Fit, "CHIME Fig. 4c (1.3x) and Sherman Fig. 3";
-    /// Responder pipeline, per WRITE.
+    /// Time in the responder pipeline, per WRITE.
     responder_write_ns: "ns", Fit, "Sherman Fig. 3: more than 50 M inbound WRITEs per second up to 128 B";
-    /// Responder pipeline, per atomic on host memory.
+    /// Time in the responder pipeline, per atomic on host memory.
     responder_atomic_ns: "ns", Fit, "Sherman Fig. 2 at skew 0: axis tops near 20 M lock pairs per second";
-    /// Responder pipeline, per verb on device memory.
+    /// Time in the responder pipeline, per verb on device memory.
     responder_chip_ns: "ns", Paper, "Sherman §4.3: about 110 M CAS per second";
-    /// Atomic buckets; the low bits of the address choose one.
+    /// Number of atomic buckets; the low bits of the address choose one.
     buckets: "", Paper, "Sherman §3.2.2: e.g. 4096, 12 least significant bits";
     /// Time for which a CAS on host memory occupies its bucket.
     bucket_cas_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
@@ -146,29 +146,29 @@ cost_model! {
     pcie_ns_per_byte: "ns/B", Assumption, "PCIe 3.0 x16, 15.75 GB/s";
     /// Header bytes of a PCIe packet, which carries up to 256 bytes of payload.
     pcie_header: "B", Assumption, "PCIe packet format";
-    /// Client CPU of posting a chain and ringing its doorbell.
+    /// Client CPU time for posting a chain and ringing its doorbell.
     post_ns: "ns", Assumption, "typical";
-    /// Client CPU of each further request of a chain.
+    /// Client CPU time for each further request of a chain.
     post_next_ns: "ns", Assumption, "typical";
-    /// Doorbell from CPU to card; it carries the first request.
+    /// Time of a doorbell from CPU to card; the doorbell carries the first request.
     doorbell_ns: "ns", Assumption, "typical MMIO write";
-    /// Fetch of a chain's further requests, and of a payload that is not inline.
+    /// Time to fetch a chain's further requests, or a payload that is not inline.
     fetch_ns: "ns", Assumption, "typical DMA read";
     /// Largest payload that travels inside its request.
     inline_bytes: "B", Assumption, "the artifacts pass a limit at queue pair creation; a knob";
-    /// Completion written to host memory and found by a poll.
+    /// Time until a completion is in host memory and a poll has found it.
     completion_ns: "ns", Assumption, "typical";
     /// DMA time per line, before [`Tearing`]'s factor.
     torn_line_ns: "ns", Assumption, "typical";
-    /// Hand-off of a local lock between threads of one compute node.
+    /// Time to hand a local lock over between threads of one compute node.
     hand_off_ns: "ns", Fit, "Sherman §5.7: handover gains 2.34x";
     /// Time of one iteration of a retry loop without any verb.
     pause_ns: "ns", Assumption, "a few instructions";
-    /// A memory node's weak core, per control request.
+    /// Time of a memory node's weak core, per control request.
     rpc_service_ns: "ns", Assumption, "1-2 wimpy cores per memory node (Sherman §4.2.4)";
     /// Time after which an unanswered request fails.
     timeout_ns: "ns", Assumption, "a few retransmissions of 67 µs";
-    /// Lease of a client's membership.
+    /// Length of the lease of a client's membership.
     lease_ns: "ns", Assumption, "10 ms";
 }
 

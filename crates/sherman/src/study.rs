@@ -8,11 +8,11 @@
 pub struct Flaws {
     /// T-S1: a torn entry counts as absent.
     pub torn_entry_absent: bool,
-    /// T-S2b: READs are not checked for a version that may have wrapped.
+    /// T-S2b: a READ is accepted even if it takes so long that a version may have wrapped around.
     pub no_read_window: bool,
     /// T-S3: a lock is handed over before the write-back has completed.
     pub handover_before_write_back: bool,
-    /// T-S4: the parent is updated after a split before the old node's WRITE has completed.
+    /// T-S4: after a split, the parent is updated before the WRITE of the old node has completed.
     pub parent_before_left: bool,
     /// T-S5: a client that loses the race for a root returns an error.
     pub root_race_fatal: bool,
