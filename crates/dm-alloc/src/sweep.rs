@@ -1,6 +1,7 @@
 //! The sweep: it frees the locks in the pool's lock tables that a dead member holds, and resets the counts of sharers.
 
 use core::fmt;
+use std::collections::VecDeque;
 
 use dm_verbs::{Event, Exhausted, Place, Verbs, Why};
 
@@ -10,6 +11,9 @@ use crate::{AllocError, Superblock};
 const ATTEMPTS: u32 = 1 << 10;
 /// Bytes of a lock table that one READ fetches.
 const PIECE: u64 = 16 << 10;
+/// Number of these READs that are in flight at the same time. The pieces of all tables are then read at the rate of the
+/// network, instead of one in each round trip.
+const AHEAD: usize = 8;
 
 /// Returns the word to which a lock word changes if the member of this number is dead, or `None` if the word does not
 /// name this member.
@@ -57,7 +61,8 @@ impl Sweep {
     /// The caller must have fenced the member at every memory node, and awaited this, so that no word names it again.
     /// Any number of clients may sweep at the same time.
     ///
-    /// This takes one round trip for each 2048 words (16 KiB), and one for each word that names the member.
+    /// This takes one READ for each 2048 words (16 KiB), eight of them at a time, and a round trip for each word that names
+    /// the member.
     ///
     /// # Errors
     /// Returns the first error. The words that come later were not swept.
@@ -78,27 +83,15 @@ impl Sweep {
 
     async fn change<V: Verbs>(&self, v: &V, rule: &impl Fn(u64) -> Option<u64>) -> Result<u64, AllocError> {
         let mut changed = 0;
-        for table in &self.tables {
-            for (at, len) in pieces(8 * u64::from(self.words)) {
-                //= docs/protocol/recovery.md V3
-                let piece = v.read(table.add(at), len).await?;
-                let found: Vec<(u64, u64)> = (at..)
-                    .step_by(8)
-                    .zip(piece.chunks_exact(8))
-                    .map(|(at, word)| (at, u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))))
-                    .filter(|(_, word)| rule(*word).is_some())
-                    .collect();
-                drop(piece);
-                for (at, word) in found {
-                    changed += u64::from(Self::change_word(v, table.add(at), word, rule).await?);
-                }
-            }
+        //= docs/protocol/recovery.md V3
+        for (at, word) in self.words(v, |word| rule(word).is_some()).await? {
+            changed += u64::from(Self::change_word(v, at, word, rule).await?);
         }
         Ok(changed)
     }
 
     /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This takes
-    /// one round trip for each 2048 words.
+    /// one READ for each 2048 words (16 KiB); up to eight READs are in flight at the same time.
     ///
     /// # Errors
     /// Returns the first error.
@@ -108,18 +101,21 @@ impl Sweep {
         wanted: impl Fn(u64) -> bool,
     ) -> Result<Vec<(Place, u64)>, AllocError> {
         let mut found = Vec::new();
-        for table in &self.tables {
-            for (at, len) in pieces(8 * u64::from(self.words)) {
-                let piece = v.read(table.add(at), len).await?;
-                let words = (at..).step_by(8).zip(piece.chunks_exact(8));
-                let words =
-                    words.map(|(at, word)| (at, u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))));
-                found.extend(
-                    words
-                        .filter(|(_, word)| wanted(*word))
-                        .map(|(at, word)| (table.add(at), word)),
-                );
-            }
+        let bytes = 8 * u64::from(self.words);
+        let all = self
+            .tables
+            .iter()
+            .flat_map(|table| pieces(bytes).map(|(at, len)| (table.add(at), len)));
+        let mut reads = all.map(|(piece, len)| (piece, v.read(piece, len)));
+        let mut posted: VecDeque<_> = reads.by_ref().take(AHEAD).collect();
+        while let Some((piece, read)) = posted.pop_front() {
+            let image = read.await?;
+            posted.extend(reads.next());
+            let words = image
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8])));
+            let words = (0..).step_by(8).zip(words).filter(|(_, word)| wanted(*word));
+            found.extend(words.map(|(at, word)| (piece.add(at), word)));
         }
         Ok(found)
     }

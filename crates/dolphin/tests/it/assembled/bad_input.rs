@@ -12,8 +12,8 @@ use dm_testkit::{
 use dm_verbs::{Control, Nanos, NodeId, Verbs};
 use dolphin::{Key8, KeyN, OpenError};
 
-use super::index::{ArtHopscotch, Shape};
 use super::{Assembled, small};
+use crate::tree::{ArtHopscotch, Shape};
 
 /// Returns parameters with small nodes.
 fn shape() -> Shape {

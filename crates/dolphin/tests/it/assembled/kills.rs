@@ -4,8 +4,8 @@
 use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
 use dolphin::Key8;
 
-use super::index::Shape;
 use super::{Assembled, small};
+use crate::tree::Shape;
 
 fn index(run: KillRun) -> Assembled<Key8> {
     Assembled::new(Shape {

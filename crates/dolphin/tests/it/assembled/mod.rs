@@ -1,8 +1,5 @@
 //! Runs the assembled example through the tests of every index: long runs of many clients, memory that runs out or is
-//! cut off, and damaged bytes. The example itself contains its script, its costs and its model.
-
-#[path = "../../../examples/art_hopscotch/tree.rs"]
-mod index;
+//! cut off, and damaged bytes. The example itself contains its script, its costs and its model, which this program runs too.
 
 mod bad_input;
 mod kills;
@@ -14,7 +11,7 @@ use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use dolphin::RangeIndex;
 
-use index::{ArtHopscotch, Shape};
+use crate::tree::{ArtHopscotch, Shape};
 
 /// The index as the test kit opens it.
 struct Assembled<K>(Shape, PhantomData<fn() -> K>);
