@@ -1,9 +1,7 @@
 //! CHIME for the harness, with the steps of its paper.
 
-use crate::{Chime, HopGeometry, Options, Reach, Variant};
-use dm_bench::{
-    BenchKey, Counters, Demand, Driver, IndexEntry, LeafOps, MixDemand, Rdwc, Setting, VariantEntry, VerbKind,
-};
+use crate::{Chime, Options, Variant};
+use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
 /// Returns the index with all its variants, for a registry of `dm-bench`.
@@ -45,62 +43,5 @@ fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
 }
 
 fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
-    Driver::new(move |at| Ok(options(variant, on, at))).demand(move |tree: &Chime<K>, at, counters, ops| {
-        demand(&options(variant, on, at), tree.geometry(), at, counters, ops)
-    })
-}
-
-/// Returns the demand of one operation of the mix, without contention, on a tree over hopscotch leaves. An operation
-/// reads a neighbourhood, or an entry at a known place. If the neighbourhood wraps, it takes two READs; a writer reads
-/// the whole leaf instead. An operation that another client's operation answers costs nothing. Hops and splits read and
-/// write whole leaves, and a split takes the lock of the parent. The cost of these is taken from `counters`, which are
-/// over `ops` operations.
-fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
-    let counted = |n: u64| n as f64 / ops.max(1) as f64;
-    let mix = LeafOps::of(at, counters, ops);
-    let splits = counted(counters.splits);
-    let alone = counted(counters.speculations);
-    let alone_right = counted(counters.speculations - counters.wrong_speculations);
-    let writes = mix.inserts + mix.changes;
-    let scan_leaves = mix.scan_keys / (leaf.span() as f64 * at.fill.mean()) + 1.0;
-    let homes = leaf.span() as f64;
-    let reaches: Vec<_> = (0..leaf.span()).map(|home| leaf.reach(home)).collect();
-    let wrapped = reaches.iter().filter(|reach| reach.second.is_some()).count() as f64 / homes;
-    let near = reaches.iter().map(Reach::bytes).sum::<usize>() as f64 / homes;
-    let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
-    let near_writes = if leaf.is_in_line() {
-        writes * (1.0 - wrapped)
-    } else {
-        0.0
-    };
-    let whole = mix.scans * scan_leaves + writes - near_writes;
-    let gets_near = (mix.gets - alone_right).max(0.0);
-    let entry = (at.key_bytes + at.value_bytes + 1) as f64;
-    let node = leaf.node_bytes() as f64;
-    let known = (gets_near + near_writes) * near + alone * entry + whole * node;
-    let edits = mix.changes * at.value_bytes as f64 + mix.inserts * entry + (writes + splits) * 8.0;
-    // Only inserts cause hops and splits.
-    let moved = |bytes: u64, known: f64| match mix.inserts > 0.0 {
-        true => ((counted(bytes) - known) / node).max(0.0),
-        false => 0.0,
-    };
-    let moved_reads = moved(counters.bytes_read, known);
-    let moved_writes = moved(counters.bytes_written, edits);
-    let verbs = vec![
-        Demand::new(VerbKind::Read, entry, alone),
-        Demand::new(VerbKind::Read, near, gets_near * (1.0 - wrapped) + near_writes).unaligned(),
-        Demand::new(VerbKind::Read, near / 2.0, gets_near * wrapped * 2.0).unaligned(),
-        Demand::new(VerbKind::Read, node, whole + moved_reads),
-        Demand::new(VerbKind::Write, node, moved_writes),
-        lock(Demand::new(VerbKind::Cas, 8.0, writes + splits)),
-        Demand::new(VerbKind::Write, at.value_bytes as f64, mix.changes),
-        Demand::new(VerbKind::Write, entry, mix.inserts),
-        lock(Demand::new(VerbKind::Write, 8.0, writes + splits)),
-    ];
-    let trips = if options.lock_and_read { 2.0 } else { 3.0 };
-    MixDemand {
-        verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
-        chains: mix.gets + writes * trips + mix.scans * scan_leaves,
-        cpu_ns: at.cpu_ns() * (mix.gets + writes + mix.scans),
-    }
+    Driver::new(move |at| Ok(options(variant, on, at)))
 }

@@ -1,4 +1,4 @@
-//! Drivers: an index together with its options for each setting, and with estimates of its costs and its memory.
+//! Drivers: an index together with its options for each setting, and with an estimate of its memory.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,20 +6,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use dm_index::{KeyBytes, RangeIndex};
-use dm_sim::{CostModel, MixDemand, Sim};
-use dm_verbs::{Caps, Counters, Env};
+use dm_sim::{CostModel, Sim};
+use dm_verbs::{Caps, Env};
 use indicatif::ProgressBar;
 
 use crate::run::{RunError, bad, load, measure};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Checked, Measured, Point, Setting};
 
 type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
-type MakeDemand<I> = dyn Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync;
 
-/// An index together with its options for each setting, and with estimates of its costs and its memory.
+/// An index together with its options for each setting, and with an estimate of its memory.
 pub struct Driver<I: BenchIndex> {
     options: Box<MakeOptions<I>>,
-    demand: Option<Box<MakeDemand<I>>>,
     pub(crate) entry_bytes: Box<dyn Fn(&Setting) -> u64 + Send + Sync>,
 }
 
@@ -37,22 +35,8 @@ impl<I: BenchIndex> Driver<I> {
     pub fn new(options: impl Fn(&Setting) -> Result<I::Options, String> + Send + Sync + 'static) -> Self {
         Self {
             options: Box::new(options),
-            demand: None,
             entry_bytes: Box::new(|at| (at.key_bytes + at.value_bytes + 8) as u64 * 4),
         }
-    }
-
-    /// Sets a function that computes which verbs and how much CPU time an operation of the mix needs without
-    /// contention. The harness computes the bound of a simulated point from this, and the resource that limits it. The
-    /// function may take work that depends on the index's size (splits, misses of a cache) from the counters of the
-    /// given number of operations.
-    #[must_use]
-    pub fn demand(
-        mut self,
-        demand: impl Fn(&I, &Setting, &Counters, u64) -> MixDemand + Send + Sync + 'static,
-    ) -> Self {
-        self.demand = Some(Box::new(demand));
-        self
     }
 
     /// Sets a function that returns the maximum number of bytes that an entry needs on memory nodes. The default is
@@ -65,16 +49,6 @@ impl<I: BenchIndex> Driver<I> {
 
     pub(crate) fn options(&self, setting: &Setting) -> Result<I::Options, RunError> {
         (self.options)(setting).map_err(RunError::Bad)
-    }
-
-    pub(crate) fn bound(
-        &self,
-        index: &I,
-        setting: &Setting,
-        counters: &Counters,
-        ops: u64,
-    ) -> Option<dm_sim::Bound> {
-        setting.bound(&self.demand.as_ref()?(index, setting, counters, ops))
     }
 
     /// Returns the size of a memory node in bytes: a generous estimate of the index's memory, plus the chunks that

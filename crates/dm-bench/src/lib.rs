@@ -29,7 +29,6 @@ mod faults;
 mod index;
 mod job;
 mod key;
-mod leaf_ops;
 mod measured;
 mod origin;
 mod refusal;
@@ -48,8 +47,7 @@ pub use faults::{Deaths, Faults, Kill, Slice};
 pub use index::{BenchIndex, Checked, Footprint};
 pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
 pub use key::BenchKey;
-pub use leaf_ops::LeafOps;
-pub use measured::{Measured, NicShares, Steady, WriteCosts};
+pub use measured::{Busiest, Measured, NicShares, Steady, WriteCosts};
 pub use origin::Origin;
 pub use refusal::{Needs, Refusal};
 pub use registry::{IndexEntry, Point, Registry, UnknownIndex, VariantEntry};
@@ -61,7 +59,7 @@ pub use setting::{Fabric, Knobs, Setting, Sharing, count, preset};
 // Types in the public interface that come from other crates.
 pub use dm_combine::Rdwc;
 pub use dm_index::{CpuCost, Fill};
-pub use dm_sim::{Bound, CostModel, Demand, MixDemand, VerbKind};
+pub use dm_sim::CostModel;
 pub use dm_verbs::Counters;
 pub use dm_workload::{Distribution, Mix, OpKind, ScanLength};
 

@@ -1,6 +1,6 @@
 //! The result of a point.
 
-use dm_sim::Bound;
+use dm_sim::Busy;
 use dm_verbs::Counters;
 use hdrhistogram::Histogram;
 
@@ -31,8 +31,10 @@ pub struct Measured {
     pub remote_bytes: u64,
     /// The number of keys in this memory.
     pub keys: u64,
-    /// The throughput that the RNICs allow, if the world is the simulator and the index states its demand.
-    pub bound: Option<Bound>,
+    /// The busiest resource, if the world is the simulator.
+    pub busiest: Option<Busiest>,
+    /// The share of the clients' time in which they waited for locks that were not free.
+    pub lock_waits: f64,
     /// The counts of a steady run.
     pub steady: Steady,
     /// The costs of single write operations.
@@ -45,6 +47,16 @@ pub struct Measured {
     pub nic: NicShares,
     /// The promises of the device and the assumptions of the user, for real queue pairs.
     pub promises: Option<String>,
+}
+
+/// The resource of a simulated testbed that was busy for the longest time.
+#[derive(Debug, Clone, Copy)]
+pub struct Busiest {
+    /// The resource, and its node. `ns` is the time for which it was busy in the run.
+    pub resource: Busy,
+    /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used it for
+    /// as long as in this run. This includes the effects of skew and of repeated work.
+    pub bound_mops: f64,
 }
 
 /// The activity of the responder of the busiest memory node's RNIC, as shares of the run's time.

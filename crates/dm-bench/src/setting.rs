@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use dm_combine::Rdwc;
 use dm_index::{CpuCost, Fill};
-use dm_sim::{Bound, CostModel, MixDemand, Testbed};
+use dm_sim::CostModel;
 use dm_workload::{
     Distribution, KeySpace, Mix, OpKind, OpStream, Plan, ScanLength, Trace, Workload, WorkloadError,
 };
@@ -133,12 +133,6 @@ impl Setting {
         }
     }
 
-    /// Returns the fixed CPU time of an operation, in nanoseconds.
-    pub fn cpu_ns(&self) -> f64 {
-        let cpu = self.cpu();
-        (cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0) as f64
-    }
-
     /// Returns the operations that clients of a compute node share. `own` is the index's default. The knob
     /// [`RDWC_LOCKS`](Self::RDWC_LOCKS) changes the number of local locks for sharing.
     pub fn sharing_or(&self, own: Rdwc) -> Rdwc {
@@ -184,35 +178,12 @@ impl Setting {
         self.mix.share(kind)
     }
 
-    /// Returns the mean number of keys that a scan requests.
-    pub fn scan_keys(&self) -> f64 {
-        match self.scan_length {
-            ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
-            ScanLength::Fixed(n) => f64::from(n),
-        }
-    }
-
     /// Returns the keys of the workload.
     pub fn key_space(&self) -> KeySpace {
         match self.addresses {
             true => KeySpace::addresses(),
             false => KeySpace::scrambled(self.seed),
         }
-    }
-
-    /// Returns the throughput that the simulated RNICs allow for `demand`, or `None` in another world.
-    pub fn bound(&self, demand: &MixDemand) -> Option<Bound> {
-        let Fabric::Sim(model) = &self.fabric else {
-            return None;
-        };
-        let threads = self.clients.div_ceil(u32::from(self.compute_nodes.max(1)));
-        let bed = Testbed {
-            compute_nodes: self.compute_nodes,
-            memory_nodes: self.memory_nodes,
-            colocated: self.colocated,
-            threads: u16::try_from(threads).unwrap_or(u16::MAX),
-        };
-        Some(model.bound(demand, &bed))
     }
 
     /// Returns the number of operations in the warm-up.

@@ -5,7 +5,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
-use dm_verbs::{Bytes, Event, Exhausted, LocalStep, Old, RemotePtr, Retry, Ticket, Verbs, Why};
+use dm_verbs::{Bytes, Event, Exhausted, LocalStep, Nanos, Old, RemotePtr, Retry, Ticket, Verbs, Why};
 
 use crate::guard::Guard;
 use crate::local::{Acquire, AlreadyHeld, Handed, Orphan};
@@ -254,6 +254,19 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     async fn insist_with(
+        &mut self,
+        obstacle: Obstacle<'a, V>,
+        read: Option<ReadTo>,
+    ) -> Result<Option<V::Lease>, LockError> {
+        let since = self.verbs().now();
+        let taken = self.overcome(obstacle, read).await;
+        let v = self.verbs();
+        v.meter()
+            .waited_for_lock(Nanos(v.now().0.saturating_sub(since.0)));
+        taken
+    }
+
+    async fn overcome(
         &mut self,
         Obstacle(met): Obstacle<'a, V>,
         read: Option<ReadTo>,

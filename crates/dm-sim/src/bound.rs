@@ -118,6 +118,9 @@ pub enum Resource {
     Requester,
     /// Pipelines that serve requests.
     Responder,
+    /// Pipelines that serve requests, and that wait for atomics on the same bytes most of the time. No bound of the model
+    /// names it, because it depends on the order of requests.
+    Atomics,
     /// Outgoing links.
     LinkOut(Side),
     /// Incoming links.
@@ -140,6 +143,7 @@ impl fmt::Display for Resource {
         match self {
             Self::Requester => f.write_str("requester pipeline"),
             Self::Responder => f.write_str("responder pipeline"),
+            Self::Atomics => f.write_str("atomics on the same bytes"),
             Self::LinkOut(s) => write!(f, "link out, {}", side(s)),
             Self::LinkIn(s) => write!(f, "link in, {}", side(s)),
             Self::FromHost(s) => write!(f, "PCIe from host, {}", side(s)),

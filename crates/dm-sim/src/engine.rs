@@ -194,6 +194,7 @@ impl Engine {
             slice_end: 0,
             thread,
             thread_free: 0,
+            thread_busy: 0,
             nic: nic as u16,
             fenced: false,
             group: None,
@@ -318,8 +319,18 @@ impl Engine {
         let free = &mut self.clients[usize::from(thread)].thread_free;
         *free = (*free).max(self.now) + work;
         let free = *free;
+        self.clients[usize::from(thread)].thread_busy += work;
         self.clients[usize::from(client)].slice_end = free;
         free
+    }
+
+    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it worked.
+    pub(crate) fn busy_threads(&self) -> Vec<((u16, u16), u64)> {
+        let busy = |client: u16| self.clients[usize::from(client)].thread_busy / 1000;
+        self.threads
+            .iter()
+            .map(|(thread, client)| (*thread, busy(*client)))
+            .collect()
     }
 }
 

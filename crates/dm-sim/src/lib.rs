@@ -51,6 +51,7 @@
 
 mod bound;
 mod builder;
+mod busy;
 mod chain;
 mod control;
 mod endpoint;
@@ -72,6 +73,7 @@ mod tasks;
 
 pub use bound::{Bound, Demand, MixDemand, Resource, Side, Testbed, VerbKind};
 pub use builder::{BuildError, DEFAULT_MEMORY_BYTES, SimBuilder};
+pub use busy::{Busy, BusyTimes};
 pub use endpoint::Endpoint;
 pub use lease::Lease;
 pub use model::{CostModel, Parameter, Provenance, Tearing};

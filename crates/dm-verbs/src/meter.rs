@@ -57,6 +57,8 @@ counters! {
     faa,
     /// Attempts that found a remote lock held.
     lock_retries,
+    /// Nanoseconds from the moment at which a client found that a lock was not free until it had the lock.
+    lock_wait_ns,
     /// READs that were discarded because they mixed bytes from before and after a WRITE.
     torn_reads,
     /// Attempts that were repeated because a cached address or fence key was out of date.
@@ -251,6 +253,12 @@ impl Meter {
     fn kept_house(&self, verbs: u64, bytes: u64) {
         bump(&self.cells.housekeeping_verbs, verbs);
         bump(&self.cells.housekeeping_bytes, bytes);
+    }
+
+    /// Counts the time for which a client waited for a lock.
+    #[inline]
+    pub fn waited_for_lock(&self, time: crate::Nanos) {
+        bump(&self.cells.lock_wait_ns, time.0);
     }
 
     pub(crate) fn loaded(&self, bytes: usize) {

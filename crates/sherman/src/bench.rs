@@ -2,7 +2,7 @@
 //! that other papers measured.
 
 use crate::{LeafFormat, LeafKind, NodeSize, Options, Sherman, Variant};
-use dm_bench::{Demand, Driver, IndexEntry, LeafOps, MixDemand, Setting, VariantEntry, VerbKind};
+use dm_bench::{Driver, IndexEntry, Setting, VariantEntry};
 use dm_index::{Key8, KeyN, NEAR_CHILD_NODES_MAX};
 use dm_layout::{Bookend, Checksummed, Slotted};
 
@@ -57,53 +57,5 @@ fn options(variant: Variant, at: &Setting) -> Options {
 fn driver<K: dm_bench::BenchKey, F: LeafFormat<K> + Send + Sync + 'static>(
     variant: Variant,
 ) -> Driver<Sherman<K, F>> {
-    Driver::new(move |at| Ok(options(variant, at))).demand(move |tree: &Sherman<K, F>, at, counters, ops| {
-        let options = options(variant, at);
-        let node = tree.leaf_bytes() as f64;
-        // An update writes the value, and an insert writes the entry. In some formats, both write the whole node.
-        let written = match variant.leaf() {
-            LeafKind::Checksummed => node,
-            LeafKind::TwoLevel | LeafKind::Bookend => (at.key_bytes + at.value_bytes + 1) as f64,
-        };
-        demand(
-            &options,
-            node,
-            tree.leaf_capacity(),
-            written,
-            at,
-            &LeafOps::of(at, counters, ops),
-        )
-    })
-}
-
-/// Returns the demand of one operation of the mix without contention, computed from the round trips in the budget
-/// tests.
-fn demand(
-    options: &Options,
-    node: f64,
-    capacity: usize,
-    written: f64,
-    at: &Setting,
-    mix: &LeafOps,
-) -> MixDemand {
-    let writes = mix.inserts + mix.changes;
-    let scan_leaves = mix.scan_keys / (capacity as f64 * at.fill.mean()) + 1.0;
-    let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
-    let release = if options.release_by_faa {
-        VerbKind::Faa
-    } else {
-        VerbKind::Write
-    };
-    let verbs = vec![
-        Demand::new(VerbKind::Read, node, mix.gets + writes + mix.scans * scan_leaves),
-        lock(Demand::new(VerbKind::Cas, 8.0, writes)),
-        Demand::new(VerbKind::Write, written, writes),
-        lock(Demand::new(release, 8.0, writes)),
-    ];
-    let trips = if options.lock_and_read { 1.0 } else { 2.0 } + if options.combine { 1.0 } else { 2.0 };
-    MixDemand {
-        verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
-        chains: mix.gets + writes * trips + mix.scans * scan_leaves,
-        cpu_ns: at.cpu_ns() * (mix.gets + writes + mix.scans),
-    }
+    Driver::new(move |at| Ok(options(variant, at)))
 }

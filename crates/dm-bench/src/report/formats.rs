@@ -117,6 +117,8 @@ mod tests {
         rows[0].assumptions = "CAS before READ, serialised; \"line\" atomic".to_owned();
         rows[1].bound_mops = None;
         rows[1].bound_by = None;
+        rows[1].bound_share = None;
+        rows[1].limit = None;
         let mut file = Vec::new();
         write_csv(&rows, &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();

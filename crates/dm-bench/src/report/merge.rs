@@ -122,6 +122,7 @@ fn one(first: Row, parts: Vec<Row>, everything: &[Row]) -> Result<Row, String> {
         bytes_written: mean(|row| row.bytes_written),
         lock_retries: mean(|row| row.lock_retries),
         torn_reads: mean(|row| row.torn_reads),
+        lock_waits: mean(|row| row.lock_waits),
         delegated: mean(|row| row.delegated),
         combined: mean(|row| row.combined),
         cache_bytes: most(|row| row.cache_bytes),

@@ -7,6 +7,7 @@ mod columns;
 mod formats;
 mod histogram;
 mod latencies;
+mod limit;
 mod merge;
 mod mixed;
 mod page;

@@ -388,7 +388,7 @@ impl Pen<'_> {
         let kinds = [
             ("median (p50)", LEGEND_KEY, 0),
             ("99th percentile (p99)", 6, 4),
-            ("the NICs' own bound", 2, 4),
+            ("the busiest resource's bound", 2, 4),
         ];
         let mut x = (width - 590) / 2;
         let y = 10 + LEGEND_LINE * count(lines);

@@ -3,6 +3,7 @@
 use dm_workload::Trace;
 use twox_hash::XxHash3_64;
 
+use super::limit::limit;
 use super::{Latencies, Row};
 use crate::origin::Utc;
 use crate::{Fabric, Fill, Measured, Origin, Point, ScanLength, Slice};
@@ -91,12 +92,18 @@ impl Row {
         let per_op = |n: u64| n as f64 / ops;
         let c = &m.counters;
         let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
+        let mops = m.ops as f64 / m.seconds / 1e6;
         let row = Self {
             ops: m.ops,
             seconds: m.seconds,
-            mops: m.ops as f64 / m.seconds / 1e6,
-            bound_mops: m.bound.as_ref().map(|b| b.mops),
-            bound_by: m.bound.as_ref().map(|b| b.limit.to_string()),
+            mops,
+            bound_mops: m.busiest.map(|busiest| busiest.bound_mops),
+            bound_by: m.busiest.map(|busiest| busiest.resource.to_string()),
+            bound_share: m.busiest.map(|busiest| mops / busiest.bound_mops),
+            lock_waits: m.lock_waits,
+            limit: m
+                .busiest
+                .map(|busiest| limit(&busiest.resource.to_string(), mops / busiest.bound_mops, m)),
             mean_us: m.latency.mean() / 1e3,
             p50_us: micros(0.5),
             p90_us: micros(0.9),

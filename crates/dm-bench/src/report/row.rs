@@ -105,10 +105,17 @@ row! {
     mops: f64, "million operations per second", Figure(Mean);
     /// The interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
-    /// The maximum that the RNICs allow for these verbs.
+    /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it for as
+    /// long as it did here.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
-    /// The resource that limits this bound.
+    /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);
+    /// `mops` divided by `bound_mops`.
+    bound_share: Option<f64>, "", Figure(Mean);
+    /// The share of the clients' time in which they waited for locks that were not free.
+    lock_waits: f64, "", Figure(Mean);
+    /// What limits the throughput: a resource with a `bound_share` of at least 0.9, or what clients wait for instead.
+    limit: Option<String>, "", Figure(First);
     /// Mean latency.
     mean_us: f64, "µs", Figure(Mean);
     /// Median latency.

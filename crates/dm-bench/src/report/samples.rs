@@ -35,6 +35,8 @@ pub(crate) fn samples() -> Vec<Row> {
                     mops,
                     bound_mops: Some(bound * 1.05),
                     bound_by: Some("mn rx".to_owned()),
+                    bound_share: Some(mops / (bound * 1.05)),
+                    limit: Some("mn rx".to_owned()),
                     mean_us: p50 * 1.1,
                     p50_us: p50,
                     p90_us: p50 * 1.4,

@@ -3,9 +3,6 @@
 
 use super::Row;
 
-/// If the throughput is at least this share of the bound, the summary calls its resource the limit.
-const BINDS: f64 = 0.7;
-
 /// Returns one sentence for each panel, in the order of the rows, and one for each row in which compute nodes died.
 pub fn sentences(rows: &[Row]) -> Vec<String> {
     let panels = panels(rows).into_iter();
@@ -95,17 +92,16 @@ fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
     Some(text + ".")
 }
 
-/// Returns a text about the resource that limits a row.
+/// Returns a text about what limits a row.
 fn binding(row: &Row) -> String {
-    let (Some(bound), Some(by)) = (row.bound_mops, &row.bound_by) else {
+    let (Some(share), Some(by), Some(limit)) = (row.bound_share, &row.bound_by, &row.limit) else {
         return String::new();
     };
-    let share = row.mops / bound.max(f64::MIN_POSITIVE);
-    let percent = share * 100.0;
-    if share >= BINDS {
-        format!("; {by} binds it ({percent:.0} % of that bound)")
+    let percent = 100.0 * share;
+    if limit == by {
+        format!("; its limit: {by} ({percent:.0} % busy)")
     } else {
-        format!("; no resource binds it: it has {percent:.0} % of its bound, {by}")
+        format!("; its limit: {limit}; {by}: {percent:.0} % busy")
     }
 }
 
@@ -129,7 +125,7 @@ mod tests {
             let (first, second, last) = (of("sherman"), of("sherman (published)"), of("fg+"));
             let expected = format!(
                 "{workload}: sherman reaches {first:.2} Mops at 512 clients, {:.2} times sherman (published) ({second:.2}) \
-                 and {:.2} times fg+ ({last:.2}); mn rx binds it (95 % of that bound).",
+                 and {:.2} times fg+ ({last:.2}); its limit: mn rx (95 % busy).",
                 first / second,
                 first / last
             );
@@ -172,17 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_far_above_is_said_not_to_bind() {
+    fn a_limit_that_is_no_resource_is_told_with_the_busiest_one() {
         let mut rows = samples();
         rows.truncate(1);
-        rows[0].bound_mops = Some(rows[0].mops * 4.0);
+        rows[0].bound_share = Some(0.25);
+        rows[0].limit = Some("lock waits 61 %".to_owned());
         let told = sentences(&rows).remove(0);
         assert!(
-            told.contains("no resource binds it: it has 25 % of its bound, mn rx"),
+            told.ends_with("; its limit: lock waits 61 %; mn rx: 25 % busy."),
             "{told}"
         );
-        rows[0].bound_mops = None;
-        assert!(!sentences(&rows)[0].contains("bind"));
+        rows[0].bound_share = None;
+        assert!(!sentences(&rows)[0].contains("limit"));
     }
 
     #[test]

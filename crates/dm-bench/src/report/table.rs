@@ -33,14 +33,18 @@ const fn figures(header: &'static str, cell: fn(&Row) -> String) -> TableColumn 
 /// The column of the cache limits. It is shown only if the limits differ.
 const CACHE_LIMIT: &str = "cache limit";
 
-const COLUMNS: [TableColumn; 20] = [
+const COLUMNS: [TableColumn; 21] = [
     words("panel", |row| row.panel_title().to_owned()),
     words("index", Row::series),
     figures("clients", |row| row.clients.to_string()),
     figures(CACHE_LIMIT, Row::cache_limit),
     figures("Mops", |row| within(row.mops, row.mops_ci95)),
     figures("bound", |row| row.bound_mops.map(figure).unwrap_or_default()),
-    words("by", |row| row.bound_by.clone().unwrap_or_default()),
+    figures("busy", |row| {
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        row.bound_share.map(percent).unwrap_or_default()
+    }),
+    words("limit", |row| row.limit.clone().unwrap_or_default()),
     figures("mean µs", |row| figure(row.mean_us)),
     figures("p50 µs", |row| within(row.p50_us, row.p50_us_ci95)),
     figures("p90 µs", |row| figure(row.p90_us)),

@@ -60,7 +60,7 @@ pub(super) fn run<I: BenchIndex>(
         tally.add(&t);
         counters += c;
     }
-    measured(driver, setting, tally, began.0, counters, &handles)
+    measured::<I>(setting, tally, began.0, counters, &handles)
 }
 
 fn connect(world: &Loopback, cn: u16) -> Result<AnyEndpoint, RunError> {

@@ -173,7 +173,6 @@ pub(crate) async fn load<V: Verbs + Control, I: BenchIndex>(
 
 /// Builds the result of a run. `handles` has the handles of all compute nodes.
 fn measured<I: BenchIndex>(
-    driver: &Driver<I>,
     setting: &Setting,
     tally: Tally,
     began: u64,
@@ -218,7 +217,8 @@ fn measured<I: BenchIndex>(
         local_bytes: most(|footprint| footprint.local),
         remote_bytes: remote.max(0).unsigned_abs(),
         keys: setting.keys + tally.inserted,
-        bound: driver.bound(&handles[0], setting, &counters, ops),
+        busiest: None,
+        lock_waits: counters.lock_wait_ns as f64 / 1e9 / (seconds * f64::from(setting.endpoints().max(1))),
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,

@@ -15,7 +15,7 @@ use self::deaths::Working;
 use super::{Plans, RunError, bad, load, measured};
 use crate::driver::Driver;
 use crate::faults::Deaths;
-use crate::measured::{Measured, NicShares};
+use crate::measured::{Busiest, Measured, NicShares};
 use crate::work::{Tally, Worker};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Setting};
 
@@ -40,7 +40,7 @@ pub(super) fn run<I: BenchIndex>(
     let handles = opened(driver, setting, &sim)?;
     warm(setting, plans, &sim, &handles)?;
 
-    let (before, began) = (sim.meter(), sim.now());
+    let (before, began, busy_before) = (sim.meter(), sim.now(), sim.busy());
     let nics_before = nics(&sim, setting.memory_nodes);
     let mut tally = Tally::new(setting.warm_up());
     tally.warm_until = began.0 + setting.least / 4;
@@ -74,7 +74,7 @@ pub(super) fn run<I: BenchIndex>(
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
     let took = (sim.now() - began).0.max(1) as f64;
-    let busiest = nics(&sim, setting.memory_nodes)
+    let nic = nics(&sim, setting.memory_nodes)
         .into_iter()
         .zip(nics_before)
         .map(|(after, before)| NicShares {
@@ -83,8 +83,13 @@ pub(super) fn run<I: BenchIndex>(
         })
         .max_by(|a, b| (a.stalled + a.worked).total_cmp(&(b.stalled + b.worked)));
     let counters = sim.meter() - before;
-    let mut measured = measured(driver, setting, tally, began.0, counters, &handles)?;
-    measured.nic = busiest.unwrap_or_default();
+    let busiest = sim.busy().since(&busy_before).first().map(|busy| Busiest {
+        resource: *busy,
+        bound_mops: 1e3 * tally.ops as f64 / busy.ns.max(1) as f64,
+    });
+    let mut measured = measured::<I>(setting, tally, began.0, counters, &handles)?;
+    measured.nic = nic.unwrap_or_default();
+    measured.busiest = busiest;
     measured.deaths.killed = deaths.killed;
     measured.deaths.recoveries = deaths.recoveries;
     measured.deaths.expelled = counters.expelled;

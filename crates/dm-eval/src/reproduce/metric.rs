@@ -29,7 +29,7 @@ metrics! {
     /// Scans per microsecond.
     ScanMops, "range queries", "Mops";
     /// The throughput that the RNICs allow for these verbs without contention.
-    BoundMops, "bound of the NICs", "Mops";
+    BoundMops, "bound of the busiest resource", "Mops";
     /// Throughput as a share of that bound.
     OfBound, "throughput, of the bound", "%";
     /// Share of the run for which the busiest memory node's responder waited for atomics on the same bytes.

@@ -115,10 +115,10 @@ fn figures(point: &Point, m: &Measured) -> Figures {
         let right = c.speculations - c.wrong_speculations;
         metrics.push((Metric::SpeculatedRight, share(right, c.speculations)));
     }
-    if let Some(bound) = &m.bound {
+    if let Some(busiest) = &m.busiest {
         let mops = m.steady.ops as f64 / seconds / 1e6;
-        metrics.push((Metric::BoundMops, bound.mops));
-        metrics.push((Metric::OfBound, 100.0 * mops / bound.mops));
+        metrics.push((Metric::BoundMops, busiest.bound_mops));
+        metrics.push((Metric::OfBound, 100.0 * mops / busiest.bound_mops));
     }
     if point.setting.share(OpKind::Scan) > 0.0 {
         metrics.push((Metric::ScanMops, m.steady.scans as f64 / seconds / 1e6));

@@ -34,9 +34,10 @@ pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
 #[inline(always)]
 pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: u64) -> u64 {
     let thread = clients[usize::from(client)].thread;
-    let free = &mut clients[usize::from(thread)].thread_free;
-    let backlog = (*free).max(now);
-    *free = backlog + cpu;
+    let shared = &mut clients[usize::from(thread)];
+    let backlog = shared.thread_free.max(now);
+    shared.thread_free = backlog + cpu;
+    shared.thread_busy += cpu;
     let client = &mut clients[usize::from(client)];
     let running = now < client.slice_end + RESUME;
     client.slice_end = if running {

@@ -9,6 +9,8 @@ pub(crate) struct ClientState {
     pub(super) thread: u16,
     /// The time at which the CPU of the hardware thread is free. Valid only in the client that `thread` names.
     pub(super) thread_free: u64,
+    /// Picoseconds of work on the hardware thread. Valid only in the client that `thread` names.
+    pub(super) thread_busy: u64,
     pub(super) nic: u16,
     pub(crate) fenced: bool,
     /// The group of clients that are fenced together with this client.

@@ -1,16 +1,16 @@
-//! Tests that no run exceeds the limit of the cost model, whichever resource is the limit, and that a saturated run
-//! comes close to it.
+//! Tests that no run exceeds the limit of the cost model, whichever resource is the limit, that a saturated run comes
+//! close to it, and that the simulation finds this resource to be the busiest.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dm_sim::{CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
+use dm_sim::{Busy, CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Returns the Mops of a saturated run. Half of the verbs are READs of `read` bytes, the others WRITEs of `write`
+/// Returns the Mops of a saturated run, its busiest resource, and the share of time for which it was busy. Half of the verbs are READs of `read` bytes, the others WRITEs of `write`
 /// bytes, spread over all memory nodes.
-fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> f64 {
+fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> (f64, Busy, f64) {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(bed.compute_nodes)
         .memory_nodes(bed.memory_nodes)
@@ -46,8 +46,40 @@ fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nano
             },
         );
     }
+    sim.run_until(from);
+    let before = sim.busy();
+    sim.run_until(to);
+    let busiest = sim.busy().since(&before)[0];
     sim.run();
-    f64::from(done.get()) * 1e3 / (to - from).0 as f64
+    let time = (to - from).0 as f64;
+    (
+        f64::from(done.get()) * 1e3 / time,
+        busiest,
+        busiest.ns as f64 / time,
+    )
+}
+
+#[test]
+fn clients_that_change_one_word_are_limited_by_its_atomics() {
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(2)
+        .memory_nodes(2)
+        .build()
+        .unwrap();
+    for c in 0..64 {
+        sim.spawn(c % 2, c / 2, async move |v| {
+            let word = RemotePtr::new(NodeId(1), 4096).unwrap();
+            for _ in 0..50 {
+                v.faa(word, 1).await.unwrap();
+            }
+        });
+    }
+    let before = sim.busy();
+    sim.run();
+    let busiest = sim.busy().since(&before)[0];
+    assert_eq!(busiest.to_string(), "atomics on the same bytes of memory node 1");
+    let share = busiest.ns as f64 / sim.now().0 as f64;
+    assert!((0.9..=1.0).contains(&share), "{share}");
 }
 
 #[test]
@@ -93,13 +125,18 @@ fn saturated_runs_come_near_the_bound_and_never_pass_it() {
             cpu_ns: cpu as f64,
         };
         let bound = CostModel::cx5_ib().bound(&mix, &bed);
-        let mops = run(bed, per_thread, read, write, Nanos(cpu));
+        let (mops, busiest, busy) = run(bed, per_thread, read, write, Nanos(cpu));
         println!(
             "{:<28} bound {:>6.2}, model {mops:>6.2} Mops",
             bound.limit.to_string(),
             bound.mops
         );
         assert_eq!(bound.limit, limit, "{bound:?}");
+        // Both directions of a shared card's link carry the same bytes here.
+        let both = [Resource::LinkOut(Side::Shared), Resource::LinkIn(Side::Shared)];
+        let same = busiest.resource == limit || both.contains(&limit) && both.contains(&busiest.resource);
+        assert!(same, "{busiest} was busy for {busy}, and not {limit}");
+        assert!((0.93..=1.005).contains(&busy), "{busiest} was busy for {busy}");
         // In a measured window, up to half a percent more requests may be served than have arrived.
         assert!(
             (0.93..=1.005).contains(&(mops / bound.mops)),
