@@ -175,7 +175,7 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
 /// Two compute nodes, which each know only some of the leaves, insert and remove all keys several times. The third time
 /// takes no more memory.
 #[test]
-fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
+fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     let pool = pool(1);
     let [v, w] = [0, 1].map(|cn| pool.connect(cn).unwrap());
     let format = Slotted::with_span(6, 8).unwrap();
