@@ -167,7 +167,7 @@ mod tests {
         ) {
             let bytes = block(&items);
             prop_assert!(bytes.len().is_multiple_of(LINE));
-            let bundle = Bundle::parse(&bytes).expect("a block");
+            let bundle = Bundle::parse(&bytes).expect("the block is valid");
             let shown: Items = bundle.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
             prop_assert_eq!(&shown, &items);
             prop_assert_eq!(bundle.get(&key), items.get(&key).map(|v| &v[..]));
@@ -194,7 +194,7 @@ mod tests {
         fn one_changed_bit_is_found(at in 0..4 * 64usize, bit in 0..8u32) {
             let items = Items::from([(b"a".to_vec(), vec![1; 70]), (b"b".to_vec(), vec![2; 80])]);
             let mut bytes = block(&items);
-            let used = Bundle::parse(&bytes).expect("a block").items.len() + HEADER;
+            let used = Bundle::parse(&bytes).expect("the block is valid").items.len() + HEADER;
             let at = at % used;
             bytes[at] ^= 1 << bit;
             prop_assert!(Bundle::parse(&bytes).is_err());

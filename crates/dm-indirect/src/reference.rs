@@ -127,15 +127,15 @@ mod tests {
 
     #[test]
     fn words_hold_what_they_are_made_of() {
-        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("within 48 bits");
-        let near = RemotePtr::new(NodeId(0), 64).expect("within 48 bits");
+        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("the offset fits into 48 bits");
+        let near = RemotePtr::new(NodeId(0), 64).expect("the offset fits into 48 bits");
         for (at, bytes, read) in [(near, 1, 64), (far, 65, 128), (near, BLOCK_BYTES_MAX, 1 << 20)] {
             let reference = Reference::new(at, bytes).expect("has room");
             assert_eq!((reference.at(), reference.bytes()), (at, read));
             assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
             assert_eq!(referred(&reference.encode()), Ok((at, u64::from(read))));
         }
-        let beyond = RemotePtr::new(NodeId(256), 64).expect("within 48 bits");
+        let beyond = RemotePtr::new(NodeId(256), 64).expect("the offset fits into 48 bits");
         assert_eq!(Reference::new(beyond, 1), None);
         assert_eq!(Reference::new(near.add(8), 1), None);
         assert_eq!(Reference::new(near, BLOCK_BYTES_MAX + 1), None);

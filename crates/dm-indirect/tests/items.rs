@@ -431,7 +431,7 @@ fn a_block_that_was_not_needed_is_free_at_once() {
 }
 
 #[test]
-fn flaws_do_what_they_are_called() {
+fn flaws_have_their_effects() {
     let with = |flaw: fn(&mut ItemFlaws), has: bool| {
         let mut flaws = ItemFlaws::default();
         if has {

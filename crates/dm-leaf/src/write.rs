@@ -232,7 +232,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 self.format.put(image, slot, key, ValueRef::from(value)),
             ),
             (Write::Insert(_) | Write::Upsert(_), Place::Full) => Edit::Full,
-            (Write::Exchange { .. }, _) => unreachable!("an exchange is another write by now"),
+            (Write::Exchange { .. }, _) => unreachable!("`meeting` has replaced the exchange"),
         })
     }
 }
