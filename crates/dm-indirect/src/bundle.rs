@@ -60,7 +60,7 @@ impl<'a> Bundle<'a> {
         }
     }
 
-    /// Returns the bytes of its block: whole lines.
+    /// Returns the length of the block in bytes, a multiple of a line.
     pub(crate) const fn block_bytes(self) -> usize {
         (HEADER + self.items.len()).next_multiple_of(LINE)
     }
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_is_what_it_was_made_of(
+        fn a_block_contains_the_items_it_was_made_of(
             mut items in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..5), prop::collection::vec(any::<u8>(), 0..90), 1..6),
             key in prop::collection::vec(any::<u8>(), 0..5),
             value in prop::option::of(prop::collection::vec(any::<u8>(), 0..90)),
@@ -202,9 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_by_its_place() {
+    fn contradictory_bytes_are_refused_with_their_offset() {
         let sealed = |mut block: Vec<u8>| {
-            let bytes = u32::from_le_bytes(*block[12..].first_chunk().expect("four")) as usize;
+            let bytes =
+                u32::from_le_bytes(*block[12..].first_chunk().expect("the header is complete")) as usize;
             let checksum = checksum_of(&block[8..bytes.min(block.len())]);
             block[..8].copy_from_slice(&checksum.to_le_bytes());
             block
