@@ -115,8 +115,8 @@ pub enum SeparatorProof<K> {
 }
 
 impl<K: KeyBytes, S> Separators<K, S> {
-    /// Wraps the entries of `art`, which must not have a cache ([`ArtOptions::cache_bytes`] of 0): the compute node
-    /// caches entries in `cache`.
+    /// Makes separators whose entries are in `art`. The tree must not have a cache of its own
+    /// ([`ArtOptions::cache_bytes`] of 0), because the compute node caches the entries in `cache`.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if the tree has a cache.
@@ -160,7 +160,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             return;
         };
         let image = NodeImage {
-            // A cached image needs an address. The address of the run's first leaf is unique enough.
+            // An image needs an address as its identity. The address of the run's first leaf is used.
             at,
             level: 1,
             low,
@@ -484,7 +484,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
                 if all.contains(&(low, leaf)) {
                     return;
                 }
-                // Entries of dropped operations would stay in the list, so the oldest entry is removed.
+                // Without a limit, entries that no operation reads again would stay in the list for ever.
                 if all.len() == MISLED_MAX {
                     all.remove(0);
                 }

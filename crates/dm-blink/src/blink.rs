@@ -152,7 +152,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    // This is always inlined, because it runs before every operation, and its result is wide.
+    // This is always inlined, because it runs before every operation, and its result is large.
     #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
         let (leaf, origin) = self.cache.leaf(key)?;

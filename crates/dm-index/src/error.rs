@@ -61,7 +61,7 @@ pub enum IndexError {
         /// The mismatch.
         why: &'static str,
     },
-    /// The world does not promise what the index needs.
+    /// The world lacks a capability that the index needs.
     Refused(Refused),
     /// A value has the wrong length.
     ValueLength {

@@ -232,7 +232,7 @@ proptest! {
     }
 }
 
-/// Returns `count` items, of which three each share a block.
+/// Returns `count` items. Every three of them share a block.
 fn many(count: u64) -> Vec<Item> {
     let item = |i: u64| (vec![(i / 3) as u8, (i % 3) as u8], vec![i as u8; i as usize % 50]);
     (0..count).map(item).collect()

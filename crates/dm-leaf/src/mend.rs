@@ -1,9 +1,10 @@
 //! Mending: finishing a merge or a hop that another client has left unfinished because it died, was cut off, or dropped
 //! the operation.
 //!
-//! A client that finds such a node under its own lock knows that the other client posts no more requests to the node,
-//! because it had the same lock. The progress of a merge of L and R, in which both have been locked and the steps are
-//! those of [`crate::merge`], follows from the two headers:
+//! If a client finds such a node under its own lock, the other client posts no more requests to the node, because it
+//! would need the same lock. A frozen node *names* the other node of its merge in its header (S24a). If both nodes L
+//! and R of a merge are locked, their headers show the progress of the merge, whose steps are those of
+//! [`crate::merge`]:
 //!
 //! | L | R | WRITEs that have taken effect | the mending client |
 //! |---|---|---|---|

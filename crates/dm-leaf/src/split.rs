@@ -99,7 +99,7 @@ impl Flip {
 }
 
 impl<'v, V: Verbs> Opening<'v, V> {
-    /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS has no order with the
+    /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS is not ordered with the
     /// unlock of the left node. It may be executed after another client has finished the split and has written to the
     /// live node. It must then do nothing.
     async fn land(&self) -> Result<(), VerbError> {

@@ -659,7 +659,7 @@ fn a_new_node_above_an_uncached_one_is_on_the_parents_memory_node() {
     );
 }
 
-/// T-M1: a reader whose path has another depth than the leaf says changes the leaf's link depth.
+/// With flaw T-M1, a reader overwrites a leaf's link depth if it differs from the depth of the reader's path.
 #[test]
 fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
     let slack = with_slack(1);

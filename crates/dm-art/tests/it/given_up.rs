@@ -277,7 +277,7 @@ fn a_dropped_renewal_is_completed_by_the_next_client() {
     }
 }
 
-/// A client that waits for a renewal which nobody finishes gives up after a bounded number of attempts.
+/// If no client finishes a renewal, a client that waits for it returns an error after a bounded number of attempts.
 #[test]
 fn the_wait_for_a_renewal_is_bounded() {
     let options = ArtOptions {

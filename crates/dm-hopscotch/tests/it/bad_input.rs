@@ -42,7 +42,8 @@ fn a_full_pool_loses_no_acknowledged_write() {
         let mut value = Vec::new();
         for (key, acknowledged) in &there {
             let found = client.get(key, &mut value).await.expect("a READ needs no memory");
-            // There is no level above the leaves that an insert would have to update after a split.
+            // A failed insert has had no effect: there is no level above the leaves that it would have to update after
+            // a split.
             assert_eq!(found, *acknowledged, "{key:?}");
             assert!(!found || value == value_of(key.0, 16));
         }

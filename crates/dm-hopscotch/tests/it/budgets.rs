@@ -83,7 +83,7 @@ impl Job for Measure {
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    // In the simulator, no READ is slow because of another program.
+    // In the simulator, no other program can delay a READ.
     let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
     let found = World::from(sim.build().expect("the world is built")).run_one(Measure);
     let Costs([get, absent, update, insert, remove]) = found;
