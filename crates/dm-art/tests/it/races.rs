@@ -253,7 +253,7 @@ fn at_a_node_of_two_that_is_full() {
 }
 
 #[test]
-fn at_nodes_above_each_other_whose_memory_is_used_again() {
+fn at_nodes_above_each_other_in_reused_memory() {
     every_pair(
         setup(true, 1 << 20),
         1,

@@ -193,7 +193,7 @@ fn a_torn_value_is_read_again_and_garbage_is_reported() {
 
 /// A check reads many leaves at once, and reports the state of each of them.
 #[test]
-fn an_inspection_says_in_which_state_leaves_are() {
+fn an_inspection_reports_the_states_of_leaves() {
     let one = One::new();
     let inspect = |all: &[RemotePtr]| {
         let mut found = Vec::new();
