@@ -17,7 +17,7 @@ use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::presence::{Clearing, Presence, Running, end_operation};
 
-/// The first incarnation: that of a node whose memory has not held a node before.
+/// The incarnation of a node in memory that has not held a node before.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
 
 /// A radix tree with keys `K` and leaves `L`. The threads of one compute node share it.
@@ -93,9 +93,9 @@ impl<K, L> Art<K, L> {
         self.client_of(v, self.presence(v, false))
     }
 
-    /// Returns a client whose operations run inside other operations of the same connection. The outer operation's
-    /// seat, which is of the same allocator, is prepared for both. The tree must not have a cache
-    /// ([`ArtOptions::cache_bytes`] of 0).
+    /// Returns a client whose operations run inside other operations of the same connection. The outer operation
+    /// prepares its own seat, and this client's seat needs no preparation of its own; both belong to the same
+    /// allocator. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
     }
@@ -170,12 +170,12 @@ pub struct ArtClient<'h, V: Verbs, K, L> {
     pub(crate) v: &'h V,
     pub(crate) art: &'h Art<K, L>,
     pub(crate) scratch: RefCell<Scratch>,
-    /// This field is dropped before `presence`.
+    /// Declared before `presence`, so that it is dropped first: dropping it may retire a leaf, which needs the seat.
     pub(crate) clearing: RefCell<Option<Clearing<'h, V>>>,
     pub(crate) presence: Presence<'h>,
 }
 
-/// Buffers that are reused.
+/// Buffers that a client reuses in all its writes.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) value: Vec<u8>,
@@ -205,7 +205,7 @@ impl core::ops::Deref for KeyText {
 }
 
 impl<K, L> Fingerprint for Art<K, L> {
-    /// Covers the cache and the allocator's free memory. Leaves have fingerprints of their own.
+    /// Returns a hash of the cache and of the allocator's free memory. Leaves have fingerprints of their own.
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(self.cache.fingerprint(), self.alloc.fingerprint()))
     }
@@ -292,7 +292,7 @@ where
 
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        // The guard does not await requests, so the caller must await the requests that it posts.
+        // The plain guard does not await requests in flight. The caller must await the requests that it posts.
         Ok(self.start().await?.and_then(Running::plain))
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks to which nothing points yet, and blocks to which nothing points any more.
+//! Blocks that nothing points to: new blocks before they are published, and blocks that are retired.
 
 use dm_alloc::{Allocator, Class};
 use dm_index::IndexError;
@@ -57,8 +57,8 @@ impl<'a> Block<'a> {
         self.block.incarnation
     }
 
-    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. Until
-    /// [`Block::idle`], the block is lost if its operation is dropped.
+    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. If the operation is
+    /// dropped before [`Block::idle`] is called, the block is lost.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
     }

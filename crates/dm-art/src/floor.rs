@@ -1,4 +1,4 @@
-//! Finding the last key at or below another key, by a descent that goes back if its path holds only larger keys.
+//! Finding the last key at or below a given key. The descent backtracks if a subtree contains no such key.
 
 use dm_index::{IndexError, KeyBytes};
 use dm_verbs::{Control, Verbs};

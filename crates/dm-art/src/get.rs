@@ -14,7 +14,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads `key`'s value, from the leaf whose address is cached or by a search.
+    /// Reads the value of `key`, first from the leaf whose address is cached, then by a search.
     pub(crate) async fn get_key(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         self.art.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
@@ -49,8 +49,7 @@ where
     ) -> Result<bool, IndexError> {
         let text = KeyText::of(key);
         let mut place = self.locate_entered(&text, from).await?;
-        // This takes at most three iterations, because the result of a search from the root is always
-        // conclusive.
+        // This takes at most three iterations, because a search from the root that proves nothing is an error.
         loop {
             let proved = match place {
                 //= docs/protocol/smart.md M11
@@ -78,7 +77,7 @@ where
         }
     }
 
-    /// Changes the link depth with flaw T-M1, for study.
+    /// With flaw T-M1 (for study only), overwrites the leaf's link depth with the branch of `link`.
     async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
         let branch = u64::from(link.slot.branch);
         if let Single::Other { depth, .. } = found

@@ -9,7 +9,7 @@
 //!    │ byte 0
 //!    ├─────────▶ node: header 1..3, branches at byte 3 ──▶ leaf     a leaf split puts a node above a leaf,
 //!    │              └────▶ node: branches at byte 5 ──▶ …           a header split one above a node,
-//!    └─────────▶ leaf                                              a renewal takes a node's place by a copy of it
+//!    └─────────▶ leaf                                              a renewal replaces a node, often by a copy
 //! ```
 //!
 //! [`Separators`] use the tree as an inner structure over leaves of many keys ([`dm_index::Inner`]): each entry has a
@@ -18,10 +18,10 @@
 //! # Invariants
 //! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to contain more bytes
 //!   of the prefix.
-//! * **I2** A slot that had a key byte keeps it. The slots of a node are filled in order; in a node of 256 slots,
-//!   each key byte has a slot of its own.
-//! * **I3** A node is replaced by one of another size, merged or removed only while frozen: from then on, every CAS on
-//!   any of its words fails.
+//! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order; in a node
+//!   of 256 slots, each key byte has a slot of its own.
+//! * **I3** A node is replaced, merged or removed only after all its words are frozen. Every later CAS on one of them
+//!   fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed never becomes live again.
 //! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of
 //!   another key's leaf, proves that it is absent.
@@ -52,7 +52,7 @@ mod single_store;
 mod singles;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 mod survey;

@@ -21,7 +21,7 @@ pub(crate) enum From {
 }
 
 impl From {
-    /// Returns the next starting point, after a search from this one was not conclusive.
+    /// Returns the starting point of the next search if a search from this one was not conclusive.
     pub(crate) const fn surer(self) -> Self {
         match self {
             Self::Cache => Self::Again,
@@ -308,8 +308,8 @@ where
         }
     }
 
-    /// Returns the node of a slot, with the fields that are needed to renew it. Its own link is taken from the cache if
-    /// it is cached.
+    /// Returns the node that contains the slot of `link`. The other fields come from the cache; if the node is not
+    /// cached, its type is 0, its number of children is `usize::MAX` and its own link is `None`.
     async fn around(&self, key: &KeyText, link: &Link) -> Within {
         self.v.local(LocalStep::Section).await;
         let hit = self.art.cache.lookup(key).filter(|hit| hit.at == link.slot.node);

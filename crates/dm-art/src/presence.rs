@@ -126,7 +126,7 @@ impl<K, L> Art<K, L> {
     }
 
     /// Drops the whole cache if the epoch has changed since the last turn, because the cached nodes may no longer
-    /// exist. The client calls this before each operation.
+    /// exist. A client calls this whenever it prepares its seat.
     fn refresh(&self) {
         let Some(epochs) = self.alloc.epochs() else { return };
         self.turning.with(|turning| {
@@ -251,7 +251,7 @@ where
         }
     }
 
-    /// Calls `prepare`, and then begins an operation.
+    /// Prepares the seat, and then begins an operation.
     async fn enrolled<'s>(&'s self, seat: &'s Seat) -> Result<Option<Running<'s>>, IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {

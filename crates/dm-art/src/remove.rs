@@ -1,4 +1,4 @@
-//! Removing a key: first from its leaf, then from the slot, then the nodes above that are no longer needed.
+//! Removing a key: first its entry, then the link to its leaf, then the nodes above that are no longer needed.
 
 use dm_index::{Applied, IndexError, KeyBytes};
 use dm_layout::SlotWord;

@@ -34,11 +34,11 @@ where
     L: SingleStore<V, K>,
 {
     /// Renews the node `within` on `key`'s path, or a node above it that is being renewed. Afterwards the caller must
-    /// search again. This holds also if another client renewed the node, or had already replaced it.
+    /// search again, even if another client has renewed the node.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
-            // The root has the largest type, so it is never full. Only a tree of [`NodeTypes::TINY`] can have a root
-            // that fills up.
+            // The largest type has a slot for each key byte, except in a tree of [`NodeTypes::TINY`]. So only the root
+            // of such a tree can fill up.
             return Err(IndexError::BadInput {
                 why: "the root has no room for another key byte",
             });
@@ -135,8 +135,8 @@ where
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
         //= docs/protocol/smart.md M18
-        // The header contained all bytes of the prefix after the link before the link was made, and it never
-        // loses bytes.
+        // Before the link was made, the header already contained all bytes of the prefix that follow the link. A header
+        // never loses bytes.
         let (header, incarnation) = (node.header(), node.incarnation());
         let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);

@@ -63,8 +63,8 @@ impl Default for SeparatorOptions {
     }
 }
 
-/// The leaves of an index by their low fence keys, in a radix tree with entries `S` whose values have 8 bytes. It is
-/// the inner structure of an index whose leaves are any [`dm_index::NodeAccess`].
+/// An inner structure that maps the low fence key of each leaf to the leaf's address. The entries are in a radix tree
+/// whose leaves `S` have values of 8 bytes. The leaves of the index can be any [`dm_index::NodeAccess`].
 ///
 /// # Invariants
 /// * **I1** The entry of the smallest key always leads to the first leaf, so every key has an entry at or below it.
@@ -115,8 +115,8 @@ pub enum SeparatorProof<K> {
 }
 
 impl<K: KeyBytes, S> Separators<K, S> {
-    /// Wraps the entries of `art`, which must not have a cache ([`ArtOptions::cache_bytes`] of 0): the compute node
-    /// caches entries in `cache`.
+    /// Makes separators whose entries are in `art`. The tree must not have a cache of its own
+    /// ([`ArtOptions::cache_bytes`] of 0), because the compute node caches the entries in `cache`.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if the tree has a cache.
@@ -160,7 +160,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             return;
         };
         let image = NodeImage {
-            // A cached image needs an address. The address of the run's first leaf is unique enough.
+            // An image needs an address as its identity. The address of the run's first leaf is used.
             at,
             level: 1,
             low,
@@ -199,7 +199,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         };
     }
 
-    /// Removes the cached entry of `low`, which may be wrong, if its address is `leaf`.
+    /// Removes the cached entry of `low`, because it may be wrong. If the cache is approximate, this removes the entry
+    /// only if its address is `leaf`.
     pub(crate) fn doubt(&self, low: &K, leaf: RemotePtr) {
         if self.is_crowded() {
             self.sketch.forget(low, leaf);
@@ -222,8 +223,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         &self.art
     }
 
-    /// Returns whether this entry has led a client to a wrong leaf, and clears this record, because the
-    /// caller handles it now.
+    /// Returns whether this entry is in the list of entries that led a client to a wrong leaf. Removes it from the
+    /// list, because the caller handles it now.
     fn was_misled(&self, low: K, leaf: RemotePtr) -> bool {
         self.misled.with(|all| {
             let found = all.iter().position(|entry| *entry == (low, leaf));
@@ -281,7 +282,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         Ok((count, high))
     }
 
-    /// Returns the leaf to which the entries lead for `key`, with the key of that entry.
+    /// Returns the separator and the address in the entry that leads to the leaf of `key`. Entries that are known to be
+    /// wrong are removed on the way.
     pub(crate) async fn read<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -408,7 +410,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // T-D12. A writer searches again before it concludes that the tree has no leaf, and by then the leaf is cached.
+        // Flaw T-D12. A writer searches again before it concludes that the tree has no leaf, and by then the leaf is
+        // cached.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
@@ -475,13 +478,13 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
         //= docs/protocol/dolphin.md D5
         if let SeparatorProof::Read(low, leaf) = proof {
-            // The cached entry is as wrong as the entry itself.
+            // The cached copy of a wrong entry is wrong too.
             self.doubt(&low, leaf);
             self.misled.with(|all| {
                 if all.contains(&(low, leaf)) {
                     return;
                 }
-                // Entries of dropped operations would stay in the list, so the oldest entry is removed.
+                // Without a limit, entries that no operation reads again would stay in the list for ever.
                 if all.len() == MISLED_MAX {
                     all.remove(0);
                 }

@@ -11,8 +11,8 @@ use crate::separators::Separators;
 /// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
 /// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Maximum number of steps to the right from the leaf to which the entries lead. If more would be needed, the next
-/// remove has to do the merge.
+/// Maximum number of steps to the right from the leaf to which the entries lead. If the leaf is further away, it is not
+/// merged now; the next remove from it tries again.
 const STEPS_MAX: usize = 64;
 
 impl<K: KeyBytes, S> Separators<K, S> {

@@ -28,8 +28,8 @@ pub enum Single<K> {
 /// A store of leaves with one entry each. A leaf is read with one READ, is written in place under a lock of its
 /// own, and is removed for good.
 ///
-/// A leaf does not know the nodes that link it. It has a *link depth* instead: a word that changes only by FAA and only
-/// grows.
+/// A leaf does not contain the address of the node that links it. It contains a *link depth* instead: a word that
+/// changes only by FAA and only grows.
 pub trait SingleStore<V: Verbs, K> {
     /// Returns the bytes of one value.
     fn value_bytes(&self) -> usize;
@@ -78,8 +78,9 @@ pub trait SingleStore<V: Verbs, K> {
         each: impl FnMut(K, &[u8]),
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Reads several leaves for a check, and passes to `each` the position in `at`, what was found, and the value if the
-    /// leaf is live. The READ of a torn leaf is repeated a few times. Whatever the bytes are, they are no error.
+    /// Reads several leaves for a check. Passes to `each` the position in `at`, what was found, and the value if the
+    /// leaf is live. The READ of a torn leaf is repeated a few times. Torn and corrupt leaves are passed to `each`, and
+    /// are not an error.
     fn inspect(
         &self,
         v: &V,

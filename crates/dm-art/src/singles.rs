@@ -10,9 +10,9 @@ use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 use crate::SingleFlaws;
 use crate::{Single, SingleSeen, SingleStore};
 
-/// Leaves that a check reads at once.
+/// Maximum number of leaves that a check reads at once.
 const PARALLEL: usize = 64;
-/// READs of a torn leaf before it counts as torn.
+/// Number of READs after which a leaf that is still torn is reported as torn.
 const LOOKS: u32 = 8;
 
 /// Options of a [`Singles`] store.
@@ -128,7 +128,7 @@ impl<K: KeyBytes> Singles<K> {
         Ok(miss.map(|other| other.unwrap_or(Single::Hit)))
     }
 
-    /// Updates an entry with flaw T-M2, for study.
+    /// Updates an entry with flaw T-M2 (for study only).
     #[cold]
     async fn update_stale<V: Verbs>(
         &self,
@@ -155,7 +155,7 @@ impl<K: KeyBytes> Singles<K> {
 }
 
 impl<K: KeyBytes> Singles<K> {
-    /// Judges the bytes of a whole leaf; none if there is no memory at its address.
+    /// Describes a leaf from its bytes, which are empty if there is no memory at its address.
     fn seen(&self, at: RemotePtr, bytes: &[u8]) -> SingleSeen<K> {
         let (condition, key) = match self.layout.open(bytes) {
             _ if bytes.is_empty() => (Condition::Nowhere, None),

@@ -5,8 +5,8 @@ use crate::{ArtOptions, SeparatorOptions, SingleOptions};
 /// Published flaws and broken twins, for study. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArtFlaws {
-    /// T-M1: a client that finds another link depth in a leaf than its own path has writes its own depth to the leaf.
-    /// It does not check that the path still leads to the leaf.
+    /// T-M1: if the link depth in a leaf differs from the depth on the client's own path, the client overwrites it. The
+    /// client does not check that its path still leads to the leaf.
     pub repairs_unchecked: bool,
     /// T-M3: a leaf's link depth is raised after the CAS on the slot, and not awaited.
     pub depth_unawaited: bool,

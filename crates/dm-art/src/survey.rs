@@ -16,7 +16,7 @@ pub struct SingleSeen<K> {
     pub condition: Condition,
     /// Its key, if it can be read.
     pub key: Option<K>,
-    /// Its lock word and what it contains, if the lock is held or in doubt.
+    /// The place and the value of its lock word, if the lock is held or in doubt.
     pub lock: Option<(Place, u64)>,
     /// A hash of its bytes.
     pub image: u64,
@@ -38,12 +38,13 @@ pub(crate) struct FrozenNode<K> {
 }
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Visits all nodes and leaves, and adds what it finds to `survey`. Radix nodes count as level 1. `each` gets key and
-    /// value of each leaf whose key is present. With [`Survey::mends`], this replaces the nodes whose replacement another
-    /// client has begun.
+    /// Visits all nodes and leaves, and adds what it finds to `survey`. Radix nodes count as level 1. For each leaf
+    /// whose key is present, `each` receives the leaf's address, the key, the value and a hash of the leaf. With
+    /// [`Survey::mends`], this also completes the renewals that other clients have begun.
     ///
     /// # Errors
-    /// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+    /// Returns an error if a verb fails or a renewal cannot be completed. A corrupt node is not an error: it is
+    /// recorded in the survey.
     pub async fn survey<V: Verbs + Control>(
         &self,
         v: &V,
@@ -71,7 +72,7 @@ impl<K: KeyBytes, L> Art<K, L> {
         }
         for FrozenNode { key, within } in frozen {
             let running = client.start().await?;
-            // Any client continues a replacement that another one has begun.
+            // Any client may complete a renewal that another client has begun (M16).
             let renewed = client.renew(&KeyText::of(&key), &within).await;
             crate::presence::end_operation(running, renewed)?;
             survey.mended += 1;

@@ -70,7 +70,8 @@ pub enum Proof<K> {
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Creates the tree whose root pointer is in `root_word` (8-byte aligned, 0 for an empty tree).
+    /// Creates the handle of the tree whose root word is at `root_word` (8-byte aligned). A root word of 0 means an
+    /// empty tree.
     pub fn new(nodes: S, cache: IndexCache<K>, root_word: RemotePtr, options: BlinkOptions) -> Self {
         Self {
             nodes,
@@ -151,7 +152,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    // This is always inlined, because it runs before every operation, and its result is wide.
+    // This is always inlined, because it runs before every operation, and its result is large.
     #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
         let (leaf, origin) = self.cache.leaf(key)?;

@@ -47,8 +47,8 @@ mod tests {
     use dm_verbs::NodeId;
 
     #[test]
-    fn the_word_is_the_address_and_the_level_in_its_free_bits() {
-        let at = RemotePtr::new(NodeId(3), 0x1_2340).expect("in range");
+    fn the_root_word_holds_the_address_and_the_level() {
+        let at = RemotePtr::new(NodeId(3), 0x1_2340).expect("the address is in range");
         let root = Root { at, level: 5 };
         assert_eq!(root.pack(), 0x0003_0000_0001_2345);
         assert_eq!(Root::unpack(root.pack()), Some(root));

@@ -7,7 +7,7 @@ use crate::blink::Blink;
 use crate::root::Root;
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Walks each level from the root down, and then the leaves, and compares it with the level above.
+    /// Walks the levels from the root down to the leaves, and compares each level with the one above it.
     pub(crate) async fn survey_levels<V: Verbs, L: Restructure<V, K>>(
         &self,
         v: &V,

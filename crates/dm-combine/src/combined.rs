@@ -50,8 +50,8 @@ impl<K: KeyBytes> Fingerprint for Combiner<K> {
 
 /// Wraps an index client and shares its operations with the other clients of the compute node.
 ///
-/// The index `I` carries out a get, update or upsert, or another client's operation answers it. Every other operation
-/// goes directly to `I`. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
+/// A get, update or upsert either runs on the index `I` or is answered by another client's operation. Every other
+/// operation goes directly to `I`. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
 /// [`Combiner`].
 pub struct Combined<'h, V, I: RangeIndex> {
     pub(crate) v: &'h V,
@@ -210,7 +210,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         self.v.meter().note(Event::Combined);
         match told {
             Told::Applied(applied) => applied,
-            Told::Got(_) => unreachable!("writers are told of writes"),
+            Told::Got(_) => unreachable!("a write is answered by a write"),
         }
     }
 }

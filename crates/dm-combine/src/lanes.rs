@@ -246,8 +246,8 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
     }
 }
 
-/// The right and the duty to run the operation for all followers. If it is dropped without a result, the followers run
-/// their own operations.
+/// The role of a leader, which runs the operation for all its followers. If it is dropped without a result, the
+/// followers run their own operations.
 #[derive(Debug)]
 #[must_use = "if it is dropped, the followers get no result"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {

@@ -65,7 +65,7 @@ mod rules;
 mod shard;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 mod waiters;

@@ -58,7 +58,7 @@ mod tests {
     /// Checks that a follower's write may take the leader's result: running it immediately before the leader's write
     /// gives both results and the same final value.
     #[test]
-    fn an_absorbed_write_is_one_that_came_right_before() {
+    fn an_absorbed_write_takes_effect_right_before_the_leaders() {
         let writes = [Wish::Update, Wish::Upsert];
         let mut absorbed = 0;
         for state in [None, Some(1)] {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_and_writes_tell_each_other_nothing() {
+    fn gets_and_writes_do_not_share_results() {
         assert_eq!(Wish::Get.absorbed_by(Told::Got(true)), Some(Told::Got(true)));
         assert_eq!(Wish::Get.absorbed_by(Told::Applied(Applied::Replaced)), None);
         assert_eq!(Wish::Update.absorbed_by(Told::Got(true)), None);

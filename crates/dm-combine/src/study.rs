@@ -3,7 +3,7 @@
 use crate::lanes::Lanes;
 
 /// Flaws for study, each with a switch of its own: first the published flaws, by their names in `docs/models.md`, then
-/// our broken twins.
+/// the broken twins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdwcFlaws {
     /// T-R1: a write joins another write that has already read the value that it writes.

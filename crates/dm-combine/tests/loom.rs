@@ -5,7 +5,7 @@
 //! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
 //! loom aborts on a deadlock.
 #![cfg(dm_loom)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,7 +26,7 @@ fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn()
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(move || {
-        // Relaxed: counted by one thread at a time, read when all have ended.
+        // Relaxed: one thread at a time counts, and the number is read after all threads have ended.
         counted.fetch_add(1, Ordering::Relaxed);
         body();
     });
@@ -187,7 +187,7 @@ impl Shared {
         assert_eq!(
             here.meter().counters().went_alone,
             0,
-            "somebody is left at a lock"
+            "a client is left at a lock"
         );
     }
 }
@@ -202,13 +202,13 @@ fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
         });
         // Relaxed: as in the index.
         shared.word.store(1, Modelled::Relaxed);
-        assert_eq!(shared.get(2), 1, "what is read was out of date");
+        assert_eq!(shared.get(2), 1, "a get returned an outdated value");
         assert!(reader.join().unwrap() <= 1);
         shared.is_idle();
     });
 }
 
-/// Runs two writers. One of them may read the value of the other one before it begins.
+/// Runs two writers. If the second one sees the first one's value before it begins, its own value must be the last.
 fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -251,12 +251,12 @@ fn a_write_that_began_later_stays() {
 }
 
 #[test]
-fn who_goes_away_leaves_nobody_waiting() {
-    left("one goes away", 60, RdwcFlaws::NONE);
+fn a_dropped_writer_leaves_no_client_waiting() {
+    left("one writer is dropped", 60, RdwcFlaws::NONE);
 }
 
 #[test]
-fn of_three_writers_one_goes_away() {
+fn one_of_three_writers_is_dropped() {
     explore("three writers, two preemptions", 1500, Some(2), || {
         let shared = Shared::new(RdwcFlaws::NONE);
         let others = [1, 2].map(|client| {
@@ -275,7 +275,7 @@ fn of_three_writers_one_goes_away() {
 }
 
 #[test]
-fn three_readers_are_all_told() {
+fn three_readers_all_get_an_answer() {
     explore("three readers, two preemptions", 400, Some(2), || {
         let shared = Shared::new(RdwcFlaws::NONE);
         let others = [1, 2].map(|client| {
@@ -302,9 +302,9 @@ fn must_fail(name: &str, why: &str) {
 
 #[test]
 fn mutants_are_noticed() {
-    must_fail("mutant_joins_an_earlier_read", "what is read was out of date");
+    must_fail("mutant_joins_an_earlier_read", "a get returned an outdated value");
     must_fail("mutant_joins_after_the_sample", "a write is lost");
-    must_fail("mutant_leaves_silently", "somebody is left at a lock");
+    must_fail("mutant_leaves_silently", "a client is left at a lock");
 }
 
 #[test]

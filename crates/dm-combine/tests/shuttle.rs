@@ -1,7 +1,7 @@
 //! Runs sharing under shuttle: five clients, three keys, two locks, and operations of all kinds, some of which are
 //! dropped. Every history must be linearizable, and no client may be left at a lock. Each flaw must be found.
 #![cfg(dm_shuttle)]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -20,10 +20,10 @@ const KEYS: u64 = 3;
 /// Number of operations per client.
 const OPERATIONS: u32 = 6;
 
-static DELEGATED: Witness = Witness::new("a get that another did");
-static COMBINED: Witness = Witness::new("a write that another did");
-static ALONE: Witness = Witness::new("an operation that found its lock to be another key's");
-static GIVEN_UP: Witness = Witness::new("an operation given up");
+static DELEGATED: Witness = Witness::new("a delegated get");
+static COMBINED: Witness = Witness::new("a combined write");
+static ALONE: Witness = Witness::new("an operation whose lock was held for another key");
+static GIVEN_UP: Witness = Witness::new("a dropped operation");
 
 /// The environment of a client.
 struct Here(ClientId, Meter);
@@ -273,7 +273,7 @@ fn clients(flaws: RdwcFlaws) {
 }
 
 #[test]
-fn five_clients_share_what_they_do() {
+fn five_clients_share_their_operations() {
     let witnesses = [&DELEGATED, &COMBINED, &ALONE, &GIVEN_UP];
     explore("five clients", &witnesses, || clients(RdwcFlaws::NONE));
 }

@@ -4,9 +4,8 @@ use dm_verbs::{NodeId, RemotePtr};
 
 use crate::IndexError;
 
-/// Bytes of a child in the densest inner nodes: a node of 1 KiB then has 77 entries with keys of 8 bytes. All
-/// nodes must lie at multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also says that the entry
-/// is in use.
+/// Bytes of a child's address in the densest inner nodes: a node of 1 KiB then has 77 entries with keys of 8 bytes. All
+/// nodes must be at multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also shows that the entry is in use.
 ///
 /// ```text
 ///  31  node 5  27 26       offset / 1024       1 0   1     little-endian
@@ -22,7 +21,7 @@ const NEAR_SHIFT: u32 = 10;
 const NEAR_OFFSET_BITS: u32 = 26;
 const NEAR_NODE_BITS: u32 = 5;
 
-/// Bytes of a child in dense inner nodes whose children may be at any address. A node of 1 KiB then has 62
+/// Bytes of a child's address in dense inner nodes whose children may be at any address. A node of 1 KiB then has 62
 /// entries with keys of 8 bytes.
 ///
 /// ```text
@@ -79,7 +78,7 @@ impl Child {
             }
         };
         let Some(word) = word else {
-            let why = "the address of a node has no room in its parent";
+            let why = "the address of a node does not fit into its parent's entry";
             return Err(IndexError::Pool { at, why });
         };
         Ok(Self {
@@ -132,13 +131,13 @@ mod tests {
     use super::*;
 
     fn at(node: u16, offset: u64) -> RemotePtr {
-        RemotePtr::new(NodeId(node), offset).expect("48 bits")
+        RemotePtr::new(NodeId(node), offset).expect("the offset fits into 48 bits")
     }
 
     #[test]
-    fn the_farthest_address_and_none_beyond() {
+    fn the_farthest_address_fits_and_none_beyond() {
         let last = at(1023, (1 << 44) - 64);
-        let child = Child::of(last, CHILD_BYTES).expect("it has room");
+        let child = Child::of(last, CHILD_BYTES).expect("the address fits");
         assert_eq!(child.bytes(), [0xff; 6]);
         assert_eq!(Child::decode(child.bytes()), last);
         for beyond in [at(1024, 64), at(0, 1 << 44), at(0, 96)] {
@@ -149,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn near_the_same_and_odd() {
+    fn near_addresses_fit_up_to_their_reach_and_are_odd() {
         let last = at(NEAR_CHILD_NODES_MAX - 1, NEAR_CHILD_REACH - NEAR_CHILD_UNIT);
-        let child = Child::of(last, NEAR_CHILD_BYTES).expect("it has room");
+        let child = Child::of(last, NEAR_CHILD_BYTES).expect("the address fits");
         assert_eq!(child.bytes(), [0xff; 4]);
         assert_eq!(Child::decode(child.bytes()), last);
-        let first = Child::of(at(0, 1024), NEAR_CHILD_BYTES).expect("it has room");
+        let first = Child::of(at(0, 1024), NEAR_CHILD_BYTES).expect("the address fits");
         assert_eq!(first.bytes(), [3, 0, 0, 0]);
         for beyond in [at(32, 1024), at(0, 1 << 36), at(0, 512)] {
             assert!(Child::of(beyond, NEAR_CHILD_BYTES).is_err(), "{beyond}");

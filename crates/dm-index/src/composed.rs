@@ -18,7 +18,7 @@ mod options;
 mod scan;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 
@@ -166,7 +166,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            // The node is live at once: there was no leaf before, so no address of this memory is known.
+            // The leaf is live from the start: there was no leaf before, so no client has an old address of this
+            // memory.
             let leaf = self
                 .leaves
                 .whole()
@@ -254,7 +255,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Returns the next leaf to try when a leaf does not cover `key`.
+    /// Returns the next leaf to try when a leaf does not cover `key` or could not be used.
     async fn next(
         &self,
         key: &K,
@@ -295,7 +296,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
     ) -> Result<Located<I::Proof>, IndexError> {
         let reach = self.inner.reach(&located.proof);
         match stale {
-            // Another operation must not follow a rough hint to a node that no longer exists.
+            // Usually the hint is only reported as stale. But an unlinked `right` comes from a dead node, and other
+            // operations must not follow a rough hint to a dead node.
             Stale::Right(right) if right.linked || reach.is_none() => {
                 self.inner.stale(self.v, located.proof);
             }
@@ -306,8 +308,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
                 if hops.step(retry, right.at).await? {
-                    // The address led to a leaf so far to the left of the key that a new search takes fewer steps. No
-                    // other operation must follow this hint.
+                    // The address led to a leaf so far to the left of the key that a new search takes fewer steps.
+                    // Other operations must not follow this hint.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
                         return Ok(located);

@@ -54,14 +54,14 @@ pub enum IndexError {
         /// Number of memory nodes that were tried.
         nodes: u16,
     },
-    /// The pool's superblock does not match the index that was to be opened.
+    /// The pool's superblock does not match the index to open, or an address does not fit into a parent's entry.
     Pool {
         /// The address.
         at: RemotePtr,
         /// The mismatch.
         why: &'static str,
     },
-    /// The world does not promise what the index needs.
+    /// The world lacks a capability that the index needs.
     Refused(Refused),
     /// A value has the wrong length.
     ValueLength {
@@ -83,7 +83,7 @@ pub enum IndexError {
         /// The reason why the levels above could not be updated.
         why: &'static str,
     },
-    /// An argument makes no sense.
+    /// An argument is invalid.
     BadInput {
         /// The argument, and what is wrong with it.
         why: &'static str,
@@ -112,8 +112,8 @@ impl IndexError {
 }
 
 impl IndexError {
-    /// Converts the error of an operation that had already taken effect, so that it does not report an operation
-    /// without effect. `right` is the new node of the operation's split.
+    /// Converts the error of an operation that had already taken effect, so that the error does not claim that the
+    /// operation had no effect. `right` is the new node of the operation's split.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {
@@ -151,22 +151,31 @@ impl fmt::Display for IndexError {
                 found,
                 expected,
             } => {
-                write!(f, "node {node} is of level {found}, not {expected}")
+                write!(
+                    f,
+                    "node {node} has level {found}, but its parent records {expected}"
+                )
             }
             Self::OutOfMemory { wanted, nodes } => {
-                write!(f, "out of memory: {wanted} bytes on none of {nodes} memory nodes")
+                write!(
+                    f,
+                    "out of memory: none of {nodes} memory nodes has {wanted} bytes left"
+                )
             }
             Self::Pool { at, why } => write!(f, "pool at {at}: {why}"),
             Self::Refused(e) => e.fmt(f),
             Self::ValueLength { found, expected } => {
                 write!(
                     f,
-                    "a value of {found} bytes in an index of {expected}-byte values"
+                    "the value has {found} bytes, but the index stores values of {expected} bytes"
                 )
             }
             Self::NotEmpty { root } => write!(f, "bulk load into an index that has entries (root {root})"),
             Self::Unlinked { right, why } => {
-                write!(f, "done, but split node {right} is not linked above: {why}")
+                write!(
+                    f,
+                    "the operation took effect, but the new node {right} is not linked above: {why}"
+                )
             }
             Self::BadInput { why } => f.write_str(why),
         }

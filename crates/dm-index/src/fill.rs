@@ -94,8 +94,9 @@ impl FromStr for Fill {
             "as-inserted" => Self::AsInserted,
             share => share.parse().map_or(Self::Even(f64::NAN), Self::Even),
         };
-        fill.checked()
-            .map_err(|_| format!("{s:?} is no fill: a share above 0 and at most 1, or `as-inserted`"))
+        fill.checked().map_err(|_| {
+            format!("{s:?} is not a fill level: give a share above 0 and at most 1, or `as-inserted`")
+        })
     }
 }
 

@@ -22,7 +22,7 @@ impl Hops {
     pub async fn step<E: Env>(&mut self, retry: &mut Retry<'_, E>, to: RemotePtr) -> Result<bool, Exhausted> {
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(HOPS_FREE) {
-            // The caller keeps its progress, so an explorer must not rewind it.
+            // The caller keeps its progress, so the explorer must not rewind past this attempt.
             retry.again_wiser(to, Why::Stale).await?;
         }
         Ok(self.0 == HOPS_FREE)

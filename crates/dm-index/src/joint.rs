@@ -7,7 +7,7 @@ use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
 use crate::{IndexError, Listing, Restructure, Survey, survey_level};
 
-/// An address, and whether it is known to be that of a linked node.
+/// An address, and whether it is known to lead to a linked node.
 ///
 /// An address from a cache or a parent may be outdated: another node may use its memory by now, even a node that is
 /// written but not linked yet. If this operation has read the address from a node of the index, the address is that of
@@ -307,16 +307,17 @@ pub trait Inner<V: Verbs, K> {
         self.stale(v, proof);
     }
 
-    /// Returns the number of steps to the right that are normal if `proof` is a rough hint, which names the leaf of `key` or a
-    /// leaf to its left. Returns `None` for an exact hint. Errors on the way may belong to another key's leaf; the
-    /// caller then retries via [`Inner::find`].
+    /// Returns the number of steps to the right that are normal if `proof` is a rough hint, and `None` if it is an
+    /// exact hint. A rough hint leads to the leaf of `key` or to a leaf to its left. Errors on the way may belong to
+    /// another key's leaf; the caller then retries via [`Inner::find`].
     fn reach(&self, _proof: &Self::Proof) -> Option<u32> {
         None
     }
 
-    /// Learns that `leaf` answered for `key` after `hops` steps along sibling pointers, so that the next operation
-    /// needs fewer. A structure that predicts leaves updates its model here. An implementation that changes shared
-    /// state must first await a local step. This is called only after at least one step. The default does nothing.
+    /// Reports that `leaf` is the leaf of `key`, and that it took `hops` steps along sibling pointers to find it. A
+    /// structure that predicts leaves updates its model, so that the next operation takes fewer steps. An
+    /// implementation that changes shared state must first await a local step. This is called only after at least one
+    /// step. The default does nothing.
     fn found(&self, _v: &V, _key: &K, _leaf: RemotePtr, _hops: u32) -> impl Future<Output = ()> {
         core::future::ready(())
     }
@@ -347,9 +348,9 @@ pub trait Inner<V: Verbs, K> {
     ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Visits all nodes of the inner structure and all leaves, for a check, and adds what it finds to `survey`. With
-    /// [`Survey::mends`], it finishes what other clients have left unfinished.
+    /// [`Survey::mends`], this also finishes what other clients have left unfinished.
     ///
-    /// The default knows nothing of the inner structure: it finds the first leaf, and walks along sibling pointers.
+    /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers.
     fn survey<L: Restructure<V, K>>(
         &self,
         v: &V,

@@ -19,8 +19,8 @@
 //! # Invariants
 //! * **I1** A node returns a result only for keys between its fence keys, and [`Stale`] for other keys. So a
 //!   wrong cached address never causes a wrong result.
-//! * **I2** A node's entries change only under its lock. Entries that moved to a sibling can be reached through
-//!   the sibling pointer before the parent knows the sibling.
+//! * **I2** A node's entries change only under its lock. Entries that moved to a sibling can be reached through the
+//!   sibling pointer before the parent has an entry for the sibling.
 //! * **I3** No key and no value is reserved.
 //! * **I4** An operation returns only after every chain that its result depends on has completed.
 #![forbid(unsafe_code)]

@@ -103,10 +103,9 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
         after: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
-    /// Merges two nodes if the inner structure has no node that could be locked with them (`pair.parent` has no
-    /// meaning). Then `unlink` removes the right node from the inner structure, and the node is retired. A late
-    /// operation may still add the dead node to the inner structure again, so the inner structure must treat its
-    /// addresses as hints.
+    /// Merges two nodes if the inner structure has no node that could be locked with them. `pair.parent` is ignored.
+    /// Then `unlink` removes the right node from the inner structure, and the node is retired. A late operation may
+    /// still add the dead node to the inner structure again, so the inner structure must treat its addresses as hints.
     fn join(
         &self,
         v: &V,
@@ -159,7 +158,7 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     fn tend(&self, v: &V, at: RemotePtr) -> impl Future<Output = Result<Tended, IndexError>>;
 
     /// Reads the node at `at` for a check, and decodes as much of it as possible into `copy`. A torn READ is repeated a
-    /// few times. Whatever the bytes are, they are no error.
+    /// few times. Torn and corrupt nodes are reported in the result, and are not an error.
     fn inspect(
         &self,
         v: &V,
@@ -227,7 +226,8 @@ pub trait Reclaim<V: Verbs> {
         core::future::ready(Ok(()))
     }
 
-    /// Returns the seat of a client that leaves. The client may be the last one of its compute node. This never waits.
+    /// Gives back the seat of a client that leaves. The client may be the last one of its compute node. This never
+    /// waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 

@@ -11,7 +11,7 @@ use crate::{IndexError, Inner, NodeAccess, NodeCopy, Restructure, Tended};
 /// The state of a node, as one READ shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// In service, and whole.
+    /// Live, with consistent bytes.
     Live,
     /// Removed from the index.
     Dead,
@@ -23,9 +23,9 @@ pub enum Condition {
     Frozen,
     /// The bytes are from two WRITEs.
     Torn,
-    /// The bytes are no node of this kind.
+    /// The bytes are not a node of this kind.
     Corrupt(Corrupt),
-    /// The address is that of no memory in the pool.
+    /// The pool has no memory at the address.
     Nowhere,
 }
 
@@ -72,17 +72,17 @@ pub const fn is_nowhere(e: &VerbError) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// The bytes are no node of the expected kind.
+    /// The bytes are not a node of the expected kind.
     Corrupt(Corrupt),
-    /// A pointer leads to this address, which is that of no memory in the pool.
+    /// A pointer leads to this address, where the pool has no memory.
     Nowhere,
-    /// The bytes are from two WRITEs, and do not change: no reader can use them.
+    /// The bytes are from two WRITEs and do not change, so no reader can use them.
     Torn,
     /// A pointer leads to a dead node.
     Dead,
-    /// A split, a merge or a replacement was begun, nobody holds the lock, and it was not finished.
+    /// A split, a merge or a replacement was begun and not finished, and no client holds the lock.
     Unfinished(Condition),
-    /// The node is on another level than the pointer to it.
+    /// The node is not on the level to which the pointer should lead.
     Level {
         /// The level in the node's header.
         found: u8,
@@ -91,9 +91,9 @@ pub enum Flaw {
     LowFence,
     /// The node does not end at a key above its low fence key.
     HighFence,
-    /// The node ends at a key, and has no sibling.
+    /// The node has a high fence key, but no sibling.
     NoSibling,
-    /// The node is reached from its parent, and not from its left neighbours.
+    /// A parent leads to the node, but no sibling pointer does.
     NotASibling,
     /// The parent's separator is not the node's low fence key.
     Separator,
@@ -103,7 +103,7 @@ pub enum Flaw {
     Strays,
     /// The key of a leaf, or the prefix of a radix node, does not belong to the path on which it was found.
     Path,
-    /// A value is no reference to an item.
+    /// A value is not a reference to an item.
     Reference(Corrupt),
     /// A client of a member that is gone holds this lock.
     LockOfGone {
@@ -112,7 +112,7 @@ pub enum Flaw {
         /// The number of the member.
         member: u16,
     },
-    /// The lock word says that a change under it may have failed midway.
+    /// The lock word shows that a change under it may have failed midway.
     InDoubt,
 }
 
@@ -144,26 +144,26 @@ impl Flaw {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Corrupt(what) => write!(f, "no node of the expected kind: {what}"),
-            Self::Nowhere => f.write_str("no memory of the pool, and a pointer leads to it"),
+            Self::Corrupt(what) => write!(f, "not a node of the expected kind: {what}"),
+            Self::Nowhere => f.write_str("a pointer leads here, where the pool has no memory"),
             Self::Torn => f.write_str("torn: its bytes are from two WRITEs"),
-            Self::Dead => f.write_str("dead, and a pointer leads to it"),
+            Self::Dead => f.write_str("the node is dead, but a pointer leads to it"),
             Self::Unfinished(Condition::Splitting) => f.write_str("a split was not finished"),
-            Self::Unfinished(Condition::Unborn) => f.write_str("it was never made live"),
+            Self::Unfinished(Condition::Unborn) => f.write_str("the node was never made live"),
             Self::Unfinished(_) => f.write_str("frozen: a merge or a replacement was not finished"),
             Self::Level { found } => write!(
                 f,
-                "a pointer leads to it as to another level than its own, {found}"
+                "the node has level {found}, but a pointer leads to it as to another level"
             ),
-            Self::LowFence => f.write_str("it does not begin where its left neighbour ends"),
-            Self::HighFence => f.write_str("it does not end above its low fence key"),
-            Self::NoSibling => f.write_str("it ends at a key, and has no sibling"),
-            Self::NotASibling => f.write_str("a parent leads to it, and no sibling pointer does"),
-            Self::Separator => f.write_str("its parent's separator is not its low fence key"),
-            Self::Cycle => f.write_str("pointers lead back to it"),
-            Self::Strays => f.write_str("it has entries that its fence keys do not enclose"),
-            Self::Path => f.write_str("its key does not belong to the path that leads to it"),
-            Self::Reference(what) => write!(f, "its value is no reference to an item: {what}"),
+            Self::LowFence => f.write_str("the node does not begin where its left neighbour ends"),
+            Self::HighFence => f.write_str("the node does not end above its low fence key"),
+            Self::NoSibling => f.write_str("the node has a high fence key, but no sibling"),
+            Self::NotASibling => f.write_str("a parent leads to the node, but no sibling pointer does"),
+            Self::Separator => f.write_str("the parent's separator is not the node's low fence key"),
+            Self::Cycle => f.write_str("pointers lead back to the node"),
+            Self::Strays => f.write_str("the node has entries that its fence keys do not enclose"),
+            Self::Path => f.write_str("the key does not belong to the path that leads to it"),
+            Self::Reference(what) => write!(f, "a value is not a reference to an item: {what}"),
             Self::LockOfGone { client, member } => {
                 write!(
                     f,
@@ -201,7 +201,7 @@ pub struct LevelCount {
     pub bytes: u64,
 }
 
-/// Returns the address and the bytes of the block to which a value refers, or `None` if the value refers to none.
+/// Decodes a value that refers to a block. Returns the address and the bytes of the block.
 pub type Referred = fn(value: &[u8]) -> Result<(RemotePtr, u64), Corrupt>;
 
 /// The results of one walk over an index. Each part of the index adds the nodes that it visits.
@@ -213,16 +213,17 @@ pub struct Survey {
     pub keys: u64,
     /// Leaves that hold a removed key and are still linked. Readers treat them as absent.
     pub removed: u64,
-    /// Nodes that are reached from their left neighbour, and have no entry in the inner structure. A client that dies
-    /// between a split and the entry of the new node leaves one. Operations find it one step later.
+    /// Nodes that are reached from their left neighbour, and have no entry in the inner structure. Such a node remains
+    /// if a client dies between a split and the entry of the new node. Operations find it one step later.
     pub unlisted: u64,
-    /// Entries that are hints, and lead to a leaf that is not there any more.
+    /// Hints that lead to no leaf, or to a leaf that does not begin at the hint's key.
     pub stale_hints: u64,
     /// Bytes of the blocks to which values refer.
     pub item_bytes: u64,
-    /// Lock words inside nodes that are held or in doubt, and whether the node is whole.
+    /// The place and the value of each lock word that is inside a node and held or in doubt, and whether the node's
+    /// bytes are consistent.
     pub words: Vec<(Place, u64, bool)>,
-    /// Faults, each with a hash of the bytes in which it was found. Another client may have been at work there.
+    /// Faults, each with a hash of the bytes in which it was found. Another client may have been changing these bytes.
     pub faults: Vec<(Finding, u64)>,
     /// Nodes that a client was changing.
     pub in_change: u64,
@@ -310,8 +311,7 @@ impl Survey {
         self.levels.iter().map(|level| level.bytes).sum::<u64>() + self.item_bytes
     }
 
-    /// Judges a node by its condition: records a fault, or that a client is at work there. Returns whether the node can
-    /// be used.
+    /// Records a fault of the node, or that a client is changing it. Returns whether the node can be used.
     fn judge(&mut self, at: RemotePtr, level: u8, seen: &Inspected, found: u8) -> bool {
         let flaw = match seen.condition {
             Condition::Live if found != level => Flaw::Level { found },
@@ -338,25 +338,26 @@ impl Survey {
     }
 }
 
-/// How an inner structure leads to the nodes of a level.
+/// The relation between the entries of an inner structure and the nodes of a level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listing {
-    /// Each of its entries leads to a node of the level, and begins where the node begins.
+    /// Each entry leads to a node of the level, and its key is the node's low fence key.
     Exact,
     /// All entries but the first are hints.
     Hints,
-    /// It is not known.
+    /// The entries are not known.
     Unknown,
 }
 
-/// Walks the nodes of a level along their sibling pointers, from `first` on, which covers the smallest key. Then compares
-/// them with `listed`: the low fence key and the address of each node, by ascending key, as the inner structure has
-/// them. `each` gets every node.
+/// Walks the nodes of a level along their sibling pointers, from `first` on, which covers the smallest key. Then
+/// compares them with `listed`: the low fence key and the address of each node, by ascending key, as the inner
+/// structure has them. `each` receives each usable node that is not torn, and a hash of its bytes.
 ///
 /// This takes one READ, and one round trip, for each node.
 ///
 /// # Errors
-/// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+/// Returns an error if a verb fails, or if a node cannot be mended for another reason than its bytes. A corrupt node is
+/// not an error: it is recorded in the survey.
 pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     v: &V,
     nodes: &S,
@@ -376,7 +377,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
             match nodes.tend(v, at).await {
                 Ok(Tended::Sound) => {}
                 Ok(Tended::Mended) => survey.mended += 1,
-                // The look that follows says what is wrong.
+                // The inspection that follows reports the fault.
                 Err(IndexError::Corrupt { .. } | IndexError::Exhausted(_)) => {}
                 Err(e) => return Err(e),
             }
@@ -406,7 +407,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
             }
         }
         if next.is_none() {
-            // This node does not say where the level goes on, so the next entry of the inner structure does.
+            // This node does not lead to the next one, so the walk continues at the next entry of the inner structure.
             let rest = |(low, node): &&(K, RemotePtr)| *low >= expect && !tried.contains(node);
             if let Some((low, node)) = listed.iter().find(rest) {
                 (next, expect) = (Some(*node), *low);
@@ -437,7 +438,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
 /// `survey`.
 ///
 /// # Errors
-/// Returns errors of verbs. Whatever the nodes contain is no error, but a part of the survey.
+/// Returns the errors of [`Inner::survey`]. A corrupt node is not an error: it is recorded in the survey.
 pub async fn survey_index<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>>(
     v: &V,
     inner: &I,

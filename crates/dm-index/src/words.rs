@@ -19,7 +19,7 @@ pub struct Words<'h, V> {
 
 /// Bytes of a value.
 const VALUE: usize = 4;
-/// Set in the word of a key that is present.
+/// The bit that is set in the word of a present key.
 const PRESENT: u64 = 1 << 63;
 /// Retry limit of an emulated masked CAS.
 const ATTEMPTS: u32 = 1 << 16;
@@ -37,7 +37,7 @@ impl<'h, V: Verbs> Words<'h, V> {
     pub fn word_of(&self, key: &Key8) -> Result<RemotePtr, IndexError> {
         if key.0 >= self.keys {
             return Err(IndexError::BadInput {
-                why: "the key has no word",
+                why: "the key is not below the index's bound",
             });
         }
         Ok(self.base.add(key.0 * 8))

@@ -60,7 +60,7 @@ impl<'a> Bundle<'a> {
         }
     }
 
-    /// Returns the bytes of its block: whole lines.
+    /// Returns the length of the block in bytes, a multiple of a line.
     pub(crate) const fn block_bytes(self) -> usize {
         (HEADER + self.items.len()).next_multiple_of(LINE)
     }
@@ -160,14 +160,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_is_what_it_was_made_of(
+        fn a_block_contains_the_items_it_was_made_of(
             mut items in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..5), prop::collection::vec(any::<u8>(), 0..90), 1..6),
             key in prop::collection::vec(any::<u8>(), 0..5),
             value in prop::option::of(prop::collection::vec(any::<u8>(), 0..90)),
         ) {
             let bytes = block(&items);
             prop_assert!(bytes.len().is_multiple_of(LINE));
-            let bundle = Bundle::parse(&bytes).expect("a block");
+            let bundle = Bundle::parse(&bytes).expect("the block is valid");
             let shown: Items = bundle.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
             prop_assert_eq!(&shown, &items);
             prop_assert_eq!(bundle.get(&key), items.get(&key).map(|v| &v[..]));
@@ -194,7 +194,7 @@ mod tests {
         fn one_changed_bit_is_found(at in 0..4 * 64usize, bit in 0..8u32) {
             let items = Items::from([(b"a".to_vec(), vec![1; 70]), (b"b".to_vec(), vec![2; 80])]);
             let mut bytes = block(&items);
-            let used = Bundle::parse(&bytes).expect("a block").items.len() + HEADER;
+            let used = Bundle::parse(&bytes).expect("the block is valid").items.len() + HEADER;
             let at = at % used;
             bytes[at] ^= 1 << bit;
             prop_assert!(Bundle::parse(&bytes).is_err());
@@ -202,9 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_by_its_place() {
+    fn contradictory_bytes_are_refused_with_their_offset() {
         let sealed = |mut block: Vec<u8>| {
-            let bytes = u32::from_le_bytes(*block[12..].first_chunk().expect("four")) as usize;
+            let bytes =
+                u32::from_le_bytes(*block[12..].first_chunk().expect("the header is complete")) as usize;
             let checksum = checksum_of(&block[8..bytes.min(block.len())]);
             block[..8].copy_from_slice(&checksum.to_le_bytes());
             block

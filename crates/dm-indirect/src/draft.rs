@@ -24,7 +24,7 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
     /// Takes a block for `bytes` and posts the WRITE.
     pub(crate) async fn write(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
         let too_long = IndexError::BadInput {
-            why: "items whose keys begin alike take more than a block of 1 MiB",
+            why: "the items with this key prefix do not fit into a block of 1 MiB",
         };
         if bytes.len() > BLOCK_BYTES_MAX {
             return Err(too_long);
@@ -34,7 +34,7 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
         let Some(reference) = Reference::new(block.at, bytes.len()) else {
             alloc.give_back(block, class);
             return Err(IndexError::BadInput {
-                why: "a reference names at most 256 memory nodes",
+                why: "a reference can address only the first 256 memory nodes",
             });
         };
         let written = Some(v.write(block.at, bytes));

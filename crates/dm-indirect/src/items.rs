@@ -103,7 +103,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     ) -> Result<Self, IndexError> {
         if !made_for_items {
             return Err(IndexError::BadInput {
-                why: "the tree was not made for items",
+                why: "the index was not created for items",
             });
         }
         Self::new(v, index, alloc, prefix, attempts)
@@ -172,7 +172,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         // This saturates, because lengths whose sum overflows are also too long.
         if key.len().saturating_add(value_bytes) > BLOCK_BYTES_MAX - block_bytes(0, 0) {
             return Err(IndexError::BadInput {
-                why: "an item takes more than a block of 1 MiB",
+                why: "the item does not fit into a block of 1 MiB",
             });
         }
         let prefix = (self.prefix)(key);

@@ -25,7 +25,7 @@ mod range;
 mod reference;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 

@@ -19,7 +19,7 @@ use crate::Items;
 ///     let items = Items::new(v, index, alloc, leading_bytes, 1 << 20)?;
 ///     let large = OutOfLine::<V, I, KeyN<32>>::new(items, 1024);
 ///     large.insert(&KeyN([7; 32]), &[1; 1024]).await?;
-///     assert!(large.insert(&KeyN([8; 32]), &[1; 8]).await.is_err(), "of another length");
+///     assert!(large.insert(&KeyN([8; 32]), &[1; 8]).await.is_err(), "the value has another length");
 ///     Ok(())
 /// }
 /// ```
@@ -90,7 +90,7 @@ impl<V: Verbs + Control, I: Exchange, K: KeyBytes> RangeIndex for OutOfLine<'_, 
         for (key, value) in items {
             if key.len() != K::LEN || value.len() != self.value_bytes {
                 return Err(IndexError::BadInput {
-                    why: "an item has another length than this view of the index",
+                    why: "an item's key or value has another length than those of this index",
                 });
             }
             out.push(K::read_from(&key), &value);

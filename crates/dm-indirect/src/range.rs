@@ -115,7 +115,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
             let ends = match (bundle.last(), &item) {
                 (Some((last, _)), Some((key, _))) if last >= key => {
                     return Err(IndexError::BadInput {
-                        why: "items to load ascend by their keys",
+                        why: "a bulk load's keys must ascend strictly",
                     });
                 }
                 (Some((last, _)), Some((key, _))) => (self.prefix)(last) != (self.prefix)(key),

@@ -29,7 +29,7 @@ const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;
 /// use dm_verbs::{NodeId, RemotePtr};
 ///
 /// let block = RemotePtr::new(NodeId(3), 4096).unwrap();
-/// let reference = Reference::new(block, 100).expect("a word has room for it");
+/// let reference = Reference::new(block, 100).expect("the address and the length fit");
 /// assert_eq!((reference.at(), reference.bytes()), (block, 128));
 /// assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
 /// ```
@@ -106,7 +106,7 @@ impl Reference {
 /// Decodes a value of an index of items, for a check: returns the address and the bytes of the item's block.
 ///
 /// # Errors
-/// Returns [`Corrupt`] if the bytes are no reference.
+/// Returns [`Corrupt`] if the bytes are not a reference.
 pub fn referred(value: &[u8]) -> Result<(RemotePtr, u64), Corrupt> {
     let reference = Reference::decode(value)?;
     Ok((reference.at(), u64::from(reference.class().bytes)))
@@ -126,16 +126,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_hold_what_they_are_made_of() {
-        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("within 48 bits");
-        let near = RemotePtr::new(NodeId(0), 64).expect("within 48 bits");
+    fn references_survive_encoding_and_decoding() {
+        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("the offset fits into 48 bits");
+        let near = RemotePtr::new(NodeId(0), 64).expect("the offset fits into 48 bits");
         for (at, bytes, read) in [(near, 1, 64), (far, 65, 128), (near, BLOCK_BYTES_MAX, 1 << 20)] {
-            let reference = Reference::new(at, bytes).expect("has room");
+            let reference = Reference::new(at, bytes).expect("the address and the length fit");
             assert_eq!((reference.at(), reference.bytes()), (at, read));
             assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
             assert_eq!(referred(&reference.encode()), Ok((at, u64::from(read))));
         }
-        let beyond = RemotePtr::new(NodeId(256), 64).expect("within 48 bits");
+        let beyond = RemotePtr::new(NodeId(256), 64).expect("the offset fits into 48 bits");
         assert_eq!(Reference::new(beyond, 1), None);
         assert_eq!(Reference::new(near.add(8), 1), None);
         assert_eq!(Reference::new(near, BLOCK_BYTES_MAX + 1), None);

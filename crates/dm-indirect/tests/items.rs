@@ -1,5 +1,5 @@
 //! Tests of items on loopback pools. The index is a minimal one: a map in local memory.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};
@@ -14,10 +14,10 @@ use dm_sync::epoch::Running;
 use dm_verbs::{Env, NodeId, RemotePtr, Transport, Verbs};
 use proptest::prelude::*;
 
-/// A disturbance of the next exchange.
+/// A disturbance of the next write to the index.
 #[derive(Clone, Debug)]
 enum Trouble {
-    /// The exchange fails with this error and has no effect.
+    /// The write fails with this error and has no effect.
     Fails(IndexError),
     /// Another client is faster and has written this word before the exchange.
     Raced(Option<[u8; 8]>),
@@ -32,7 +32,7 @@ struct Memory {
 }
 
 const UNUSED: IndexError = IndexError::BadInput {
-    why: "items use no such operation",
+    why: "items do not use this operation",
 };
 
 impl RangeIndex for &Memory {
@@ -181,7 +181,7 @@ fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
     for (key, value) in map {
         *bytes.entry(first_byte(key)).or_insert(16) += 8 + key.len() + value.len();
     }
-    // Lengths of up to eight lines each have a class of their own.
+    // Blocks of up to eight lines have a size class for each number of lines.
     bytes
         .values()
         .map(|bytes| bytes.next_multiple_of(64) as i64)
@@ -198,7 +198,7 @@ fn get(items: &Items<'_, Endpoint, &Memory>, key: &[u8]) -> Option<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn they_are_those_of_a_map_and_every_other_block_is_retired(
+    fn items_are_those_of_a_map_and_every_other_block_is_retired(
         ops in prop::collection::vec(
             (0..5u8, prop::collection::vec(0..3u8, 0..4), prop::collection::vec(any::<u8>(), 0..60)), 1..80),
     ) {
@@ -232,14 +232,14 @@ proptest! {
     }
 }
 
-/// Returns `count` items, of which three each share a block.
+/// Returns `count` items. Every three of them share a block.
 fn many(count: u64) -> Vec<Item> {
     let item = |i: u64| (vec![(i / 3) as u8, (i % 3) as u8], vec![i as u8; i as usize % 50]);
     (0..count).map(item).collect()
 }
 
 #[test]
-fn what_was_loaded_is_scanned_from_anywhere_in_batches() {
+fn loaded_items_are_scanned_from_any_key_in_batches() {
     let (world, memory, alloc) = (world(2), Memory::new(), allocator());
     let v = world.connect(0).unwrap();
     let items = items(&v, &memory, &alloc);
@@ -274,7 +274,7 @@ fn what_was_loaded_is_scanned_from_anywhere_in_batches() {
 }
 
 #[test]
-fn what_cannot_be_loaded_takes_no_memory() {
+fn a_failed_load_frees_its_blocks() {
     let (world, memory, alloc) = (world(2), Memory::new(), allocator());
     let v = world.connect(0).unwrap();
     let items = items(&v, &memory, &alloc);
@@ -298,8 +298,8 @@ fn what_cannot_be_loaded_takes_no_memory() {
         );
         alloc.stats().in_use_bytes
     };
-    assert_eq!(load(&UNUSED), 0, "nothing names them");
-    assert!(load(&in_doubt()) > 0, "something may name them");
+    assert_eq!(load(&UNUSED), 0, "no word can point to the blocks");
+    assert!(load(&in_doubt()) > 0, "a word may point to the blocks");
     let mut none = core::iter::empty();
     assert_eq!(block_on(items.bulk_load(0.8, || none.next())), Ok(0));
 }
@@ -310,7 +310,7 @@ fn in_doubt() -> IndexError {
 }
 
 #[test]
-fn a_block_is_given_back_where_nothing_can_name_it() {
+fn a_block_is_freed_if_no_word_can_point_to_it() {
     let (world, memory, alloc) = (world(2), Memory::new(), allocator());
     let v = world.connect(0).unwrap();
     let items = items(&v, &memory, &alloc);
@@ -322,7 +322,7 @@ fn a_block_is_given_back_where_nothing_can_name_it() {
     assert_eq!(in_use(), 0);
     trouble(Trouble::Fails(in_doubt()));
     assert_eq!(block_on(items.insert(b"a", b"1")), Err(in_doubt()));
-    assert_eq!(in_use(), 64, "it may be known");
+    assert_eq!(in_use(), 64, "a word may point to the block");
 
     // Other clients are faster: one inserts another key with the same prefix, and one removes the key.
     let theirs = block_on(alloc.alloc(&v, 64, None)).unwrap();
@@ -335,7 +335,7 @@ fn a_block_is_given_back_where_nothing_can_name_it() {
         (get(&items, b"a"), get(&items, b"ab")),
         (Some(b"1".to_vec()), Some(b"2".to_vec()))
     );
-    assert_eq!(in_use(), before, "one block for another");
+    assert_eq!(in_use(), before, "a new block replaced the old one");
     trouble(Trouble::Raced(None));
     assert_eq!(block_on(items.update(b"a", b"3")), Ok(Applied::Absent));
     assert_eq!(in_use(), before);
@@ -344,7 +344,7 @@ fn a_block_is_given_back_where_nothing_can_name_it() {
 }
 
 #[test]
-fn an_operation_that_is_dropped_happened_or_leaves_nothing() {
+fn a_dropped_insert_takes_effect_or_leaves_nothing() {
     let (mut happened, mut did_not) = (0, 0);
     for (seed, polls) in (0..4).flat_map(|seed| (1..16).map(move |polls| (seed, polls))) {
         let world = Loopback::builder()
@@ -380,7 +380,7 @@ fn an_operation_that_is_dropped_happened_or_leaves_nothing() {
 
 /// If another key has the same prefix, the block is written only after the index was read.
 #[test]
-fn a_block_that_was_not_written_is_not_named() {
+fn an_unwritten_block_is_not_published() {
     let (mut failed, mut done) = (0, 0);
     for (seed, polls) in (0..4).flat_map(|seed| (1..12).map(move |polls| (seed, polls))) {
         let world = Loopback::builder()
@@ -431,7 +431,7 @@ fn a_block_that_was_not_needed_is_free_at_once() {
 }
 
 #[test]
-fn flaws_do_what_they_are_called() {
+fn flaws_have_their_effects() {
     let with = |flaw: fn(&mut ItemFlaws), has: bool| {
         let mut flaws = ItemFlaws::default();
         if has {
@@ -464,7 +464,7 @@ fn flaws_do_what_they_are_called() {
         assert_eq!(
             get(&flawed, b"db").is_none(),
             has,
-            "what the other one wrote is lost"
+            "only with the flaw, the other client's write is lost"
         );
 
         // The exchange has taken effect, but the insert is dropped before the answer arrives.
@@ -486,7 +486,7 @@ fn flaws_do_what_they_are_called() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_what_just_fits_is_not() {
+fn the_longest_item_fits_and_longer_ones_are_refused() {
     let (world, memory, alloc) = (world(0), Memory::new(), allocator());
     let v = world.connect(0).unwrap();
     let items = items(&v, &memory, &alloc);
@@ -496,8 +496,8 @@ fn what_is_too_long_is_refused_and_what_just_fits_is_not() {
     let in_use = alloc.stats().in_use_bytes;
     assert_eq!(in_use, 1 << 20);
     let (item, all) = (
-        "an item takes more than a block of 1 MiB",
-        "items whose keys begin alike take more than a block of 1 MiB",
+        "the item does not fit into a block of 1 MiB",
+        "the items with this key prefix do not fit into a block of 1 MiB",
     );
     for (key, value, why) in [(&b"bc"[..], &most[..], item), (b"a2", b"", all)] {
         let refused = block_on(items.upsert(key, value));
@@ -507,7 +507,7 @@ fn what_is_too_long_is_refused_and_what_just_fits_is_not() {
     assert_eq!(
         block_on(items.remove(&vec![b'a'; 2 << 20])),
         Err(IndexError::BadInput {
-            why: "an item takes more than a block of 1 MiB"
+            why: "the item does not fit into a block of 1 MiB"
         })
     );
     assert_eq!(block_on(items.remove(b"a")), Ok(Applied::Removed));
@@ -515,7 +515,7 @@ fn what_is_too_long_is_refused_and_what_just_fits_is_not() {
 }
 
 #[test]
-fn words_that_are_no_references_are_named() {
+fn words_that_are_not_references_are_reported() {
     let (world, memory, alloc) = (world(0), Memory::new(), allocator());
     let v = world.connect(0).unwrap();
     let items = items(&v, &memory, &alloc);

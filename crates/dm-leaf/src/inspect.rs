@@ -1,4 +1,4 @@
-//! Looks at nodes for a check.
+//! Reading nodes in any state, for a check.
 
 use dm_index::{Condition, IndexError, Inspected, NodeCopy, is_nowhere};
 use dm_layout::{CheckFailure, KeyBytes, LineLag, NodeFormat, NodeState};
@@ -7,7 +7,7 @@ use dm_verbs::{RemotePtr, Verbs};
 
 use crate::Nodes;
 
-/// READs of a torn node before it counts as torn.
+/// Number of READs after which a node that is still torn is reported as torn.
 const LOOKS: u32 = 8;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {

@@ -1,9 +1,10 @@
 //! Mending: finishing a merge or a hop that another client has left unfinished because it died, was cut off, or dropped
 //! the operation.
 //!
-//! A client that finds such a node under its own lock knows that the other client posts no more requests to the node,
-//! because it had the same lock. The progress of a merge of L and R, in which both have been locked and the steps are
-//! those of [`crate::merge`], follows from the two headers:
+//! If a client finds such a node under its own lock, the other client posts no more requests to the node, because it
+//! would need the same lock. A frozen node *names* the other node of its merge in its header (S24a). If both nodes L
+//! and R of a merge are locked, their headers show the progress of the merge, whose steps are those of
+//! [`crate::merge`]:
 //!
 //! | L | R | WRITEs that have taken effect | the mending client |
 //! |---|---|---|---|
@@ -41,8 +42,8 @@ enum Stage {
     Begun { second_is_left: bool },
 }
 
-/// Returns the number by which the header of the other node of a merge names the node at `at`. Returns `None` if the
-/// address is too far into its memory node for such a number.
+/// Returns the number by which the header of the other node of a merge refers to the node at `at`. Returns `None` if
+/// the address is too far into its memory node for such a number.
 pub(crate) fn name(at: RemotePtr) -> Option<u32> {
     let line = u32::try_from(at.offset() / LINE_BYTES as u64).ok();
     line.filter(|line| *line != 0)
@@ -396,7 +397,7 @@ mod tests {
                 owner: name(at(2)).unwrap(),
                 ..left
             };
-            assert!(!begun(&third, &right), "the left node names a third one");
+            assert!(!begun(&third, &right), "the left node refers to a third node");
             assert!(!begun(&Header { level: 1, ..left }, &right));
             for not in [
                 header(NodeState::Live, at(0), 20, 40),
@@ -433,7 +434,7 @@ mod tests {
         ));
     }
 
-    /// Between a client's READ and its two locks, others may have finished the merge, and may have begun another one.
+    /// Between a client's READ and its two locks, other clients may have finished the merge and begun another one.
     #[test]
     fn a_node_of_another_merge_is_left_alone() {
         let format = Slotted::<Key8>::with_span(4, 8).unwrap();

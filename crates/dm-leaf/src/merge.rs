@@ -363,9 +363,9 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
-/// Returns whether the addresses of two nodes allow a merge. If they are on two memory nodes and the merge is
-/// abandoned, the WRITE that marks the right node as dead and the unlock of the left node have no order. Also, the
-/// header of each node must be able to name the other node.
+/// Returns whether the addresses of two nodes allow a merge. If a merge of nodes on two memory nodes is abandoned, the
+/// WRITE that marks the right node as dead and the unlock of the left node may take effect in any order. Also, the
+/// header of each node must be able to refer to the other node.
 pub(crate) fn can_merge<K>(pair: &Neighbours<K>) -> bool {
     pair.left.node() == pair.right.node() && name(pair.left).is_some() && name(pair.right).is_some()
 }

@@ -304,7 +304,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // The index has always been empty, so no address of this memory is known, and its content does not matter.
+        // The index has always been empty, so no client has an address of this memory, and its content does not matter.
         self.next_of_load(v).await
     }
 

@@ -39,8 +39,8 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// Checks that the first `memory_nodes` memory nodes have all capabilities without a fallback that one of `locks`, or
-/// nodes with line versions, need.
+/// Checks that the first `memory_nodes` memory nodes have all required capabilities: those that have no fallback and
+/// that one of `locks`, or nodes with line versions, need.
 ///
 /// # Errors
 /// Returns [`OpenError::Refused`], which names the missing capability, if a memory node lacks one.

@@ -40,7 +40,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         write: Write<'_>,
     ) -> Result<Option<Answer<K, Applied>>, IndexError> {
         if self.locks.is_shut(v) {
-            // Boxed, because it is rare and would make the futures of operations large.
+            // This future is boxed, because it is rare and would make the futures of operations large.
             let open = Box::pin(self.locks.until_open(v, at));
             match self.alloc.while_announcing(v, open).await {
                 Ok(()) => {}

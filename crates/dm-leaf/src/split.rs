@@ -99,7 +99,7 @@ impl Flip {
 }
 
 impl<'v, V: Verbs> Opening<'v, V> {
-    /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS has no order with the
+    /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS is not ordered with the
     /// unlock of the left node. It may be executed after another client has finished the split and has written to the
     /// live node. It must then do nothing.
     async fn land(&self) -> Result<(), VerbError> {
@@ -183,8 +183,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let born = state_word(&right, word);
         // The right node is live from the start in two cases. The first case is a format that is written whole, in
         // memory that no node has used: one WRITE of the left node links the right node and clears the moved entries,
-        // and no old address leads to the right node. The second case are the published splits, which have no unborn
-        // state (T-S4, T-C3).
+        // and no old address leads to the right node. The second case is a published split, which has no unborn state
+        // (T-S4, T-C3).
         let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;

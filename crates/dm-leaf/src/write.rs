@@ -162,7 +162,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Returns whether a structural change under this lock may have failed midway, so that torn bytes may stay torn.
+    /// Returns whether a change under this lock may have failed midway, so that torn bytes may stay torn.
     pub(crate) fn is_doubtful<V: Verbs>(&self, guard: &Guard<'_, V>) -> bool {
         guard.in_doubt() && !self.options.flaws().forgets_doubt
     }
@@ -232,7 +232,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 self.format.put(image, slot, key, ValueRef::from(value)),
             ),
             (Write::Insert(_) | Write::Upsert(_), Place::Full) => Edit::Full,
-            (Write::Exchange { .. }, _) => unreachable!("an exchange is another write by now"),
+            (Write::Exchange { .. }, _) => unreachable!("`meeting` has replaced the exchange"),
         })
     }
 }

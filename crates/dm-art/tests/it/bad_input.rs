@@ -1,5 +1,5 @@
-//! Bytes that no client writes. Each operation that reads such bytes returns an error that names their address. None
-//! panics or runs for ever.
+//! Tests with bytes that no client writes. Each operation that reads such bytes returns an error that names their
+//! address. No operation panics or runs for ever.
 
 use dm_alloc::Superblock;
 use dm_art::SingleStore;
@@ -62,7 +62,7 @@ fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
 type Make<'a> = dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr) + 'a;
 
 #[test]
-fn what_does_not_belong_where_it_hangs_is_named() {
+fn misplaced_nodes_are_reported_as_corrupt() {
     let mut setup = Setup::small();
     setup.art.attempts = 50;
     let case = |name: &str, make: &Make<'_>| {
@@ -74,11 +74,11 @@ fn what_does_not_belong_where_it_hangs_is_named() {
         for (i, answer) in answers(&v, &setup).into_iter().enumerate() {
             match answer {
                 Err(IndexError::Corrupt { node, .. }) if node == at => {}
-                other => panic!("{name}, operation {i}: {other:?}, expected the one at {at}"),
+                other => panic!("{name}, operation {i}: {other:?}, expected `Corrupt` at {at}"),
             }
         }
     };
-    case("a slot of a type that the tree has not", &|_, _| {
+    case("a slot with a node type that the tree does not have", &|_, _| {
         (SlotWord::inner(1, somewhere(1).raw(), 9).unwrap(), somewhere(1))
     });
     case("a node of another type than its slot says", &|v, _| {
@@ -105,7 +105,7 @@ fn what_does_not_belong_where_it_hangs_is_named() {
 /// A leaf is linked at a slot whose bytes its key does not have. A reader concludes that the searched key is absent. A
 /// writer that would have to split the leaf gets an error.
 #[test]
-fn a_leaf_on_another_keys_way_is_not_split() {
+fn a_misplaced_leaf_is_not_split() {
     let mut setup = Setup::small();
     setup.art.attempts = 50;
     for (stray, depth) in [(0x0999 << 48, 0), (0x0999 << 48, 7)] {
@@ -130,7 +130,7 @@ fn a_leaf_on_another_keys_way_is_not_split() {
 
 /// If two slots link the same leaf, a scan returns its entry once.
 #[test]
-fn a_leaf_that_hangs_twice_is_shown_once() {
+fn a_leaf_that_is_linked_twice_is_scanned_once() {
     let world = pool(1);
     let v = world.connect(0).unwrap();
     let tree = Setup::small().open::<Key8>(&v);
@@ -147,7 +147,7 @@ fn a_leaf_that_hangs_twice_is_shown_once() {
 
 /// A root word that does not hold the address of a root is an error.
 #[test]
-fn a_root_word_that_is_no_address_is_refused() {
+fn a_root_word_without_the_address_of_a_root_is_refused() {
     let world = pool(1);
     let v = world.connect(0).unwrap();
     let setup = Setup::small();

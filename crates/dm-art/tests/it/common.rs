@@ -162,14 +162,10 @@ fn node<K: KeyBytes>(
     //= docs/protocol/smart.md M18 type=test
     let partial = header
         .partial_from(from as u8)
-        .expect("a header that begins at the parent's branch, or before");
+        .expect("a header begins at or before the parent's branch");
     way.extend_from_slice(partial);
     let told = &way[usize::from(header.depth())..];
-    assert_eq!(
-        header.partial(),
-        told,
-        "bytes that the parent holds too are the same"
-    );
+    assert_eq!(header.partial(), told, "the header's bytes differ from the path");
     write!(out, "{}@{}", types.slots(kind), header.branch()).unwrap();
     if !header.partial().is_empty() {
         write!(out, "+{}", hex(header.partial())).unwrap();
@@ -188,7 +184,7 @@ fn node<K: KeyBytes>(
             assert_eq!(
                 word.thawed().raw() as u32,
                 this.incarnation(),
-                "an empty slot names its node's incarnation"
+                "an empty slot contains another incarnation"
             );
             ended = true;
             if word.is_frozen() {
@@ -198,7 +194,11 @@ fn node<K: KeyBytes>(
         };
         //= docs/protocol/smart.md M3 type=test
         match types.is_direct(kind) {
-            true => assert_eq!(index, usize::from(partial), "a slot for each byte"),
+            true => assert_eq!(
+                index,
+                usize::from(partial),
+                "a slot of a direct node belongs to another byte"
+            ),
             false => assert!(!ended, "a slot was filled behind an empty one"),
         }
         assert!(!seen.contains(&partial), "two slots of one key byte");
@@ -235,7 +235,11 @@ fn leaf<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, (at, lines): (u64, u8), way: 
     let entry = layout.open(&bytes).unwrap();
     let mut key = [0; 64];
     entry.key.write_to(&mut key[..K::LEN]);
-    assert_eq!(&key[..way.len()], way, "a leaf on another key's way");
+    assert_eq!(
+        &key[..way.len()],
+        way,
+        "the leaf's key does not have the bytes of its path"
+    );
     //= docs/protocol/smart.md M9 type=test
     assert!(
         entry.depth + 1 >= way.len() as u64,
@@ -304,7 +308,7 @@ pub(crate) fn node_below<K: KeyBytes>(
     let slot = tree.root().add((RADIX_HEAD_BYTES + 8 * usize::from(byte)) as u64);
     let word = dm_layout::SlotWord::from_raw(block_on(v.word(slot)).unwrap());
     let RadixSlot::Inner { at, node_type, .. } = word.decode().unwrap() else {
-        panic!("no node hangs there");
+        panic!("the slot links no node");
     };
     let at = RemotePtr::from_raw(at);
     let bytes = block_on(v.read(at, types.bytes(node_type) as u32))

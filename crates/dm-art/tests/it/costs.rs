@@ -501,7 +501,7 @@ fn over_a_cache_that_is_out_of_date() {
 
 /// An exchange that expects no value is an insert. If its new value is also `None`, it is a get.
 #[test]
-fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
+fn an_exchange_reports_whether_it_found_the_expected_value() {
     let world = pool(1);
     let v = world.connect(0).unwrap();
     let tree = Setup::small().open::<Key8>(&v);
@@ -608,7 +608,7 @@ fn a_scan_reads_no_more_than_it_needs() {
 /// A remove from a node that other clients have nearly emptied reads the node again, and renews it if at most one
 /// child is left.
 #[test]
-fn who_removes_looks_again_what_others_have_left() {
+fn a_remove_reads_a_nearly_empty_node_again() {
     for (others, expected) in [
         (
             2,
@@ -636,7 +636,7 @@ fn who_removes_looks_again_what_others_have_left() {
 
 /// If a new node is put above a node that was not in the cache, it is on the memory node of that node's parent.
 #[test]
-fn a_node_above_one_that_was_read_lies_beside_its_parent() {
+fn a_new_node_above_an_uncached_one_is_on_the_parents_memory_node() {
     let world = pool(3);
     let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
     let setup = with_slack(0);
@@ -650,15 +650,16 @@ fn a_node_above_one_that_was_read_lies_beside_its_parent() {
         block_on(there.insert(&Key8(a | 1), &VALUE)),
         Ok(Applied::Inserted)
     );
-    // The client reads the leaf and the slot, which another client has changed, and then the node. One chain writes
-    // everything.
+    // The client reads the leaf. Its first chain writes a leaf and a node, but the CAS fails, because another client
+    // has changed the slot. Then the client reads the node that the slot links now, and one chain writes and links a
+    // new node.
     assert_eq!(
         told(&v, &here, Insert(a | 1 << 8)),
         "Inserted: 2 reads, 3 writes, 2 cas, 72 bytes_read, 128 bytes_written, 4 round_trips, 1 cache_hits, 1 cache_misses, 1 splits"
     );
 }
 
-/// T-M1: a reader whose path has another depth than the leaf says changes the leaf's link depth.
+/// With flaw T-M1, a reader overwrites a leaf's link depth if it differs from the depth of the reader's path.
 #[test]
 fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
     let slack = with_slack(1);

@@ -1,5 +1,5 @@
-//! Tests of dropped operations and of cached nodes, on loopback pools: the guarantees on which a later operation
-//! relies.
+//! Tests on loopback pools that operations are correct after other operations were dropped, and if cached nodes are
+//! outdated.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -17,7 +17,7 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
 type Tree = Art<Key8, Singles<Key8>>;
 
-/// Makes a pool of this many memory nodes with delayed completions. Two compute nodes can use it at once.
+/// Makes a pool of this many memory nodes with delayed completions.
 fn pool(memory_nodes: u16) -> Loopback {
     Loopback::builder().nodes(memory_nodes).delays(4).build().unwrap()
 }
@@ -79,12 +79,12 @@ fn settling(memory_nodes: u16) -> u64 {
         v.meter().counters().housekeeping_verbs - before
     };
     let first = verbs();
-    assert_eq!(verbs(), 0, "once is enough");
+    assert_eq!(verbs(), 0, "a later operation awaited the requests again");
     first
 }
 
 #[test]
-fn what_an_operation_left_under_way_is_waited_for_on_every_memory_node() {
+fn requests_of_a_dropped_operation_are_awaited_on_every_memory_node() {
     // Awaiting the requests of the dropped insert costs one READ on each memory node to which they were posted. The
     // other verbs are those with which any operation begins.
     let one = settling(1);
@@ -94,7 +94,7 @@ fn what_an_operation_left_under_way_is_waited_for_on_every_memory_node() {
 
 /// Returns whether a compute node finds `key` through an outdated cached node. Since the node was cached, the key was
 /// removed, the leaf's memory was reused for another key, and the key was inserted again.
-fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
+fn finds_reinserted_key(cache_unpinned: bool) -> Result<bool, IndexError> {
     let pool = pool(1);
     let options = ArtOptions {
         flaws: ArtFlaws {
@@ -122,7 +122,7 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
         block_on(reader.collect(&r)).unwrap();
         block_on(writer.collect(&w)).unwrap();
     }
-    assert!(writer.alloc().stats().free_bytes > 0, "nothing is used again");
+    assert!(writer.alloc().stats().free_bytes > 0, "no memory was freed");
     for key in (1..9).map(|byte| Key8(byte << 56)).chain([key]) {
         let done = block_on(writing.insert(&key, b"is there"));
         assert_eq!(done, Ok(Applied::Inserted));
@@ -131,14 +131,14 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
 }
 
 #[test]
-fn images_that_pin_nothing_lead_to_memory_of_another_life() {
-    assert_eq!(finds_what_came_again(false), Ok(true));
-    let flawed = finds_what_came_again(true);
-    assert_ne!(flawed, Ok(true), "the flaw is not to be seen");
+fn images_that_pin_nothing_lead_to_reused_memory() {
+    assert_eq!(finds_reinserted_key(false), Ok(true));
+    let flawed = finds_reinserted_key(true);
+    assert_ne!(flawed, Ok(true), "the flaw had no effect");
 }
 
 #[test]
-fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
+fn a_separator_of_a_dropped_operation_is_installed_by_the_next_search() {
     let leaf = |i: u64| RemotePtr::new(NodeId(0), i << 12).unwrap();
     let (first, right) = (leaf(16), leaf(17));
     let split = Split {
@@ -180,7 +180,7 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
         }
         given_up += 1;
     }
-    assert!(given_up > 2, "it ended after {given_up} polls");
+    assert!(given_up > 2, "the installation ended after {given_up} polls");
 }
 
 /// The operation that runs after a renewal was dropped midway.
@@ -195,7 +195,11 @@ const UNDER: [u64; 3] = [1 << 56, 1 << 56 | 1, 1 << 56 | 1 << 16];
 
 /// Drops an insert that renews the node after this many polls. Then another compute node runs `next`. Returns whether
 /// the insert had ended, and the result of `next`.
-fn upon_a_renewal(polls: usize, options: ArtOptions, next: Next) -> (bool, Result<Applied, IndexError>) {
+fn after_a_dropped_renewal(
+    polls: usize,
+    options: ArtOptions,
+    next: Next,
+) -> (bool, Result<Applied, IndexError>) {
     let pool = Loopback::builder().delays(4).counted_clock(Nanos(50));
     let pool = pool.build().unwrap();
     let trees = [
@@ -237,7 +241,7 @@ fn upon_a_renewal(polls: usize, options: ArtOptions, next: Next) -> (bool, Resul
 }
 
 #[test]
-fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
+fn a_dropped_renewal_is_completed_by_the_next_client() {
     for cache_bytes in [0, 1 << 20] {
         let options = ArtOptions {
             types: NodeTypes::new(&[2, 4, 256]).unwrap(),
@@ -255,7 +259,7 @@ fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
         ];
         for next in nexts {
             for polls in 1.. {
-                let (over, done) = upon_a_renewal(polls, options, next);
+                let (over, done) = after_a_dropped_renewal(polls, options, next);
                 let expected = match next {
                     Next::Insert(_) => Applied::Inserted,
                     Next::Remove(_) => Applied::Removed,
@@ -273,9 +277,9 @@ fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
     }
 }
 
-/// A client that waits for a renewal which nobody finishes gives up after a bounded number of attempts.
+/// If no client finishes a renewal, a client that waits for it returns an error after a bounded number of attempts.
 #[test]
-fn who_waits_for_a_renewal_gives_up() {
+fn the_wait_for_a_renewal_is_bounded() {
     let options = ArtOptions {
         types: NodeTypes::new(&[2, 4, 256]).unwrap(),
         cache_bytes: 0,
@@ -288,7 +292,7 @@ fn who_waits_for_a_renewal_gives_up() {
     };
     let mut waited = 0;
     for polls in 1.. {
-        let (over, done) = upon_a_renewal(polls, options, Next::Insert(1 << 56 | 1 << 8));
+        let (over, done) = after_a_dropped_renewal(polls, options, Next::Insert(1 << 56 | 1 << 8));
         match done {
             Ok(Applied::Inserted) => {}
             Err(IndexError::Exhausted(_)) => waited += 1,
@@ -301,10 +305,10 @@ fn who_waits_for_a_renewal_gives_up() {
     assert!(waited > 0, "nothing was frozen");
 }
 
-/// The cache gives up an approximate hint that leads to the left of a separator which a dropped operation did not
-/// install. The next client then reads the tree and installs the separator. Other hints stay.
+/// The cache drops an approximate hint that leads to the left of a separator which a dropped operation did not install.
+/// The next client then reads the tree and installs the separator. Other hints stay.
 #[test]
-fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
+fn a_rough_hint_to_the_left_of_an_owed_separator_is_dropped() {
     const LEAVES: u64 = 400;
     let leaf = |i: u64| RemotePtr::new(NodeId(0), (16 + i) << 12).unwrap();
     let pool = pool(1);

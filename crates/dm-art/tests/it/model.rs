@@ -100,9 +100,9 @@ fn keys_of_32_bytes_answer_as_a_map() {
     );
 }
 
-/// Scans with every limit and from every key, over nodes of every size.
+/// Scans with several limits and from many keys, over nodes of every size.
 #[test]
-fn a_scan_begins_and_ends_where_it_is_told() {
+fn scans_begin_at_their_key_and_end_at_their_limit() {
     let world = pool(2);
     let v = world.connect(0).unwrap();
     let setup = Setup::small();

@@ -129,7 +129,7 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
                     break;
                 }
             }
-            (one.expect("it ends"), other.expect("it ends"))
+            (one.expect("the first ends"), other.expect("the second ends"))
         }
     };
     draw(&v, &trees[0], &setup.art.types);
@@ -157,7 +157,7 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
             assert_eq!(
                 block_on(carry_out(client, Get(key), 0)),
                 value,
-                "what a scan finds is found by its key"
+                "a get must find what a scan finds"
             );
         }
     }
@@ -253,7 +253,7 @@ fn at_a_node_of_two_that_is_full() {
 }
 
 #[test]
-fn at_nodes_above_each_other_whose_memory_is_used_again() {
+fn at_nodes_above_each_other_in_reused_memory() {
     every_pair(
         setup(true, 1 << 20),
         1,
@@ -289,7 +289,7 @@ fn without_a_cache() {
 fn to_the_end<F: Future>(mut future: core::pin::Pin<&mut F>) -> F::Output {
     (0..100_000)
         .find_map(|_| poll(future.as_mut()))
-        .expect("it waits for nobody")
+        .expect("the future ends without other clients")
 }
 
 fn delayed() -> Loopback {
@@ -300,7 +300,7 @@ fn delayed() -> Loopback {
 /// While a node is being frozen, a leaf is inserted into it. The leaf is then split before the copy replaces the node.
 /// The slot that changed in this way must be frozen as well.
 #[test]
-fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
+fn a_slot_that_changes_twice_during_a_renewal_is_not_lost() {
     let base = setup(false, 1 << 20);
     let setup = Setup {
         art: ArtOptions {
@@ -403,7 +403,7 @@ fn removed_meanwhile(polls: usize, comes: &[u64]) -> Removed {
 /// While a leaf is being removed, another client splits it, so that the leaf's slot links a node. The remove then
 /// clears the leaf's slot in the new node, and the new node is renewed because only one child is left.
 #[test]
-fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
+fn a_removed_leaf_is_unlinked_although_its_slot_was_split() {
     let mut split = 0;
     for polls in 1.. {
         let Removed {
@@ -430,7 +430,7 @@ fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
 
 /// Runs the same race with two inserts. The new node keeps two leaves, so no node is renewed.
 #[test]
-fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
+fn a_node_that_keeps_two_leaves_is_not_renewed() {
     let mut split = 0;
     for polls in 1.. {
         let Removed {
@@ -453,5 +453,5 @@ fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
             break;
         }
     }
-    assert!(split > 3, "{split} times both were first");
+    assert!(split > 3, "{split} times both inserts came first");
 }

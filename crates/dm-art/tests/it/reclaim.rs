@@ -42,7 +42,7 @@ fn open(pool: &Loopback, setup: Setup, compute_nodes: u16) -> (Vec<Endpoint>, Ve
 }
 
 #[test]
-fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
+fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     for (memory_nodes, members) in [(1, 2), (2, 2), (2, 0)] {
         let pool = pool(memory_nodes);
         let setup = Setup {
@@ -86,7 +86,10 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
             drop(clients);
             settle(&trees, &connections);
             match members {
-                0 => assert!(live(&trees) > empty, "what is not reclaimed stays"),
+                0 => assert!(
+                    live(&trees) > empty,
+                    "without reclamation, the memory stays in use"
+                ),
                 _ => assert_eq!((live(&trees), limbo(&trees)), (empty, 0), "round {round}"),
             }
         }
@@ -99,7 +102,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
 
 /// A client that loses a race frees the block that it wrote. A block that may have been published is not freed.
 #[test]
-fn blocks_of_who_was_not_quick_enough_come_back() {
+fn a_lost_race_frees_its_blocks() {
     let pool = pool(1);
     let (connections, trees) = open(&pool, Setup::reclaiming(), 2);
     let [here, there] = [0, 1].map(|cn| trees[cn].client(&connections[cn]));
@@ -124,7 +127,7 @@ fn blocks_of_who_was_not_quick_enough_come_back() {
 
 /// A dropped operation pins the memory that was retired after it began, until its client has awaited its requests.
 #[test]
-fn a_client_that_went_midway_stays_announced_until_the_next_of_its_connection() {
+fn a_dropped_operation_stays_announced_until_the_next_one_of_its_connection() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
     let setup = Setup::reclaiming();
     let [v, w] = [0, 0].map(|cn| pool.connect(cn).unwrap());
@@ -150,12 +153,12 @@ fn a_client_that_went_midway_stays_announced_until_the_next_of_its_connection() 
     for i in 100..110 {
         assert_eq!(block_on(other.remove(&key(0, i))), Ok(Applied::Removed));
     }
-    assert!(rounds() > 0, "its operation still counts as one that runs");
+    assert!(rounds() > 0, "the dropped operation still counts as running");
     assert_eq!(
         block_on(tree.client(&w).get(&key(0, 0), &mut Vec::new())),
         Ok(true)
     );
-    assert!(rounds() > 0, "another connection says nothing of it");
+    assert!(rounds() > 0, "an operation of another connection does not end it");
     assert_eq!(
         block_on(tree.client(&v).get(&key(0, 0), &mut Vec::new())),
         Ok(true)
@@ -189,7 +192,7 @@ fn a_get_that_was_dropped_pins_what_it_may_read() {
 /// An operation of several steps that was begun explicitly pins memory until its guard is dropped, even if it posted no
 /// request.
 #[test]
-fn what_is_begun_pins_memory_until_it_is_dropped() {
+fn an_explicit_operation_pins_memory_until_its_guard_is_dropped() {
     let pool = pool(1);
     let (connections, trees) = open(&pool, Setup::reclaiming(), 2);
     let [here, there] = [0, 1].map(|cn| trees[cn].client(&connections[cn]));
@@ -247,7 +250,7 @@ fn warming_reads_every_node_as_an_operation() {
 
 /// Two nodes that use the same block one after the other have different incarnations, which their empty slots contain.
 #[test]
-fn a_node_in_memory_that_was_one_is_another_incarnation() {
+fn a_node_in_reused_memory_has_the_next_incarnation() {
     let pool = pool(1);
     let setup = Setup::reclaiming();
     let (connections, trees) = open(&pool, setup, 1);
@@ -274,7 +277,7 @@ fn a_node_in_memory_that_was_one_is_another_incarnation() {
 /// If keys share more bytes than a header holds, nodes with one slot are needed. They are removed together with the
 /// last key below them.
 #[test]
-fn nodes_on_the_way_go_with_the_last_key_below_them() {
+fn nodes_with_one_slot_are_removed_with_the_last_key_below_them() {
     let pool = pool(1);
     let setup = Setup::reclaiming();
     let v = pool.connect(0).unwrap();
@@ -305,7 +308,7 @@ fn nodes_on_the_way_go_with_the_last_key_below_them() {
 /// A remove does not await the CAS that clears the leaf's slot. The next remove of the same client awaits it and
 /// retires the leaf.
 #[test]
-fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
+fn a_leaf_is_retired_by_the_next_remove_of_its_client() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
     let (connections, trees) = open(&pool, Setup::reclaiming(), 1);
     let client = trees[0].client(&connections[0]);
@@ -359,7 +362,7 @@ fn a_struck_separator_is_retired_at_once() {
 
 /// A compute node that has left the pool does not use its old cache when it joins again.
 #[test]
-fn who_was_away_believes_nothing_that_it_read_before() {
+fn a_compute_node_that_joins_again_does_not_use_its_old_cache() {
     let pool = pool(1);
     let (connections, trees) = open(&pool, Setup::reclaiming(), 2);
     let there = trees[1].client(&connections[1]);
@@ -380,7 +383,7 @@ fn who_was_away_believes_nothing_that_it_read_before() {
     for _ in 0..6 {
         block_on(trees[1].collect(&connections[1])).unwrap();
     }
-    assert!(trees[1].alloc().stats().free_bytes > 0, "nothing is used again");
+    assert!(trees[1].alloc().stats().free_bytes > 0, "no memory was freed");
     (1..9).for_each(|byte| insert(byte << 56));
     insert(1);
     let mut value = Vec::new();
@@ -388,9 +391,9 @@ fn who_was_away_believes_nothing_that_it_read_before() {
     assert_eq!(value, b"is there");
 }
 
-/// An operation collects when a collection is due. An operation that runs inside another one does not.
+/// An operation runs a round when one is due. An operation that runs inside another one does not.
 #[test]
-fn a_round_that_is_due_is_done_by_an_operation_that_runs_alone() {
+fn a_due_round_is_run_by_an_outer_operation_only() {
     let pool = pool(1);
     let base = Setup::reclaiming();
     let setup = Setup {
@@ -414,11 +417,11 @@ fn a_round_that_is_due_is_done_by_an_operation_that_runs_alone() {
     block_on(client.insert(&Key8(1), &[1; 8])).unwrap();
     passes();
     let round = housekeeping();
-    assert!(round > 0, "the round");
-    assert_eq!(housekeeping(), 0, "it is done");
+    assert!(round > 0, "no round was run");
+    assert_eq!(housekeeping(), 0, "a second round was run");
     let begun = block_on(client.begin()).unwrap();
     passes();
-    assert_eq!(housekeeping(), 0, "it is not this operation's, inside of another");
+    assert_eq!(housekeeping(), 0, "an operation inside another one ran a round");
     drop(begun);
     assert!(housekeeping() > 0);
 }

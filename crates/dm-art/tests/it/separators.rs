@@ -20,7 +20,7 @@ use crate::common::{Setup, cost, pool};
 
 type Entries = Separators<Key8, Singles<Key8>>;
 
-/// Returns the address of leaf number `n`, which is not 0.
+/// Returns the address of leaf number `n`, which must not be 0.
 fn leaf(n: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), n << 12).unwrap()
 }
@@ -111,7 +111,7 @@ fn plain() -> SeparatorOptions {
 }
 
 #[test]
-fn a_tree_that_remembers_nodes_is_no_tree_of_separators() {
+fn a_tree_with_a_cache_is_refused() {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
     let art = Setup::small().open::<Key8>(&v);
@@ -160,7 +160,7 @@ fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
 
 /// If the leaf is not cached, the search reads and caches a run of leaves from it on. The run ends at a cached leaf.
 #[test]
-fn a_search_brings_a_run_of_neighbours() {
+fn a_search_caches_a_run_of_leaves() {
     let of = |run: usize| SeparatorOptions { run, ..plain() };
     let world = World::filled(LARGE, plain(), 100);
     for run in [0, 1, 2, 5, 32] {
@@ -215,7 +215,7 @@ fn warming_reads_all_separators_as_housekeeping() {
 }
 
 #[test]
-fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
+fn stale_hints_are_dropped_and_misleading_entries_are_removed() {
     let world = World::filled(LARGE, plain(), 9);
     let (entries, v) = (&world.entries, &world.v);
     let cached = entries.known(v, &Key8(55)).unwrap();
@@ -224,7 +224,7 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(known(entries, v, 55), None);
     let read = find(entries, v, 55).unwrap();
     assert_eq!(read.proof, SeparatorProof::Read(Key8(50), leaf(5)));
-    // The address was reported as stale. It stays cached, because it may become right again.
+    // An address that was read from an entry stays cached after it was reported as stale.
     entries.stale(v, read.proof);
     assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
     // The address was reported as invalid. It is no longer cached, and the next search removes its entry.
@@ -259,7 +259,7 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
 
 /// The store lists only the latest 64 entries that misled a client.
 #[test]
-fn the_oldest_misleading_entry_makes_room() {
+fn only_the_latest_misleading_entries_are_listed() {
     let world = World::filled(LARGE, plain(), 80);
     let (entries, v) = (&world.entries, &world.v);
     let proofs: Vec<_> = (2..=66)
@@ -268,12 +268,16 @@ fn the_oldest_misleading_entry_makes_room() {
     for proof in &proofs {
         entries.invalidate(v, *proof);
     }
-    assert_eq!(found(entries, v, 25), Some(2), "the 65th last is believed again");
+    assert_eq!(
+        found(entries, v, 25),
+        Some(2),
+        "the oldest of 65 entries is no longer listed"
+    );
     for n in (3..=66).rev() {
         assert_eq!(
             found(entries, v, n * 10 + 5),
             Some(2),
-            "of {n} all below have gone"
+            "the entries from 3 to {n} are removed"
         );
     }
     assert_eq!(found(entries, v, 675), Some(67));
@@ -281,7 +285,7 @@ fn the_oldest_misleading_entry_makes_room() {
 
 /// If the cache has too little room for all separators, it stores all of them approximately.
 #[test]
-fn who_has_no_room_remembers_roughly() {
+fn a_full_cache_stores_separators_approximately() {
     const LEAVES: u64 = 400;
     let world = World::filled(LARGE, plain(), LEAVES);
     let tight = 9 << 10;
@@ -317,13 +321,13 @@ fn who_has_no_room_remembers_roughly() {
     expect(3_990, 9, 399..401);
     expect(5, 1, 1..2);
     expect(4_500, 0, 400..401);
-    // A hint that misled a client is dropped.
+    // A hint that is reported as stale is kept. A hint that is reported as invalid is dropped.
     let located = cold.known(&w, &Key8(1_005)).unwrap();
     cold.stale(&w, located.proof);
     assert_eq!(
         known(&cold, &w, 1_005),
         Some(number(located.leaf.at)),
-        "the leaf may be to the right of it"
+        "the leaf may be to the right of the hint"
     );
     cold.invalidate(&w, located.proof);
     assert_ne!(known(&cold, &w, 1_005), Some(number(located.leaf.at)));
@@ -343,7 +347,7 @@ fn who_has_no_room_remembers_roughly() {
 
 /// When the cache is full, the separators that were cached exactly are kept approximately.
 #[test]
-fn what_was_remembered_before_there_was_no_room_stays() {
+fn cached_separators_stay_when_the_cache_becomes_full() {
     let world = World::filled(LARGE, plain(), 400);
     let (w, cold) = world.other(9 << 10, plain());
     let mut looked_up = Vec::new();
@@ -362,7 +366,7 @@ fn what_was_remembered_before_there_was_no_room_stays() {
 
 /// Without approximate hints, the cache holds some separators, and the others are read.
 #[test]
-fn who_has_no_room_and_no_rough_hints_remembers_some() {
+fn without_rough_hints_a_full_cache_holds_some_separators() {
     let world = World::filled(LARGE, plain(), 400);
     let exact = SeparatorOptions {
         rough: false,
@@ -391,9 +395,9 @@ fn who_has_no_room_and_no_rough_hints_remembers_some() {
     )));
 }
 
-/// T-D12: the first search for a key that is not a separator finds no leaf.
+/// With flaw T-D12, the first search for a key that is not a separator finds no leaf.
 #[test]
-fn who_is_exact_takes_a_key_that_is_no_separator_for_absent_once() {
+fn the_exact_flaw_misses_a_key_that_is_no_separator_once() {
     let world = World::filled(LARGE, plain(), 9);
     let exact = SeparatorOptions {
         exact: true,
@@ -407,7 +411,7 @@ fn who_is_exact_takes_a_key_that_is_no_separator_for_absent_once() {
 }
 
 #[test]
-fn a_bulk_load_enters_all() {
+fn a_bulk_load_enters_all_separators() {
     let world = World::new(LARGE, plain());
     let leaves: Vec<_> = (0..300).map(|n| (Key8(n * 10), leaf(n + 1))).collect();
     assert_eq!(block_on(world.entries.build(&world.v, &leaves, 0.7)), Ok(()));
@@ -468,7 +472,7 @@ impl Toys {
     }
 }
 
-const OTHERS: &str = "separators ask leaves for copies, joins and inspections alone";
+const OTHERS: &str = "separators call only `copy`, `join` and `inspect`";
 
 impl NodeCopies<Endpoint, Key8> for Toys {
     async fn copy(&self, _: &Endpoint, at: RemotePtr, copy: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
@@ -641,7 +645,7 @@ fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (
 }
 
 #[test]
-fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
+fn a_sparse_leaf_is_merged_with_its_right_or_left_neighbour() {
     type Joins = &'static [(u64, u64)];
     type Left = &'static [(u64, usize)];
     let cases: [(&[usize], u64, Joins, Left); 7] = [
@@ -673,7 +677,7 @@ fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
 }
 
 #[test]
-fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
+fn a_leaf_without_an_entry_is_reached_through_its_left_neighbours() {
     let strike = |world: &World, n: u64| {
         let (w, cold) = world.other(LARGE, plain());
         let read = find(&cold, &w, n * 10).unwrap();
@@ -697,12 +701,12 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
     assert_eq!(
         dead,
         (vec![(1, 3)], vec![(1, 5), (3, 5)]).clone(),
-        "its keys are in the first one, which is too full"
+        "the dead leaf's keys are in the first leaf"
     );
 }
 
 #[test]
-fn what_is_no_leaf_of_the_key_is_left_alone() {
+fn leaves_that_do_not_cover_the_key_are_not_merged() {
     let alone = |prepare: fn(&mut Toy)| {
         let world = World::filled(LARGE, plain(), 3);
         let toys = Toys::new(&[5, 1, 1]);

@@ -63,7 +63,7 @@ fn small() -> NodeTypes {
 }
 
 #[test]
-fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
+fn leaves_split_where_their_keys_differ_and_nodes_are_removed_with_their_keys() {
     let tree = Drawn::new(small(), 0);
     let key = |bytes: [u8; 8]| Key8(u64::from_be_bytes(bytes));
     let [a, b, c, d] = [
@@ -103,7 +103,7 @@ fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
 }
 
 #[test]
-fn slack_spares_a_split_one_byte_below_its_change_of_the_depth() {
+fn with_slack_a_split_one_byte_below_keeps_the_link_depth() {
     let tree = Drawn::new(small(), 1);
     assert_eq!(tree.insert(Key8(0)), "256@0{00:leaf1}");
     assert_eq!(tree.insert(Key8(1 << 48)), "256@0{00:2@1{00:leaf1 01:leaf2}}");
@@ -115,7 +115,7 @@ fn slack_spares_a_split_one_byte_below_its_change_of_the_depth() {
 }
 
 #[test]
-fn what_keys_share_beyond_a_header_takes_nodes_on_the_way() {
+fn a_prefix_longer_than_a_header_takes_more_nodes() {
     let key = |parts: &[(usize, u8)]| {
         let mut bytes = [7; 32];
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
@@ -240,7 +240,7 @@ fn a_slot_of_a_removed_leaf_is_filled_by_its_own_key_byte_alone() {
 /// The children of the root are spread over the memory nodes by their key bytes, so a key that is inserted again is
 /// on the same memory node.
 #[test]
-fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
+fn children_of_the_root_are_spread_and_deeper_nodes_stay_beside_them() {
     let setup = Setup::small();
     for memory_nodes in [1, 2, 3] {
         let world = pool(memory_nodes);

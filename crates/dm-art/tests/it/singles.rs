@@ -1,4 +1,4 @@
-//! Leaves of one entry.
+//! Tests of leaves of one entry.
 
 use dm_art::{Single, SingleOptions, SingleSeen, SingleStore, Singles};
 use dm_index::{Condition, IndexError, Key8};
@@ -71,7 +71,7 @@ impl One {
 const READ: &str = "1 reads, 132 bytes_read, 1 round_trips";
 
 #[test]
-fn a_leaf_answers_for_its_key_and_names_itself_to_others() {
+fn a_leaf_returns_its_value_or_the_key_that_it_holds() {
     let one = One::new();
     assert_eq!(one.store().value_bytes(), BYTES);
     let (found, value, spent) = one.get(3, 3);
@@ -130,7 +130,7 @@ fn a_leaf_answers_for_its_key_and_names_itself_to_others() {
 }
 
 #[test]
-fn several_are_read_at_once_and_those_that_are_removed_left_out() {
+fn entries_are_read_at_once_and_removed_ones_are_left_out() {
     let one = One::new();
     let all: Vec<_> = (1..=70).map(at).collect();
     assert_eq!(
@@ -150,7 +150,7 @@ fn several_are_read_at_once_and_those_that_are_removed_left_out() {
 /// A torn leaf is read again a bounded number of times. Bytes that are not a leaf are an error. In both cases the lock
 /// is released.
 #[test]
-fn a_torn_value_is_read_again_and_garbage_is_named() {
+fn a_torn_value_is_read_again_and_garbage_is_reported() {
     let one = One::new();
     let v = &one.v;
     let last = one.singles.layout().read_bytes() - 1;
@@ -191,9 +191,9 @@ fn a_torn_value_is_read_again_and_garbage_is_named() {
     );
 }
 
-/// A check reads many leaves at once, and says in which state each of them is.
+/// A check reads many leaves at once, and reports the state of each of them.
 #[test]
-fn an_inspection_says_in_which_state_leaves_are() {
+fn an_inspection_reports_the_states_of_leaves() {
     let one = One::new();
     let inspect = |all: &[RemotePtr]| {
         let mut found = Vec::new();

@@ -18,9 +18,9 @@ struct World {
 }
 
 /// The keys of the two leaves below the node, and the key of the leaf below the root.
-const TWINS: [u64; 2] = [0x0101_0000_0000_0000, 0x0102_0000_0000_0000];
+const PAIR: [u64; 2] = [0x0101_0000_0000_0000, 0x0102_0000_0000_0000];
 const OTHER: u64 = 0x0501_0000_0000_0000;
-const PATHS: [u64; 3] = [TWINS[0], TWINS[1], OTHER];
+const PATHS: [u64; 3] = [PAIR[0], PAIR[1], OTHER];
 
 /// A child slot in memory: its address and its word.
 #[derive(Clone, Copy, Debug)]
@@ -146,11 +146,11 @@ fn a_survey_counts_the_nodes_and_the_leaves() {
     let nodes = types.block_bytes(types.largest()) + types.block_bytes(types.fitting(2));
     assert_eq!(counted(&survey), [(3, 3, 3 * leaf_bytes()), (2, 4, nodes as u64)]);
     assert_eq!((survey.removed, survey.words.len()), (0, 0));
-    // A removed leaf that is still linked.
+    // A removed leaf that is still linked counts as removed.
     let removed = world
         .tree
         .leaves()
-        .remove(&world.v, below[1].child(), &Key8(TWINS[1]), None);
+        .remove(&world.v, below[1].child(), &Key8(PAIR[1]), None);
     assert_eq!(block_on(removed), Ok(Single::Hit));
     let (survey, keys) = world.survey(false);
     assert_eq!(counted(&survey), [(3, 2, 3 * leaf_bytes()), (2, 4, nodes as u64)]);
@@ -160,7 +160,7 @@ fn a_survey_counts_the_nodes_and_the_leaves() {
 #[test]
 fn a_survey_finds_faults_and_goes_on_behind_them() {
     let nowhere = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
-    // A leaf or a node leads to an address without memory.
+    // A slot leads to an address without memory.
     let world = World::new();
     let (node, leaf, below) = world.slots();
     let moved = |child: Child, at: RemotePtr| {
@@ -175,7 +175,7 @@ fn a_survey_finds_faults_and_goes_on_behind_them() {
     };
     let restore = |child: Child| world.put(child.at, child.word.raw());
     world.put(leaf.at, moved(leaf, nowhere));
-    world.finds(nowhere, |flaw| flaw == Flaw::Nowhere, &TWINS);
+    world.finds(nowhere, |flaw| flaw == Flaw::Nowhere, &PAIR);
     restore(leaf);
     world.put(node.at, moved(node, nowhere));
     world.finds(nowhere, |flaw| flaw == Flaw::Nowhere, &[OTHER]);
@@ -183,13 +183,13 @@ fn a_survey_finds_faults_and_goes_on_behind_them() {
     world.put(node.at, moved(node, world.tree.root()));
     world.finds(world.tree.root(), |flaw| flaw == Flaw::Cycle, &[OTHER]);
     restore(node);
-    // Two leaves were exchanged.
+    // A slot leads to the leaf of another slot.
     world.put(below[0].at, moved(below[0], below[1].child()));
-    world.finds(below[1].child(), |flaw| flaw == Flaw::Path, &[TWINS[1], OTHER]);
+    world.finds(below[1].child(), |flaw| flaw == Flaw::Path, &[PAIR[1], OTHER]);
     restore(below[0]);
-    // The bytes of a leaf, or of a node, are none.
+    // The bytes of a leaf or of a node are corrupt.
     for (at, bytes, keys) in [
-        (leaf.child(), leaf_bytes(), &TWINS[..]),
+        (leaf.child(), leaf_bytes(), &PAIR[..]),
         (
             node.child(),
             world.types.bytes(world.types.fitting(2)) as u64,
@@ -202,7 +202,7 @@ fn a_survey_finds_faults_and_goes_on_behind_them() {
         block_on(world.v.write(at, &before)).unwrap();
     }
     assert_eq!(world.survey(false).0.faults, []);
-    // A slot names a type of nodes that there is not.
+    // A slot contains a node type that does not exist.
     let unknown = SlotWord::inner(node.word.partial(), node.child().raw(), 9).unwrap();
     world.put(node.at, unknown.raw());
     world.finds(world.tree.root(), |flaw| flaw == Flaw::Path, &[OTHER]);
@@ -216,17 +216,17 @@ fn a_survey_finds_faults_and_goes_on_behind_them() {
     let [_, kind, ..] = header.to_le_bytes();
     let behind = u64::from_le_bytes([2, kind & 0x1f | 6 << 5, 1, 1, 1, 1, 1, 1]);
     world.put(lower, behind);
-    world.finds(lower, |flaw| flaw == Flaw::Path, &[TWINS[1], OTHER]);
+    world.finds(lower, |flaw| flaw == Flaw::Path, &[PAIR[1], OTHER]);
     world.put(lower, header);
     assert_eq!(world.survey(false).1.len(), 4);
-    // A memory node that does not answer is no fault of the index.
+    // A memory node that does not answer causes an error, not a fault.
     world.pool.cut(NodeId(0), Trouble::Unreachable);
     let mut survey = Survey::new(false, None);
     let failed = world.tree.survey(&world.v, &mut survey, |_, _, _, _, _| {});
     assert!(block_on(failed).is_err());
 }
 
-/// The replacement of a node was begun and not finished. A survey finds this, and finishes it if it mends.
+/// A survey finds a renewal that was begun and not finished. A survey that mends finishes it.
 #[test]
 fn a_survey_that_mends_finishes_a_replacement() {
     for mends in [false, true] {

@@ -41,8 +41,10 @@ const STEADY: u64 = ROUNDS * 3 / 4;
 /// Runs eight coroutines on one thread. Completions are delayed, so that operations overlap.
 #[test]
 fn shared_operations_allocate_nothing() {
-    let world = Loopback::builder().delays(2).build().expect("memory");
-    let v: Vec<_> = (0..8).map(|_| world.connect(0).expect("a client")).collect();
+    let world = Loopback::builder().delays(2).build().expect("the world is built");
+    let v: Vec<_> = (0..8)
+        .map(|_| world.connect(0).expect("the client connects"))
+        .collect();
     let base = RemotePtr::new(NodeId(0), 4096).expect("a small offset");
     let table = Combiner::new(&Rdwc { locks: 1, ..Rdwc::ON });
     let clients: Vec<_> = v
@@ -59,7 +61,7 @@ fn shared_operations_allocate_nothing() {
                 }
                 let key = Key8(n % KEYS);
                 let bytes = (n as u32).to_le_bytes();
-                let applied = client.upsert(&key, &bytes).await.expect("no trouble");
+                let applied = client.upsert(&key, &bytes).await.expect("no verb fails");
                 assert!(matches!(applied, Applied::Inserted | Applied::Replaced));
                 assert_eq!(client.get(&key, &mut value).await, Ok(true));
                 assert_eq!(client.update(&key, &bytes).await, Ok(Applied::Replaced));

@@ -73,7 +73,7 @@ pub(crate) const BROKEN: IndexError = IndexError::BadInput { why: "on purpose" }
 impl Gate {
     /// Returns the operation that arrived last.
     pub(crate) fn last(&self) -> Asked {
-        self.0.borrow().last().expect("a call").asked
+        self.0.borrow().last().expect("an operation has arrived").asked
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -226,7 +226,7 @@ impl<'f, T> Task<'f, T> {
     /// Returns a task that has been polled once and waits.
     pub(crate) fn begun(future: impl Future<Output = T> + 'f) -> Self {
         let mut task = Self::new(future);
-        assert!(task.step().is_none(), "it does not wait");
+        assert!(task.step().is_none(), "the task ended at once");
         task
     }
 
@@ -238,7 +238,7 @@ impl<'f, T> Task<'f, T> {
     /// Polls the task with a new waker while it still waits. After that, the old waker must not be called.
     pub(crate) fn moves(&mut self) {
         self.flag = Arc::new(Flag(AtomicBool::new(true)));
-        assert!(self.step().is_none(), "it does not wait");
+        assert!(self.step().is_none(), "the task ended at once");
     }
 
     /// Polls the task if it was woken. Returns its output if it has ended.

@@ -143,7 +143,7 @@ impl<'f> Run<'f> {
             (0..8).for_each(|_| self.effect(0));
             (0..8).for_each(|n| self.reply(n, |done| done.map(Ok)));
         }
-        Err("somebody waits for ever".to_owned())
+        Err("a client waits for ever".to_owned())
     }
 }
 
@@ -176,7 +176,7 @@ fn play(moves: &[Move], rdwc: &Rdwc) -> Result<(u64, u64), String> {
         .build()
         .map_err(|e| e.to_string())?;
     let v: Vec<_> = (0..CLIENTS)
-        .map(|_| world.connect(0).expect("a client"))
+        .map(|_| world.connect(0).expect("the client connects"))
         .collect();
     let table = Combiner::new(rdwc);
     let (gate, idle) = (Gate::default(), table.fingerprint());
@@ -197,7 +197,7 @@ fn play(moves: &[Move], rdwc: &Rdwc) -> Result<(u64, u64), String> {
     }
     run.finish()?;
     if table.fingerprint() != idle {
-        return Err("somebody is left at a lock".to_owned());
+        return Err("a client is left at a lock".to_owned());
     }
     let checked = check(&KvMap::empty(), &run.history, Limits::default());
     if !checked.is_linearizable() {
@@ -255,7 +255,7 @@ fn any_schedule_is_linearizable_and_ends() {
 
 /// T-R2 is not among the flaws: other clients must run between its sections, which needs a world with steps.
 #[test]
-fn what_is_broken_is_noticed() {
+fn flawed_variants_are_found() {
     let none = RdwcFlaws::NONE;
     for flaws in [
         RdwcFlaws {

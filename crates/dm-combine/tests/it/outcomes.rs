@@ -16,14 +16,14 @@ const ABSENT: Answered = Answered::Applied(Applied::Absent);
 
 /// Runs `test` with four clients of a compute node that has one lock.
 fn with_clients(test: impl FnOnce([&Client<'_>; 4], &Gate)) {
-    let world = Loopback::builder().build().expect("memory");
-    let v = [0; 4].map(|cn| world.connect(cn).expect("a client"));
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = [0; 4].map(|cn| world.connect(cn).expect("the client connects"));
     let table = Combiner::new(&Rdwc { locks: 1, ..Rdwc::ON });
     let idle = table.fingerprint();
     let gate = Gate::default();
     let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
     test(clients.each_ref(), &gate);
-    assert_eq!(table.fingerprint(), idle, "somebody is left at a lock");
+    assert_eq!(table.fingerprint(), idle, "a client is left at a lock");
 }
 
 fn task<'a>(client: &'a Client<'_>, asked: Asked) -> Task<'a, Result<Answered, IndexError>> {
@@ -36,7 +36,7 @@ fn delegated_and_combined(client: &Client<'_>) -> (u64, u64) {
 }
 
 #[test]
-fn those_who_gather_share_the_next_read_and_not_the_one_under_way() {
+fn gathered_gets_share_the_next_read_and_not_the_current_one() {
     with_clients(|[a, b, c, d], gate| {
         let mut first = task(a, Asked::Get(1));
         let (mut second, mut third) = (task(b, Asked::Get(1)), task(c, Asked::Get(1)));
@@ -47,7 +47,11 @@ fn those_who_gather_share_the_next_read_and_not_the_one_under_way() {
         assert_eq!((second.step(), third.step(), gate.count()), (None, None, 2));
         let mut fourth = task(d, Asked::Get(1));
         gate.reply(1, Ok(FOUND));
-        assert_eq!(second.step(), None, "it is told when the leader goes on");
+        assert_eq!(
+            second.step(),
+            None,
+            "the follower gets its answer when the leader is polled"
+        );
         assert_eq!(third.step(), Some(Ok(FOUND)));
         assert_eq!(second.step(), Some(Ok(FOUND)));
         assert_eq!((fourth.step(), gate.count()), (None, 3));
@@ -70,7 +74,7 @@ fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
         assert_eq!(
             (newest.step(), gate.last()),
             (None, leader),
-            "it writes its own value"
+            "the leader must write its own value"
         );
         gate.reply(1, Ok(answer));
         assert_eq!(newest.step(), Some(Ok(answer)));
@@ -88,7 +92,7 @@ fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
 }
 
 #[test]
-fn followers_are_told_what_their_write_right_before_the_leaders_would_have_been() {
+fn followers_get_the_result_of_a_write_right_before_the_leaders() {
     let (update, upsert) = (Asked::Update(1, 4), Asked::Upsert(1, 4));
     assert_eq!(told(update, REPLACED), [Some(REPLACED), Some(REPLACED)]);
     assert_eq!(told(upsert, REPLACED), [Some(REPLACED), Some(REPLACED)]);
@@ -97,7 +101,7 @@ fn followers_are_told_what_their_write_right_before_the_leaders_would_have_been(
 }
 
 #[test]
-fn an_error_is_the_leaders_alone_and_the_oldest_follower_goes_on() {
+fn an_error_is_only_the_leaders_and_the_oldest_follower_leads_next() {
     with_clients(|[a, b, c, d], gate| {
         assert_eq!(BROKEN.effect(), Effect::None);
         let unknown = IndexError::OutOfMemory { wanted: 1, nodes: 1 };
@@ -112,7 +116,11 @@ fn an_error_is_the_leaders_alone_and_the_oldest_follower_goes_on() {
             gate.reply(before + 1, Err(error));
             assert_eq!(fourth.step(), Some(Err(error)));
             assert_eq!((third.step(), second.step()), (None, None));
-            assert_eq!(gate.last(), Asked::Update(1, 2), "who was put back comes first");
+            assert_eq!(
+                gate.last(),
+                Asked::Update(1, 2),
+                "the operation that retries must lead first"
+            );
             gate.reply(before + 2, Ok(REPLACED));
             assert_eq!(
                 (second.step(), third.step()),
@@ -124,7 +132,7 @@ fn an_error_is_the_leaders_alone_and_the_oldest_follower_goes_on() {
 }
 
 #[test]
-fn a_leader_that_goes_away_lets_its_followers_go_on() {
+fn followers_of_a_dropped_leader_continue() {
     with_clients(|[a, b, c, _], gate| {
         let first = task(a, Asked::Upsert(1, 1));
         let (second, mut third) = (task(b, Asked::Upsert(1, 2)), task(c, Asked::Upsert(1, 3)));
@@ -141,7 +149,7 @@ fn a_leader_that_goes_away_lets_its_followers_go_on() {
 }
 
 #[test]
-fn who_goes_away_elected_and_unaware_lets_another_lead() {
+fn another_operation_leads_if_the_elected_one_is_dropped() {
     with_clients(|[a, b, c, _], gate| {
         let mut first = task(a, Asked::Get(1));
         let (mut second, third) = (task(b, Asked::Get(1)), task(c, Asked::Get(1)));
@@ -163,7 +171,7 @@ fn who_goes_away_elected_and_unaware_lets_another_lead() {
 }
 
 #[test]
-fn a_follower_that_goes_away_leaves_nothing_behind() {
+fn a_dropped_follower_leaves_nothing_behind() {
     with_clients(|[a, b, c, d], gate| {
         let mut first = task(a, Asked::Update(1, 1));
         // Waiters of the next epoch are dropped: first the first one, then the middle one, then the last one.
@@ -195,7 +203,7 @@ fn a_follower_that_goes_away_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_key_at_the_same_lock_goes_alone() {
+fn another_key_at_the_same_lock_runs_alone() {
     with_clients(|[a, b, c, _], gate| {
         let (first, second) = (task(a, Asked::Get(1)), task(b, Asked::Get(2)));
         // Gets and writes have separate locks.
@@ -210,7 +218,7 @@ fn another_key_at_the_same_lock_goes_alone() {
 }
 
 #[test]
-fn what_is_neither_get_update_nor_upsert_and_what_has_the_wrong_length_goes_through() {
+fn other_operations_and_values_of_wrong_length_bypass_the_locks() {
     with_clients(|[a, b, c, d], gate| {
         let leads = task(a, Asked::Update(1, 1));
         let others = [
@@ -230,9 +238,9 @@ fn what_is_neither_get_update_nor_upsert_and_what_has_the_wrong_length_goes_thro
 }
 
 #[test]
-fn without_a_table_or_switched_off_it_is_the_index_alone() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+fn without_a_table_or_switched_off_nothing_is_shared() {
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     for rdwc in [
         Rdwc::OFF,
         Rdwc {
@@ -266,7 +274,7 @@ fn a_table_takes_kilobytes() {
 }
 
 #[test]
-fn who_was_polled_elsewhere_is_woken_there() {
+fn a_waiter_is_woken_by_its_latest_waker() {
     with_clients(|[a, b, _, _], gate| {
         let mut first = task(a, Asked::Get(1));
         let mut second = task(b, Asked::Get(1));
@@ -282,14 +290,14 @@ fn who_was_polled_elsewhere_is_woken_there() {
 }
 
 #[test]
-fn keys_of_many_locks_are_in_nobodys_way() {
-    let world = Loopback::builder().build().expect("memory");
+fn keys_of_different_locks_do_not_conflict() {
+    let world = Loopback::builder().build().expect("the world is built");
     let rdwc = Rdwc {
         locks: 1 << 14,
         ..Rdwc::ON
     };
     let (table, gate) = (Combiner::new(&rdwc), Gate::default());
-    let v = [0; 48].map(|cn| world.connect(cn).expect("a client"));
+    let v = [0; 48].map(|cn| world.connect(cn).expect("the client connects"));
     let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
     let keys = (0..).zip(&clients);
     let tasks: Vec<_> = keys.map(|(key, client)| task(client, Asked::Get(key))).collect();
@@ -305,13 +313,13 @@ fn keys_of_many_locks_are_in_nobodys_way() {
 /// With the flaw, a get joins an earlier READ. The models rely on this.
 #[test]
 fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
-    let world = Loopback::builder().build().expect("memory");
+    let world = Loopback::builder().build().expect("the world is built");
     let flaws = RdwcFlaws {
         joins_earlier_read: true,
         ..RdwcFlaws::NONE
     };
     let (table, gate) = (Combiner::new(&Rdwc { flaws, ..Rdwc::ON }), Gate::default());
-    let v = [0; 2].map(|cn| world.connect(cn).expect("a client"));
+    let v = [0; 2].map(|cn| world.connect(cn).expect("the client connects"));
     let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
     let [mut first, mut second] = clients.each_ref().map(|client| task(client, Asked::Get(1)));
     gate.reply(0, Ok(FOUND));
@@ -322,8 +330,8 @@ fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
 /// Every waiting client is part of the fingerprint, because the explorer distinguishes states by it.
 #[test]
 fn tables_with_other_waiters_have_other_fingerprints() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = [0; 3].map(|cn| world.connect(cn).expect("a client"));
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = [0; 3].map(|cn| world.connect(cn).expect("the client connects"));
     let table = Combiner::new(&Rdwc { locks: 1, ..Rdwc::ON });
     let gate = Gate::default();
     let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
@@ -339,7 +347,7 @@ fn tables_with_other_waiters_have_other_fingerprints() {
     // A client that was dropped is no longer part of the fingerprint.
     tasks.pop();
     assert_eq!(table.fingerprint(), seen[2]);
-    // A client that has its answer, but was not polled yet, is not part of the fingerprint either.
+    // A client that has its answer, but was not polled yet, is still part of the fingerprint.
     tasks.push(task(&clients[2], Asked::Update(1, 1)));
     for (call, leader) in [(0, 0), (1, 2)] {
         let _ = tasks[leader].step();
@@ -353,9 +361,9 @@ fn tables_with_other_waiters_have_other_fingerprints() {
 
 /// The flaw of the buffer needs several clients. A single client writes the right value.
 #[test]
-fn with_the_buffer_of_a_lock_one_write_is_written() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+fn with_the_buffer_flaw_a_single_write_is_correct() {
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     let flaws = RdwcFlaws {
         buffer_of_lock: true,
         ..RdwcFlaws::NONE

@@ -21,10 +21,10 @@ fn options() -> TableOptions {
 }
 
 #[test]
-fn a_full_pool_keeps_what_it_has() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
-    let world = world.expect("memory");
-    let v = world.connect(0).expect("a client");
+    let world = world.expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         let table = open(&v, options()).await;
         let client = table.client(&v);
@@ -41,13 +41,18 @@ fn a_full_pool_keeps_what_it_has() {
         }
         let mut value = Vec::new();
         for (key, acknowledged) in &there {
-            let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            // There is no level above the leaves, so no update can fail after a leaf was split.
+            let found = client.get(key, &mut value).await.expect("a READ needs no memory");
+            // A failed insert has had no effect: there is no level above the leaves that it would have to update after
+            // a split.
             assert_eq!(found, *acknowledged, "{key:?}");
             assert!(!found || value == value_of(key.0, 16));
         }
         assert!(there.len() > 1_000, "{}", there.len());
-        let key = *there.iter().find(|(_, there)| **there).expect("many").0;
+        let key = *there
+            .iter()
+            .find(|(_, there)| **there)
+            .expect("a key was inserted")
+            .0;
         assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
         assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
     });
@@ -55,8 +60,8 @@ fn a_full_pool_keeps_what_it_has() {
 
 #[test]
 fn a_pool_of_another_geometry_is_refused() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         drop(open(&v, options()).await);
         let changed: [fn(&mut TableOptions); 5] = [
@@ -78,8 +83,8 @@ fn a_pool_of_another_geometry_is_refused() {
 #[test]
 fn a_directory_deeper_than_its_limit_is_refused() {
     for (depth_max, refused) in [(27, false), (28, false), (29, true), (33, true)] {
-        let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
+        let world = Loopback::builder().build().expect("the world is built");
+        let v = world.connect(0).expect("the client connects");
         let options = TableOptions {
             depth_max,
             ..options()
@@ -96,9 +101,9 @@ fn a_directory_deeper_than_its_limit_is_refused() {
 }
 
 #[test]
-fn a_bulk_load_is_of_ascending_keys_into_an_empty_table() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+fn a_bulk_load_needs_ascending_keys_and_an_empty_table() {
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         let table = open(&v, options()).await;
         let client = table.client(&v);
@@ -132,25 +137,30 @@ async fn grown<V: Verbs + Control>(v: &V) -> (HashTable<Key8>, RemotePtr, u64) {
         assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
     }
     drop(client);
-    let root = v.word(table.root_word()).await.expect("no faults");
+    let root = v.word(table.root_word()).await.expect("no verb fails");
     (table, RemotePtr::from_raw(root & !63), 1 << (root & 63))
 }
 
 #[test]
-fn a_damaged_directory_is_named_and_never_believed() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+fn a_damaged_directory_is_reported_and_never_used() {
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         let (table, at, slots) = grown(&v).await;
         assert!(slots >= 64, "{slots}");
-        let word = async |at| v.word(at).await.expect("no faults");
-        let whole = v.read(at, slots as u32 * 8).await.expect("no faults").to_vec();
+        let word = async |at| v.word(at).await.expect("no verb fails");
+        let whole = v
+            .read(at, slots as u32 * 8)
+            .await
+            .expect("no verb fails")
+            .to_vec();
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
-        // The bad words are: no leaf, a leaf far to the right, a leaf that does not exist, and the first leaf, which is
-        // valid but far away.
+        // The bad words are: no leaf, a misaligned address, a leaf far to the right, an address on a memory node that
+        // does not exist, and the first leaf, which is valid but far to the left.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
-            v.load(at.add(8), &bad.to_le_bytes()).expect("in range");
+            v.load(at.add(8), &bad.to_le_bytes())
+                .expect("the address is in range");
             let cold = open(&v, options()).await;
             let cold = cold.client(&v);
             let mut errors = 0;
@@ -172,18 +182,20 @@ fn a_damaged_directory_is_named_and_never_believed() {
             assert_eq!(errors == 0, bad == word(at).await, "{errors} with {bad:#x}");
             // A client that has a copy of the directory is not affected.
             assert_eq!(table.client(&v).get(&Key8(7), &mut Vec::new()).await, Ok(true));
-            v.load(at, &whole).expect("in range");
+            v.load(at, &whole).expect("the address is in range");
         }
         for bad in [root | 63, root ^ 1 << 20] {
-            v.load(table.root_word(), &bad.to_le_bytes()).expect("in range");
+            v.load(table.root_word(), &bad.to_le_bytes())
+                .expect("the address is in range");
             let cold = open(&v, options()).await;
             let e = cold
                 .client(&v)
                 .get(&Key8(7), &mut Vec::new())
                 .await
-                .expect_err("no directory");
+                .expect_err("the root word is damaged");
             assert!(!e.to_string().is_empty());
-            v.load(table.root_word(), &root.to_le_bytes()).expect("in range");
+            v.load(table.root_word(), &root.to_le_bytes())
+                .expect("the address is in range");
         }
     });
 }
@@ -212,16 +224,16 @@ impl Job for Damaging {
             let near = match rng.below(2) {
                 0 => at.add(8 * rng.below(slots) / 64 * 64),
                 _ => {
-                    let leaf = v.word(at.add(8 * rng.below(slots))).await.expect("no faults");
+                    let leaf = v.word(at.add(8 * rng.below(slots))).await.expect("no verb fails");
                     RemotePtr::from_raw(leaf).add(64 * rng.below(3))
                 }
             };
-            let before = v.read(near, 64).await.expect("no faults").to_vec();
+            let before = v.read(near, 64).await.expect("no verb fails").to_vec();
             let mut damaged = before.clone();
             for _ in 0..1 + rng.below(3) {
                 damaged[rng.below(64) as usize] ^= 1 << rng.below(8);
             }
-            v.load(near, &damaged).expect("in range");
+            v.load(near, &damaged).expect("the address is in range");
             let cold = open(
                 v,
                 TableOptions {
@@ -237,8 +249,8 @@ impl Job for Damaging {
             }
             errors += u64::from(cold.for_each(|_, _| {}).await.is_err());
             // The connection executes this READ after all requests that the clients have posted.
-            v.word(near).await.expect("no faults");
-            v.load(near, &before).expect("in range");
+            v.word(near).await.expect("no verb fails");
+            v.load(near, &before).expect("the address is in range");
         }
         errors
     }
@@ -247,7 +259,7 @@ impl Job for Damaging {
 /// A memory node is unreachable, or its answers are lost. Operations that fail return an error, and acknowledged writes
 /// are present when the memory node is back.
 #[test]
-fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
+fn a_failing_memory_node_loses_no_acknowledged_write() {
     for (seed, trouble) in [
         (1, Trouble::Unreachable),
         (2, Trouble::AnswersLost),
@@ -260,8 +272,8 @@ fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
             .delays(2)
             .seed(seed)
             .build()
-            .expect("memory");
-        let v = world.connect(0).expect("a client");
+            .expect("the world is built");
+        let v = world.connect(0).expect("the client connects");
         block_on(async {
             let table = open(&v, options()).await;
             let client = table.client(&v);

@@ -1,5 +1,5 @@
 //! Tests of the cost of each operation, exact to the verb and the byte, in a table that has grown from one leaf. The
-//! directory is known, and there are no other clients. The tests also measure the memory of a table.
+//! directory is cached, and there are no other clients. The tests also measure the memory of a table.
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 use dm_hopscotch::{HashTable, TableOptions};
@@ -30,7 +30,7 @@ impl Cost {
         assert_eq!(
             [c.lock_retries, c.torn_reads, c.handovers, c.faa],
             [0; 4],
-            "nobody else is there"
+            "another client was active"
         );
         Self {
             round_trips: c.round_trips,
@@ -83,9 +83,9 @@ impl Job for Measure {
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    // In the simulator, no READ is slow because of another program.
+    // In the simulator, no other program can delay a READ.
     let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
-    let found = World::from(sim.build().expect("memory")).run_one(Measure);
+    let found = World::from(sim.build().expect("the world is built")).run_one(Measure);
     let Costs([get, absent, update, insert, remove]) = found;
     // Most operations read one neighbourhood. If a leaf begins inside a slot's range, a few keys take one more step.
     for gets in [&get, &absent] {
@@ -105,9 +105,9 @@ fn budgets_are_met_to_the_byte() {
 }
 
 #[test]
-fn a_table_takes_what_its_pages_say() {
-    let world = Loopback::builder().nodes(2).build().expect("memory");
-    let v = world.connect(0).expect("a client");
+fn a_table_takes_the_documented_memory() {
+    let world = Loopback::builder().nodes(2).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         let options = TableOptions {
             chunk_bytes: 1 << 20,
@@ -119,7 +119,7 @@ fn a_table_takes_what_its_pages_say() {
         for n in 0..keys {
             assert_eq!(client.insert(&Key8(n), &[7; 8]).await, Ok(Applied::Inserted));
         }
-        let depth = table.directory().depth().expect("grown");
+        let depth = table.directory().depth().expect("the table has a directory");
         let slots = 1_u64 << depth;
         // Leaves have 64 entries each, and are between half full and as full as neighbourhoods allow.
         assert!(slots >= keys / 64 && slots * 8 < keys * 3 / 2, "{slots} slots");
@@ -133,8 +133,8 @@ fn a_table_takes_what_its_pages_say() {
         // Another compute node reads the same directory.
         let other = HashTable::<Key8>::create_or_open(&v, &options)
             .await
-            .expect("the same");
-        other.warm(&v).await.expect("a directory");
+            .expect("the pool can be opened again");
+        other.warm(&v).await.expect("the directory is read");
         assert_eq!(other.directory().depth(), Some(depth));
     });
 }
@@ -142,12 +142,12 @@ fn a_table_takes_what_its_pages_say() {
 /// A directory does not exceed its maximum depth. Keys that it cannot distinguish are found further to the right.
 #[test]
 fn a_shallow_directory_is_as_large_as_it_may_be() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let world = Loopback::builder().build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     block_on(async {
         for depth_max in [0, 1, 3] {
-            let world = Loopback::builder().build().expect("memory");
-            let v = world.connect(0).expect("a client");
+            let world = Loopback::builder().build().expect("the world is built");
+            let v = world.connect(0).expect("the client connects");
             let table = open(&v, small_of(depth_max)).await;
             let client = table.client(&v);
             for n in 0..300 {
@@ -158,7 +158,7 @@ fn a_shallow_directory_is_as_large_as_it_may_be() {
             client
                 .for_each(|key, value| found.push((key, value == [1; 8])))
                 .await
-                .expect("no faults");
+                .expect("no verb fails");
             found.sort_unstable();
             assert!(found.iter().copied().eq((0..300).map(|n| (Key8(n), true))));
         }
@@ -176,8 +176,8 @@ fn small_of(depth_max: u8) -> TableOptions {
 /// The options decide the locks of a new pool and the hotspot buffer, and `local_bytes` counts each part once.
 #[test]
 fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
-    let world = Loopback::builder().nodes(2).build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let world = Loopback::builder().nodes(2).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     let with = |hotspot_bytes| TableOptions {
         hotspot_bytes,
         ..small(8)
@@ -185,7 +185,7 @@ fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
     let [table, hot] = [0, 4 << 10].map(|bytes| block_on(open(&v, with(bytes))));
     assert!(table.hotspots().is_none());
     assert!(hot.hotspots().is_some_and(|hotspots| hotspots.bytes() <= 4 << 10));
-    let superblock = block_on(Superblock::inspect(&v)).expect("a pool");
+    let superblock = block_on(Superblock::inspect(&v)).expect("the pool has a superblock");
     assert_eq!(superblock.locks_per_node, 64);
     let global = GlobalLockTable::new(superblock.lock_tables.clone(), 64);
     let options = LockOptions {
@@ -198,7 +198,7 @@ fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
     let alloc = alloc.chunk_bytes(with(0).chunk_bytes);
     let parts = locks.local_bytes() + alloc.local_bytes() + size_of::<HashTable<Key8>>();
     assert_eq!(table.local_bytes(), parts as u64);
-    // The first leaf takes the place of a directory with one slot.
+    // The first leaf counts as a directory with one slot.
     let client = table.client(&v);
     let inserted = block_on(client.insert(&Key8(1), &[7; 8]));
     assert_eq!(inserted, Ok(Applied::Inserted));
@@ -209,8 +209,8 @@ fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
 #[test]
 fn a_walk_finds_every_entry_once() {
     for options in [TableOptions::new(8), small(8)] {
-        let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
+        let world = Loopback::builder().build().expect("the world is built");
+        let v = world.connect(0).expect("the client connects");
         block_on(async {
             let table = open(&v, options).await;
             let client = table.client(&v);

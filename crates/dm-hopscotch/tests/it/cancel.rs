@@ -83,7 +83,7 @@ impl Job for Drops {
                 }
             };
             match done {
-                Some(settled) => *legal = vec![settled.expect("no faults")],
+                Some(settled) => *legal = vec![settled.expect("no verb fails")],
                 None => dropped += 1,
             }
         }
@@ -104,7 +104,7 @@ struct Last(Vec<Legal>);
 impl Job for Last {
     type Out = ();
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) {
-        let superblock = Superblock::inspect(v).await.expect("a pool");
+        let superblock = Superblock::inspect(v).await.expect("the pool has a superblock");
         for table in &superblock.lock_tables {
             for index in 0..u64::from(superblock.locks_per_node) {
                 let word = v.word(table.add(8 * index)).await.expect("the node is up");
@@ -112,7 +112,7 @@ impl Job for Last {
             }
         }
         let table = open(v, small(16)).await;
-        table.warm(v).await.expect("a directory");
+        table.warm(v).await.expect("the directory is read");
         assert!(
             table.directory().depth() > Some(4),
             "{:?}",
@@ -121,7 +121,7 @@ impl Job for Last {
         let client = table.client(v);
         let mut value = Vec::new();
         for (key, legal) in self.0.iter().flatten() {
-            let found = client.get(key, &mut value).await.expect("no faults");
+            let found = client.get(key, &mut value).await.expect("no verb fails");
             read(*key, legal, found.then_some(&value[..]));
         }
     }
@@ -134,7 +134,7 @@ fn dropped_operations_leave_nothing_behind() {
             .compute_nodes(2)
             .memory_nodes(2)
             .seed(seed);
-        let world = World::from(sim.build().expect("memory"));
+        let world = World::from(sim.build().expect("the world is built"));
         let (legal, dropped): (Vec<_>, Vec<_>) = world
             .run(&seats(2, 4, 2), &Arc::new(Drops(seed)))
             .into_iter()

@@ -50,5 +50,8 @@ pub(crate) fn small(value_bytes: usize) -> TableOptions {
 }
 
 pub(crate) async fn open<V: Verbs + Control>(v: &V, options: TableOptions) -> HashTable<Key8> {
-    Table::<Key8>::new(options).open(v).await.expect("a pool")
+    Table::<Key8>::new(options)
+        .open(v)
+        .await
+        .expect("the table is opened")
 }

@@ -15,7 +15,7 @@ use crate::common::{open, small};
 const PART: u64 = 1 << 60;
 
 fn leaf(number: u64) -> RemotePtr {
-    RemotePtr::new(NodeId(0), (2 << 20) + number * 4096).expect("in range")
+    RemotePtr::new(NodeId(0), (2 << 20) + number * 4096).expect("the address is in range")
 }
 
 /// Returns the number of a leaf.
@@ -25,7 +25,7 @@ fn number(at: RemotePtr) -> u64 {
 
 /// Returns the address at which a test puts a directory of this depth.
 fn directory(depth: u8) -> RemotePtr {
-    RemotePtr::new(NodeId(0), (3 << 20) + (64 << 10) * u64::from(depth)).expect("in range")
+    RemotePtr::new(NodeId(0), (3 << 20) + (64 << 10) * u64::from(depth)).expect("the address is in range")
 }
 
 /// A pool with one table. A test places the leaves and directories itself.
@@ -45,8 +45,8 @@ impl World {
 
     fn of(options: TableOptions) -> Self {
         let pool = Loopback::builder().host_bytes(5 << 20).counted_clock(Nanos(50));
-        let pool = pool.build().expect("memory");
-        let v = pool.connect(0).expect("a client");
+        let pool = pool.build().expect("the world is built");
+        let v = pool.connect(0).expect("the client connects");
         let table = block_on(open(&v, options));
         Self {
             _pool: pool,
@@ -56,11 +56,11 @@ impl World {
     }
 
     fn write(&self, at: RemotePtr, bytes: &[u8]) {
-        block_on(self.v.write(at, bytes)).expect("in range");
+        block_on(self.v.write(at, bytes)).expect("the address is in range");
     }
 
     fn word(&self, at: RemotePtr) -> u64 {
-        block_on(self.v.word(at)).expect("in range")
+        block_on(self.v.word(at)).expect("the address is in range")
     }
 
     /// Writes a leaf for the keys from `low` up to `high`, with the sibling `next`.
@@ -108,9 +108,9 @@ impl World {
         let before = self.v.meter().counters();
         let located = self
             .find(key)
-            .expect("it leads somewhere")
+            .expect("the search succeeds")
             .expect("there is a leaf");
-        assert!(!located.leaf.linked, "a hint is no sibling pointer");
+        assert!(!located.leaf.linked, "a hint must not count as linked");
         (number(located.leaf.at), self.v.meter().counters() - before)
     }
 
@@ -123,7 +123,9 @@ impl World {
     /// Reports that the leaf of `key` lies further to the right.
     fn doubt(&self, key: u64) {
         let directory = self.table.directory();
-        let located = directory.known(&self.v, &Key8(key)).expect("it is known");
+        let located = directory
+            .known(&self.v, &Key8(key))
+            .expect("the directory is cached");
         directory.stale(&self.v, located.proof);
     }
 
@@ -145,13 +147,13 @@ impl World {
                 .directory()
                 .locate_run(&self.v, &Key8(key), max, &mut run),
         );
-        done.expect("it leads somewhere");
+        done.expect("the search succeeds");
         run.into_iter().map(number).collect()
     }
 }
 
 fn format() -> Hopscotch<Key8> {
-    Hopscotch::new(6, 3, 8).expect("a geometry")
+    Hopscotch::new(6, 3, 8).expect("the geometry is valid")
 }
 
 fn image(init: &NodeInit<Key8>) -> Vec<u8> {
@@ -187,7 +189,7 @@ fn the_first_leaf_is_planted_once() {
 }
 
 #[test]
-fn a_directory_is_read_once_and_found_in_again() {
+fn a_directory_is_read_once_and_then_cached() {
     let world = World::new();
     world.directory(&[1, 1, 2, 3]);
     assert_eq!(world.known(0), None);
@@ -208,13 +210,13 @@ fn a_directory_is_read_once_and_found_in_again() {
     assert_eq!(world.run(9 * PART, 1), [2]);
     // A directory is not read again if the root word points to one of the same depth.
     world.directory(&[1, 2]);
-    block_on(world.table.warm(&world.v)).expect("nothing to read");
+    block_on(world.table.warm(&world.v)).expect("the root word is read");
     assert_eq!(world.table.directory().depth(), Some(2));
 }
 
 /// After a slot has led to a wrong leaf, a client reads the root word, the slot, and the leaf to which the slot points.
 #[test]
-fn a_slot_that_led_astray_is_looked_up() {
+fn a_slot_that_led_to_a_wrong_leaf_is_read_again() {
     let world = World::new();
     // All four slots point to leaf 1, which ends inside the first slot's range. Leaf 2 begins there, leaf 3 begins at
     // the second slot, and leaf 4 begins inside the third slot's range.
@@ -236,7 +238,7 @@ fn a_slot_that_led_astray_is_looked_up() {
     }
     world.doubt(3 * PART);
     assert_eq!(world.known(3 * PART), None);
-    assert_eq!(world.run(3 * PART, 4), [1], "what is doubted begins no run");
+    assert_eq!(world.run(3 * PART, 4), [1], "a slot in doubt begins no run");
     // The other slots are corrected, also in the pool. Each leaf on the way takes a READ.
     for (key, leaf, reads) in [(5 * PART, 3, 5), (8 * PART, 3, 5), (12 * PART, 4, 6)] {
         world.doubt(key);
@@ -245,13 +247,13 @@ fn a_slot_that_led_astray_is_looked_up() {
         assert_eq!(world.known(key), Some(leaf));
         assert_eq!(world.slot(2, key / PART / 4), leaf);
         world.doubt(key);
-        assert_eq!(world.known(key), None, "it has no patience left over");
+        assert_eq!(world.known(key), None, "the next report drops the slot at once");
     }
 }
 
 /// A client finds a correction that another client has made, and reads a directory that has become deeper.
 #[test]
-fn what_others_have_changed_is_found() {
+fn changes_of_other_clients_are_found() {
     let world = World::new();
     world.leaf(1, 0, Some(8 * PART), 2);
     world.leaf(2, 8 * PART, None, 0);
@@ -302,7 +304,7 @@ fn without_a_directory_the_root_word_is_the_slot() {
 
 /// The leaves on the way determine how far a slot is corrected.
 #[test]
-fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
+fn a_slot_is_corrected_as_far_as_leaves_are_live_and_readable() {
     // The second of two slots is looked up. Leaves 1 to 3 lie to its left, one after another.
     let corrected = |prepare: &dyn Fn(&World)| {
         let world = World::new();
@@ -316,7 +318,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         prepare(&world);
         let found = world
             .find(8 * PART)
-            .map(|located| number(located.expect("a leaf").leaf.at));
+            .map(|located| number(located.expect("there is a leaf").leaf.at));
         if let Ok(found) = found {
             assert_eq!((world.slot(1, 1), world.known(8 * PART)), (found, Some(found)));
         }
@@ -344,7 +346,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         );
     };
     assert_eq!(corrected(&unborn), Ok(2));
-    // This leaf begins further to the right than its left neighbour ends.
+    // This leaf begins to the right of the key.
     let beyond = |world: &World| {
         let _ = world.leaf(3, 8 * PART + 1, Some(9 * PART), 4);
     };
@@ -424,8 +426,8 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     let expected = |n: u64| if n < 9 { 1 } else { 2 };
     assert!(named(&world).into_iter().eq((0..SLOTS).map(expected)));
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
-    // The same split is installed again, up to a key inside the last slot but one. Slots that already point to the
-    // right leaf stay unchanged.
+    // Another split ends at a key inside the last slot but one. It is installed twice. The second time, the slots
+    // already point to the right leaf and stay unchanged.
     assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
     let expected = |n: u64| match n {
         0..9 => 1,
@@ -439,7 +441,7 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     assert_eq!(
         (world.v.meter().counters() - before).reads,
         1,
-        "the root word alone"
+        "only the root word is read"
     );
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
     // If a slot points to another leaf, the client walks from that leaf.
@@ -455,7 +457,7 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
 /// If the slots cannot distinguish a split's separator, the directory doubles, provided that it has at most two slots
 /// per leaf.
 #[test]
-fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
+fn a_directory_doubles_for_a_separator_that_it_cannot_distinguish() {
     let of = |leaves: &[u64], separator: u64, depth_max: u8| {
         let world = World::of(TableOptions {
             depth_max,
@@ -469,8 +471,8 @@ fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
         assert_eq!(world.found(0).0, leaves[0]);
         assert_eq!(world.install(8, 9, separator, None), Ok(()));
         let root = world.word(world.table.root_word());
-        let depth = world.table.directory().depth().expect("it is known");
-        assert_eq!(root % 64, u64::from(depth), "as the pool says");
+        let depth = world.table.directory().depth().expect("the directory is cached");
+        assert_eq!(root % 64, u64::from(depth), "the root word must have the depth");
         let slots = RemotePtr::from_raw(root - root % 64);
         let found: Vec<u64> = (0..1 << depth)
             .map(|n| number(RemotePtr::from_raw(world.word(slots.add(8 * n)))))
@@ -482,14 +484,22 @@ fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
         );
         found
     };
-    assert_eq!(of(&[1, 2], 12 * PART + 1, 1), [1, 2], "it may not be deeper");
-    assert_eq!(of(&[1, 2], 8 * PART, 9), [1, 2], "the separator is told");
+    assert_eq!(
+        of(&[1, 2], 12 * PART + 1, 1),
+        [1, 2],
+        "the directory has its maximum depth"
+    );
+    assert_eq!(
+        of(&[1, 2], 8 * PART, 9),
+        [1, 2],
+        "the slots distinguish the separator"
+    );
     assert_eq!(of(&[1, 2], 12 * PART, 9), [1, 1, 2, 2]);
     assert_eq!(of(&[1, 1, 2, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
     assert_eq!(
         of(&[1, 1, 1, 2, 2, 2, 2, 2], 15 * PART, 9).len(),
         8,
-        "four slots to a leaf"
+        "there are four slots per leaf"
     );
     // The directory doubles as often as necessary.
     assert_eq!(of(&[1, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
@@ -512,7 +522,7 @@ fn a_large_directory_is_read_and_written_in_pieces() {
     world.write(directory(0), &bytes);
     world.name(directory(0), 12);
     let before = world.v.meter().counters();
-    block_on(world.table.warm(&world.v)).expect("a directory");
+    block_on(world.table.warm(&world.v)).expect("the directory is read");
     let cost = world.v.meter().counters() - before;
     assert_eq!(cost.housekeeping_verbs, 3, "the root word, and two times 16 KiB");
     for n in 0..slots {
@@ -547,8 +557,8 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         ..small(8)
     };
     let pool = Loopback::builder().host_bytes(5 << 20).delays(3).seed(5);
-    let pool = pool.counted_clock(Nanos(50)).build().expect("memory");
-    let connections = [0, 1].map(|node| pool.connect(node).expect("a client"));
+    let pool = pool.counted_clock(Nanos(50)).build().expect("the world is built");
+    let connections = [0, 1].map(|node| pool.connect(node).expect("the client connects"));
     let tables = [0, 1].map(|i| block_on(open(&connections[i], options)));
     let [v, w] = &connections;
     for n in 1..5 {
@@ -557,17 +567,17 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
             low: Key8(2 * (n - 1) * EIGHTH),
             high: None,
         };
-        block_on(v.write(leaf(n), &image(&NodeInit::live(0, fences)))).expect("in range");
+        block_on(v.write(leaf(n), &image(&NodeInit::live(0, fences)))).expect("the address is in range");
     }
     let slots: Vec<u8> = [1, 1, 2, 2, 3, 3, 4, 4_u64]
         .iter()
         .flat_map(|n| leaf(*n).raw().to_le_bytes())
         .collect();
-    block_on(v.write(directory(3), &slots)).expect("in range");
+    block_on(v.write(directory(3), &slots)).expect("the address is in range");
     let root_word = tables[0].root_word();
-    block_on(v.write(root_word, &(directory(3).raw() | 3).to_le_bytes())).expect("in range");
+    block_on(v.write(root_word, &(directory(3).raw() | 3).to_le_bytes())).expect("the address is in range");
     for (table, v) in tables.iter().zip(&connections) {
-        block_on(table.warm(v)).expect("a directory");
+        block_on(table.warm(v)).expect("the directory is read");
     }
     let split = |left: u64, right: u64, separator: u64, until: u64| Split {
         level: 0,
@@ -596,7 +606,7 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         }
     }
     assert_eq!(block_on(tables[1].directory().install(w, second)), Ok(()));
-    let unnamed = block_on(v.word(root_word)).expect("in range") == directory(3).raw() | 3;
+    let unnamed = block_on(v.word(root_word)).expect("the address is in range") == directory(3).raw() | 3;
     if !over {
         assert_eq!(block_on(first), Ok(()));
     }
@@ -605,13 +615,16 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         let known = tables[0].directory().known(v, &Key8(6 * EIGHTH - 1));
         assert_eq!(known.map(|located| number(located.leaf.at)), Some(7));
     }
-    let root = block_on(v.word(root_word)).expect("in range");
+    let root = block_on(v.word(root_word)).expect("the address is in range");
     let slots: Vec<u64> = (0..1 << (root % 64))
-        .map(|n| block_on(v.word(RemotePtr::from_raw(root - root % 64).add(8 * n))).expect("in range"))
+        .map(|n| {
+            block_on(v.word(RemotePtr::from_raw(root - root % 64).add(8 * n)))
+                .expect("the address is in range")
+        })
         .map(|word| number(RemotePtr::from_raw(word)))
         .collect();
     for (table, v) in tables.iter().zip(&connections) {
-        block_on(table.warm(v)).expect("a directory");
+        block_on(table.warm(v)).expect("the directory is read");
         assert_eq!(table.directory().depth(), Some((root % 64) as u8));
     }
     let in_use = tables.iter().map(|table| table.alloc_stats().in_use_bytes).sum();
@@ -619,7 +632,7 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
 }
 
 #[test]
-fn what_is_entered_while_a_directory_doubles_is_in_the_new_one() {
+fn a_split_that_is_installed_while_a_directory_doubles_is_in_the_new_one() {
     for second_grows in [false, true] {
         let separate = meeting(usize::MAX, second_grows);
         let at_separator = if second_grows { 3 } else { 7 };
@@ -642,7 +655,7 @@ fn what_is_entered_while_a_directory_doubles_is_in_the_new_one() {
 
 /// The memory of a directory to which the root word never pointed is freed. That of a current directory is not.
 #[test]
-fn a_directory_that_nobody_named_is_used_again() {
+fn memory_of_an_unpublished_directory_is_freed() {
     let world = World::of(TableOptions {
         depth_max: 4,
         attempts: 20,
@@ -651,7 +664,7 @@ fn a_directory_that_nobody_named_is_used_again() {
     world.leaf(1, 0, None, 0);
     world.leaf(2, 8 * PART, None, 0);
     world.directory(&[1, 2]);
-    block_on(world.table.warm(&world.v)).expect("a directory");
+    block_on(world.table.warm(&world.v)).expect("the directory is read");
     let in_use = || world.table.alloc_stats().in_use_bytes;
     let before = in_use();
     // A slot of the directory that is copied is not an address.
@@ -667,19 +680,19 @@ fn a_directory_that_nobody_named_is_used_again() {
 /// If the answer to the CAS of the root word is lost, the root word may point to the new directory, so its memory stays
 /// in use.
 #[test]
-fn a_directory_that_may_be_named_stays_in_use() {
+fn a_directory_that_may_be_published_stays_in_use() {
     let mut named = 0;
     for polls in 0.. {
         let pool = Loopback::builder().host_bytes(5 << 20).delays(3).seed(5);
-        let pool = pool.counted_clock(Nanos(50)).build().expect("memory");
-        let v = pool.connect(0).expect("a client");
+        let pool = pool.counted_clock(Nanos(50)).build().expect("the world is built");
+        let v = pool.connect(0).expect("the client connects");
         let table = block_on(open(&v, small(8)));
         let slots: Vec<u8> = [1, 2].iter().flat_map(|n| leaf(*n).raw().to_le_bytes()).collect();
         let word = (directory(1).raw() | 1).to_le_bytes();
         for (at, bytes) in [(directory(1), &slots[..]), (table.root_word(), &word[..])] {
-            block_on(v.write(at, bytes)).expect("in range");
+            block_on(v.write(at, bytes)).expect("the address is in range");
         }
-        block_on(table.warm(&v)).expect("a directory");
+        block_on(table.warm(&v)).expect("the directory is read");
         let before = table.alloc_stats().in_use_bytes;
         let split = Split {
             level: 0,
@@ -697,7 +710,7 @@ fn a_directory_that_may_be_named_stays_in_use() {
         // The last answers may have arrived already.
         let lost = block_on(install).is_err();
         pool.restore(NodeId(0));
-        let root = block_on(v.word(table.root_word())).expect("in range");
+        let root = block_on(v.word(table.root_word())).expect("the address is in range");
         let taken = table.alloc_stats().in_use_bytes - before;
         match root % 64 {
             1 => assert_eq!(taken, 0, "after {polls} polls"),

@@ -27,12 +27,12 @@ const MIDDLE: FenceKeys<Key8> = FenceKeys {
 
 /// Leaves whose entries lie in one line each.
 fn small_entries() -> Hopscotch<Key8> {
-    Hopscotch::new(64, 8, 8).expect("a geometry")
+    Hopscotch::new(64, 8, 8).expect("the geometry is valid")
 }
 
 /// Leaves whose entries each span several lines.
 fn large_entries() -> Hopscotch<Key8> {
-    Hopscotch::new(8, 4, 100).expect("a geometry")
+    Hopscotch::new(8, 4, 100).expect("the geometry is valid")
 }
 
 fn hot() -> HopOptions {
@@ -57,13 +57,14 @@ impl World {
 
     fn of(builder: Builder, format: Hopscotch<Key8>, options: HopOptions) -> Self {
         let pool = builder.host_bytes(2 << 20).counted_clock(Nanos(50));
-        let pool = pool.build().expect("memory");
-        let v = pool.connect(0).expect("a client");
+        let pool = pool.build().expect("the world is built");
+        let v = pool.connect(0).expect("the client connects");
         let descriptor = Descriptor {
             members: 3,
             ..Descriptor::of(b"test", [0])
         };
-        let superblock = block_on(Superblock::create_or_open(&v, &descriptor)).expect("a pool");
+        let superblock =
+            block_on(Superblock::create_or_open(&v, &descriptor)).expect("the pool has a superblock");
         let reclaim = ReclaimOptions {
             period: Nanos(u64::MAX),
             ..ReclaimOptions::new()
@@ -86,7 +87,7 @@ impl World {
         let value = vec![1; self.format.value_len()];
         let entries: Vec<_> = keys.iter().map(|n| (Key8(*n), &value[..])).collect();
         let made = block_on(self.leaves.nodes().create(&self.v, 0, fences, &entries, false));
-        made.expect("room").at
+        made.expect("the pool has room").at
     }
 
     fn cost<T>(&self, work: impl Future<Output = T>) -> (T, Counters) {
@@ -115,7 +116,7 @@ impl World {
         let key = Key8(key);
         let done = self.leaves.write(&self.v, Lead::hint(at), 0, &key, write, None);
         let (done, cost) = self.cost(done);
-        (done.expect("no faults"), cost)
+        (done.expect("no verb fails"), cost)
     }
 
     /// Returns the number of the slot in which a key lies if no other key occupies the slot.
@@ -149,7 +150,7 @@ impl World {
 
 /// Returns the address of the only lock word.
 fn lock() -> RemotePtr {
-    RemotePtr::new(NodeId(0), (2 << 20) - 64).expect("in range")
+    RemotePtr::new(NodeId(0), (2 << 20) - 64).expect("the address is in range")
 }
 
 /// If this compute node has read a key before, a get reads only the key's entry.
@@ -197,10 +198,10 @@ fn a_key_that_was_seen_is_read_alone() {
 
 /// A wrong guess costs one more READ. A guess of a slot that no leaf has costs nothing.
 #[test]
-fn a_wrong_guess_is_found_wrong() {
+fn a_wrong_guess_costs_one_more_read() {
     let world = World::new(small_entries(), hot());
     let at = world.leaf(FenceKeys::ALL, &world.keys());
-    let hotspots = world.leaves.hotspots().expect("as the options say");
+    let hotspots = world.leaves.hotspots().expect("the options enable hotspots");
     let span = world.format.geometry().span() as u16;
     let guessed = |key: u64, slot: u16| {
         hotspots.found(at, world.format.hash(&Key8(key)), slot);
@@ -215,7 +216,7 @@ fn a_wrong_guess_is_found_wrong() {
 /// The READ of an entry within one line may take any time. The READ of an entry of several lines must end within the
 /// version window.
 #[test]
-fn an_entry_of_several_lines_is_believed_within_the_version_window() {
+fn an_entry_of_several_lines_is_accepted_within_the_version_window() {
     for (format, window, misguessed) in [
         (small_entries(), Nanos(0), 0),
         (small_entries(), Nanos::from_micros(100), 0),
@@ -230,10 +231,10 @@ fn an_entry_of_several_lines_is_believed_within_the_version_window() {
             },
         );
         let at = world.leaf(FenceKeys::ALL, &[7]);
-        let hotspots = world.leaves.hotspots().expect("as the options say");
-        let image = block_on(world.v.read(at, world.node() as u32)).expect("in range");
+        let hotspots = world.leaves.hotspots().expect("the options enable hotspots");
+        let image = block_on(world.v.read(at, world.node() as u32)).expect("the address is in range");
         let Ok(Place::Present(slot)) = format.place(&image, &Key8(7)) else {
-            panic!("it was put there");
+            panic!("the key is missing");
         };
         let number = format.geometry().number_of(slot) as u16;
         hotspots.found(at, format.hash(&Key8(7)), number);
@@ -313,7 +314,7 @@ fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
             payload: if doubt { DOUBT } else { 0 },
             ..LockWord::default()
         };
-        block_on(world.v.write(lock(), &word.pack().to_le_bytes())).expect("in range");
+        block_on(world.v.write(lock(), &word.pack().to_le_bytes())).expect("the address is in range");
         let (done, cost) = world.write(at, key, Write::Update(&VALUE));
         assert_eq!(done, Answer::Done(Applied::Replaced));
         let more = if whole { world.node() } else { 0 };
@@ -330,7 +331,7 @@ fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
 #[test]
 fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
     for (value_len, doubts) in [(8, false), (53, false), (54, false), (55, true), (100, true)] {
-        let format = Hopscotch::new(16, 4, value_len).expect("a geometry");
+        let format = Hopscotch::new(16, 4, value_len).expect("the geometry is valid");
         let world = World::of(
             Loopback::builder().delays(100).seed(7),
             format,
@@ -339,7 +340,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
         // The neighbourhood of this key wraps around at the leaf's end, so the whole leaf is read.
         let geometry = format.geometry();
         let wraps = |key: &u64| geometry.reach(format.home(&Key8(*key))).second.is_some();
-        let key = (1..).find(wraps).expect("one of many");
+        let key = (1..).find(wraps).expect("one of the neighbourhoods wraps around");
         let at = world.leaf(FenceKeys::ALL, &[key]);
         let (key, value) = (Key8(key), vec![9; value_len]);
         let update = Write::Update(&value);
@@ -354,7 +355,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
         world.pool.cut(NodeId(0), Trouble::LostAfter(1));
         assert!(block_on(writing).is_err());
         world.pool.restore(NodeId(0));
-        let word = LockWord::unpack(block_on(world.v.word(lock())).expect("in range"));
+        let word = LockWord::unpack(block_on(world.v.word(lock())).expect("the address is in range"));
         let found = (word.locked, word.payload & DOUBT != 0);
         assert_eq!(found, (false, doubts), "{value_len} bytes");
     }
@@ -362,7 +363,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
 
 /// If leaves are merged, a remove that empties its neighbourhood checks whether the leaf is sparse.
 #[test]
-fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
+fn a_remove_checks_the_leaf_if_it_emptied_its_neighbourhood() {
     let sparse = Answer::Sparse(Applied::Removed);
     let removed = Answer::Done(Applied::Removed);
     for (merges, lonely, fences, answer) in [
@@ -381,7 +382,7 @@ fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
         );
         let key = world.keys()[0];
         let beside = (key + 1..).find(|other| world.home(*other) == world.home(key));
-        let beside = beside.expect("there are many");
+        let beside = beside.expect("another key has the same home slot");
         let keys = [key, beside];
         let at = world.leaf(fences, &keys[..if lonely { 1 } else { 2 }]);
         let (done, cost) = world.write(at, key, Write::Remove);
@@ -395,7 +396,7 @@ fn a_remove_looks_at_the_leaf_if_it_was_the_last_of_its_neighbourhood() {
     }
 }
 
-/// If an entry spans several lines, an exchange compares the value in the whole node.
+/// If an entry spans several lines, an exchange reads the whole node to compare the value.
 #[test]
 fn an_exchange_of_a_large_entry_compares_its_value() {
     let (value, other) = ([1; 100], [2; 100]);

@@ -2,7 +2,7 @@
 //! Every answer is checked, and the histories must be linearizable. `cargo test` runs a short version of each test;
 //! `cargo xtask stress` runs the full size.
 
-#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+#![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
 use dm_hopscotch::TableOptions;
 use dm_index::{Key8, KeyN};
@@ -40,7 +40,7 @@ fn correct(report: Report) {
 /// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: usize, host_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
-    let world = World::from(world.seed(script.seed).build().expect("memory"));
+    let world = World::from(world.seed(script.seed).build().expect("the world is built"));
     let table = Table::<Key8>::new(options(value_bytes));
     correct(stress(table, &world, &seats(4, 8, 2), script));
 }
@@ -55,7 +55,7 @@ fn threads_on_loopback() {
 /// share of hot keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards.testbed(seed).compute_nodes(3).memory_nodes(2);
-    let world = World::from(sim.build().expect("memory"));
+    let world = World::from(sim.build().expect("the world is built"));
     let all = script(operations, seed);
     let script = match seed % 3 {
         // There are few keys, and many operations use the hot ones.

@@ -62,7 +62,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         Ok(progress)
     }
 
-    /// Runs the loop of a scan. `run` and `copy` are the client's buffers.
+    /// Runs the loop of a scan. `buffers` are the client's.
     pub(super) async fn scan_into(
         &self,
         from: &K,
@@ -115,7 +115,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
                     if leaf && copy.fences.contains(&expect) {
                         // The address was right, so no hint must be invalidated and no search is needed. The scan keeps
-                        // its progress, so an explorer must not rewind it.
+                        // its progress, so the explorer must not rewind past this attempt.
                         retry.again_wiser(first, Why::Torn).await?;
                         sibling = Some(Lead { at: first, linked });
                         continue;

@@ -13,8 +13,8 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Counters, Env, Nanos, RemotePtr};
 
-/// An inner structure that maps low fence keys to leaves, as far as one compute node knows them. Leaves that other
-/// compute nodes have split off are reached through their left neighbours.
+/// An inner structure that maps the low fence keys of leaves to their addresses. It has only the first leaf and the
+/// leaves that its own compute node has split off. All others are reached through their left neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Mutex<BTreeMap<Key8, RemotePtr>>);
 
@@ -164,8 +164,8 @@ impl Setup {
     }
 }
 
-/// Makes a pool of this many memory nodes, whose clock counts its readings. With only one client, every run posts the
-/// same verbs.
+/// Makes a pool of this many memory nodes, whose clock advances by a fixed amount at each reading. With only one
+/// client, every run posts the same verbs.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(2 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()

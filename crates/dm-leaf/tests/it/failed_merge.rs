@@ -29,8 +29,8 @@ impl Pool {
             .delays(3)
             .seed(seed)
             .build()
-            .expect("a world");
-        let v = world.connect(0).expect("a client");
+            .expect("the world is built");
+        let v = world.connect(0).expect("the client connects");
         let options = LockOptions {
             budget: 64,
             ..LockOptions::default()
@@ -45,7 +45,7 @@ impl Pool {
             ..NodeOptions::default()
         };
         let leaves = TwoLevel::new(
-            Slotted::<Key8>::with_span(8, 8).expect("a node"),
+            Slotted::<Key8>::with_span(8, 8).expect("the node is valid"),
             Arc::new(locks),
             Arc::new(Allocator::new(2, 0)),
             options,
@@ -54,19 +54,19 @@ impl Pool {
         let (left, right, parent) = block_on(async {
             let made = async |level, fences, entries: &[(Key8, &[u8])]| {
                 let made = leaves.create(&v, level, fences, entries, false).await;
-                made.expect("room").at
+                made.expect("the pool has room").at
             };
             let low = FenceKeys::new(Key8(0), Some(Key8(10)));
             let a = made(0, low, &[(Key8(1), &[1; 8])]).await;
-            let _elsewhere = leaves.reserve(&v).await.expect("room");
+            let _elsewhere = leaves.reserve(&v).await.expect("the pool has room");
             let b = made(0, FenceKeys::new(Key8(10), None), &[(Key8(11), &[11; 8])]).await;
             let mut copy = NodeCopy::new();
-            leaves.copy(&v, a, &mut copy).await.expect("a node");
+            leaves.copy(&v, a, &mut copy).await.expect("the node is valid");
             copy.sibling = b;
-            leaves.load(&v, &copy).await.expect("a node");
+            leaves.load(&v, &copy).await.expect("the node is valid");
             let (first, second) = (a.raw().to_le_bytes(), b.raw().to_le_bytes());
             if together {
-                let _elsewhere = leaves.reserve(&v).await.expect("room");
+                let _elsewhere = leaves.reserve(&v).await.expect("the pool has room");
             }
             let children = [(Key8(0), &first[..]), (Key8(10), &second)];
             (a, b, made(1, FenceKeys::ALL, &children).await)
@@ -105,20 +105,22 @@ impl Pool {
         Some(polled.unwrap_or(false))
     }
 
-    /// Returns whether the right leaf is dead, and whether the parent shows it.
+    /// Returns whether the right leaf is dead, and whether the parent has an entry for it.
     fn right(&self) -> (bool, bool) {
         let mut copy = NodeCopy::new();
-        let mut is_alive = |at| block_on(self.leaves.copy(&self.v, at, &mut copy)).expect("a node");
+        let mut is_alive =
+            |at| block_on(self.leaves.copy(&self.v, at, &mut copy)).expect("the node is valid");
         let is_dead = !is_alive(self.pair.right);
         assert!(is_alive(self.pair.parent));
         (is_dead, copy.children().any(|(_, at)| at == self.pair.right))
     }
 
-    /// Returns the owner of the right leaf if it is frozen.
+    /// Returns the number by which the right leaf refers to the other leaf of the merge, if the right leaf is frozen.
     fn frozen_by(&self) -> Option<u32> {
         let format = self.leaves.format();
-        let image = block_on(self.v.read(self.pair.right, format.node_bytes() as u32)).expect("no trouble");
-        let header = format.header(&image).expect("a node");
+        let image =
+            block_on(self.v.read(self.pair.right, format.node_bytes() as u32)).expect("no verb fails");
+        let header = format.header(&image).expect("the node is valid");
         (header.state == NodeState::Frozen).then_some(header.owner)
     }
 
@@ -127,7 +129,7 @@ impl Pool {
         let (mut at, mut value) = (Lead::hint(at), Vec::new());
         for _ in 0..9 {
             let got = self.leaves.get(&self.v, at, 0, &Key8(key), &mut value).await;
-            match got.expect("no trouble") {
+            match got.expect("no verb fails") {
                 Answer::Stale(Stale::Right(next)) => at = next,
                 Answer::Done(true) => return value,
                 other => panic!("key {key}: {other:?}"),
@@ -173,7 +175,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
                 assert_eq!(
                     u64::from(owner) * 64,
                     pool.pair.left.offset(),
-                    "it names its partner"
+                    "the right leaf must refer to the left one"
                 );
             }
             block_on(async {
@@ -230,7 +232,7 @@ fn a_merge_that_fails_halfway_loses_no_entry_and_leaves_no_old_one() {
     let (failed, written, stale) = fail_everywhere(false);
     assert!(
         failed > 100 && written > 20,
-        "{failed} merges failed, {written} left it open"
+        "{failed} merges failed, and {written} left leaves accepted a write"
     );
     assert_eq!(stale, 0);
     // If the left leaf were opened earlier, readers could find an old value.
@@ -245,23 +247,27 @@ fn runs_of_a_bulk_load_grow_with_it() {
         .nodes(3)
         .host_bytes(8 << 20)
         .build()
-        .expect("a world");
-    let v = world.connect(0).expect("a client");
+        .expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(3, 64));
     let leaves = TwoLevel::new(
-        Slotted::<Key8>::with_node_bytes(1024, 8).expect("a node"),
+        Slotted::<Key8>::with_node_bytes(1024, 8).expect("the node is valid"),
         Arc::new(locks),
         Arc::new(Allocator::new(3, 0).chunk_bytes(1 << 20)),
         NodeOptions::default(),
     );
     let (mut on, mut together, mut last) = ([0_u32; 3], 0, None);
     for all in 1..=10_000_u32 {
-        let at = block_on(leaves.reserve(&v)).expect("room");
+        let at = block_on(leaves.reserve(&v)).expect("the pool has room");
         on[usize::from(at.node().0)] += 1;
         together += u32::from(last == Some(at.node()));
         last = Some(at.node());
-        let apart = on.iter().max().expect("three") - on.iter().min().expect("three");
+        let apart = on.iter().max().expect("there are three memory nodes")
+            - on.iter().min().expect("there are three memory nodes");
         assert!(apart <= 1 + all / 16, "{on:?}");
     }
-    assert!(together > 9_000, "{together} pairs of neighbours lie together");
+    assert!(
+        together > 9_000,
+        "{together} pairs of neighbours are on one memory node"
+    );
 }

@@ -69,19 +69,23 @@ impl Inner<Endpoint, Key8> for Fixed {
 
 #[test]
 fn a_circle_of_leaves_ends_in_a_typed_error() {
-    let world = Loopback::builder().nodes(1).build().expect("a world");
-    let v = world.connect(0).expect("a client");
-    let format = Slotted::<Key8>::with_span(8, 8).expect("a node");
+    let world = Loopback::builder().nodes(1).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("the node is valid");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     let fences = FenceKeys::new(Key8(0), Some(Key8(10)));
     let leaf = block_on(async {
-        let at = leaves.create(&v, 0, fences, &[], false).await.expect("room").at;
+        let at = leaves
+            .create(&v, 0, fences, &[], false)
+            .await
+            .expect("the pool has room")
+            .at;
         let mut copy = NodeCopy::new();
-        leaves.copy(&v, at, &mut copy).await.expect("a node");
+        leaves.copy(&v, at, &mut copy).await.expect("the node is valid");
         copy.sibling = at;
-        leaves.load(&v, &copy).await.expect("a node");
+        leaves.load(&v, &copy).await.expect("the node is valid");
         at
     });
     let options = ComposedOptions::new(10, CpuCost::NONE);
@@ -99,30 +103,30 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
 }
 
 #[test]
-fn a_scan_without_bound_of_the_smallest_leaves_is_a_scan() {
-    let world = Loopback::builder().nodes(1).build().expect("a world");
-    let v = world.connect(0).expect("a client");
-    let format = Slotted::<Key8>::with_span(2, 8).expect("a node");
+fn an_unlimited_scan_over_the_smallest_leaves_succeeds() {
+    let world = Loopback::builder().nodes(1).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
+    let format = Slotted::<Key8>::with_span(2, 8).expect("the node is valid");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     let entries = [(Key8(1), &[1; 8][..]), (Key8(2), &[2; 8])];
     let leaf = block_on(leaves.create(&v, 0, FenceKeys::ALL, &entries, false))
-        .expect("room")
+        .expect("the pool has room")
         .at;
     let options = ComposedOptions::new(10, CpuCost::NONE);
     let inner = Fixed::at(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
     let mut scan = Scan::new();
-    block_on(index.scan(&Key8(0), usize::MAX, &mut scan)).expect("no trouble");
+    block_on(index.scan(&Key8(0), usize::MAX, &mut scan)).expect("no verb fails");
     assert_eq!(scan.keys(), [Key8(1), Key8(2)]);
 }
 
 #[test]
-fn an_inner_structure_learns_of_a_leaf_that_was_reached_by_steps_to_the_right() {
-    let world = Loopback::builder().nodes(1).build().expect("a world");
-    let v = world.connect(0).expect("a client");
-    let format = Slotted::<Key8>::with_span(8, 8).expect("a node");
+fn the_inner_structure_receives_the_leaf_that_steps_to_the_right_reached() {
+    let world = Loopback::builder().nodes(1).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("the node is valid");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
@@ -135,10 +139,10 @@ fn an_inner_structure_learns_of_a_leaf_that_was_reached_by_steps_to_the_right() 
             let fences = FenceKeys::new(Key8(low), high.map(Key8));
             let entries = [(Key8(low), &[7; 8][..])];
             let leaf = leaves.create(&v, 0, fences, &entries, false);
-            let leaf = leaf.await.expect("room").at;
-            leaves.copy(&v, leaf, &mut copy).await.expect("a node");
+            let leaf = leaf.await.expect("the pool has room").at;
+            leaves.copy(&v, leaf, &mut copy).await.expect("the node is valid");
             copy.sibling = right;
-            leaves.load(&v, &copy).await.expect("a node");
+            leaves.load(&v, &copy).await.expect("the node is valid");
             right = leaf;
             at.insert(0, leaf);
         }
@@ -147,13 +151,13 @@ fn an_inner_structure_learns_of_a_leaf_that_was_reached_by_steps_to_the_right() 
         let learnt = || inner.1.take();
         let mut value = Vec::new();
         assert_eq!(index.get(&Key8(0), &mut value).await, Ok(true));
-        assert_eq!(learnt(), [], "the leaf itself was named");
+        assert_eq!(learnt(), [], "no step was taken");
         assert_eq!(index.get(&Key8(25), &mut value).await, Ok(false));
         assert_eq!(learnt(), [(Key8(25), at[2], 2)]);
         assert_eq!(index.update(&Key8(10), &[8; 8]).await, Ok(Applied::Replaced));
         assert_eq!(learnt(), [(Key8(10), at[1], 1)]);
         let mut scan = Scan::new();
-        index.scan(&Key8(21), 5, &mut scan).await.expect("no trouble");
+        index.scan(&Key8(21), 5, &mut scan).await.expect("no verb fails");
         assert_eq!((scan.len(), learnt()), (0, vec![(Key8(21), at[2], 2)]));
     });
 }

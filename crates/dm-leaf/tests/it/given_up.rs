@@ -97,8 +97,8 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
     }
 }
 
-/// A right node that holds the new entry becomes live even if its split is dropped. Until then its header names the
-/// node that opens it.
+/// A right node that holds the new entry becomes live even if its split is dropped. Until then, its header contains the
+/// number of the client that opens it.
 #[test]
 fn a_right_node_that_is_linked_and_complete_is_opened() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) -> [u32; 2] {
@@ -140,7 +140,7 @@ fn a_right_node_that_is_linked_and_complete_is_opened() {
 
 /// A split that failed without an effect frees its block. If the left node may link the block, it is not freed.
 #[test]
-fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
+fn a_failed_split_frees_its_block_unless_the_block_may_be_linked() {
     let format = Slotted::with_span(4, 8).unwrap();
     let (mut failed, mut linked) = (0, 0);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost] {
@@ -183,7 +183,7 @@ fn a_node_that_died_unopened_stays_dead() {
 }
 
 #[test]
-fn what_cannot_be_loaded_directly_is_written() {
+fn a_node_that_cannot_be_loaded_directly_is_written() {
     let pool = pool(1);
     let v = Altered {
         refuses_load: |at| {

@@ -55,11 +55,11 @@ async fn write<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: Remote
         match leaves
             .write(v, at, 0, &Key8(key), Write::Upsert(&value), None)
             .await
-            .expect("no trouble")
+            .expect("no verb fails")
         {
             Answer::Stale(Stale::Right(right)) => at = right,
             Answer::Stale(Stale::Elsewhere) => {
-                panic!("a leaf that was split answers for its keys, or its sibling")
+                panic!("neither the split leaf nor its sibling covers the key")
             }
             _ => return,
         }
@@ -73,7 +73,7 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
         match leaves
             .get(v, at, 0, &Key8(key), &mut value)
             .await
-            .expect("no trouble")
+            .expect("no verb fails")
         {
             Answer::Stale(Stale::Right(right)) => at = right,
             Answer::Done(true) => return Some(u64::from_le_bytes(value.try_into().expect("eight bytes"))),
@@ -90,7 +90,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         .memory_bytes(2 * 4096)
         .seed(seed)
         .build()
-        .expect("a testbed");
+        .expect("the simulator is built");
     let node_bytes = format.node_bytes() as u32;
     let (leaves, alloc) = leaves(format);
     let store = Rc::new(leaves);
@@ -103,13 +103,13 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         let left = store
             .create(&first, 0, FenceKeys::ALL, &entries, false)
             .await
-            .expect("room")
+            .expect("the pool has room")
             .at;
         // The rest of this memory node is allocated, so that the right node is on the other memory node.
         while alloc
             .alloc(&first, node_bytes, Some(left))
             .await
-            .expect("room")
+            .expect("the pool has room")
             .node()
             == left.node()
         {}
@@ -126,7 +126,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
             }
         }
         let mut copy = NodeCopy::new();
-        store.copy(&second, left, &mut copy).await.expect("no trouble");
+        store.copy(&second, left, &mut copy).await.expect("no verb fails");
         seen.set(copy.fences.high.is_some());
         for key in 1..=4 {
             write(&second, &store, left, key, 100 + key).await;
@@ -151,7 +151,7 @@ fn an_opening_that_lands_late_undoes_nothing() {
     }
     assert!(
         under_way >= 20,
-        "only {under_way} splits were given up after linking"
+        "only {under_way} splits were dropped after linking"
     );
 }
 
@@ -164,6 +164,6 @@ fn nodes_that_are_written_whole_need_no_opening() {
     }
     assert!(
         under_way >= 5,
-        "only {under_way} splits were given up after linking"
+        "only {under_way} splits were dropped after linking"
     );
 }

@@ -55,7 +55,7 @@ fn slotted() -> Slotted<Key8> {
 
 /// The memory of a node that was never linked is reused for the next node, with another incarnation.
 #[test]
-fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
+fn memory_of_a_forgotten_node_is_reused_with_another_incarnation() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();
@@ -130,7 +130,7 @@ fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
 
 /// If an operation is dropped before anything points to its new node, the node's block is freed.
 #[test]
-fn what_is_dropped_before_it_is_linked_comes_back() {
+fn an_operation_that_is_dropped_before_linking_frees_its_block() {
     let mut cases = [0; 2];
     for (polls, splits) in (0..30).flat_map(|polls| [(polls, false), (polls, true)]) {
         let pool = Loopback::builder()
@@ -172,10 +172,10 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
     assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
 }
 
-/// Two compute nodes, which each know only some of the leaves, insert and remove all keys several times. The third time
-/// takes no more memory.
+/// Two compute nodes, each of which has only some of the leaves in its table, insert and remove all keys several times.
+/// The third time takes no more memory.
 #[test]
-fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
+fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     let pool = pool(1);
     let [v, w] = [0, 1].map(|cn| pool.connect(cn).unwrap());
     let format = Slotted::with_span(6, 8).unwrap();
@@ -314,9 +314,9 @@ fn a_read_that_took_too_long_is_repeated() {
     }
 }
 
-/// The store answers a bulk load's questions with the answers of the format.
+/// For a bulk load, the store returns the values of its format.
 #[test]
-fn a_store_says_of_its_nodes_what_their_format_says() {
+fn a_store_returns_the_values_of_its_format() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F, refuses: bool) {
         let nodes = Setup::plain().nodes(format.clone(), 1, 0);
         assert_eq!(BulkLoad::<Endpoint, Key8>::capacity(&nodes), format.capacity());

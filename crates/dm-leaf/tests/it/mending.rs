@@ -161,7 +161,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
     fn state(&self, at: RemotePtr) -> NodeState {
         let image = block_on(self.v.read(at, self.nodes.format().node_bytes() as u32)).unwrap();
         dm_layout::audit(self.nodes.format(), &image)
-            .expect("nothing is torn")
+            .expect("the node is not torn")
             .state
     }
 
@@ -204,8 +204,8 @@ fn every_death<F: NodeFormat<Key8> + Clone>(
     each: impl Fn(&Pair<F>, usize, &str),
 ) {
     let steps = Pair::new(format, flaws).steps;
-    // If a WRITE of the whole node is executed only in part, the nodes of these formats are unreadable, unless the
-    // WRITE marks the node as dead.
+    // In a format that is written whole, a node is unreadable if its WRITE was executed only in part, unless the WRITE
+    // marks the node as dead.
     let whole_only = |step: &Step| {
         format.range(dm_layout::Part::Rest).is_empty() && step.0 == at(0) && format.node_bytes() > LINE
     };
@@ -237,7 +237,7 @@ macro_rules! every_format {
 }
 
 #[test]
-fn a_merge_that_was_left_is_ended_by_the_next_writer_of_either_node() {
+fn an_unfinished_merge_is_finished_by_the_next_writer_of_either_node() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         for (from_right, key, write) in [
             (false, 10, Write::Update(&[77; 8])),
@@ -258,7 +258,7 @@ fn a_merge_that_was_left_is_ended_by_the_next_writer_of_either_node() {
                 );
                 let mended = (pair.v.meter().counters() - before).mended;
                 assert!(mended <= 1, "{mended}, {what}");
-                // The other keys of the merge are read from both nodes.
+                // Writes to the other keys finish the merge if the first write did not need to.
                 for other in [10, 20, 21] {
                     let start = if other < 20 { pair.left } else { pair.right };
                     let _settled = pair.write(start, other, Write::Insert(&[9; 8]));
@@ -334,7 +334,7 @@ fn the_dead_node_is_retired_once() {
 
 /// If a client opens both nodes although the left one has all keys, a key can have two values.
 #[test]
-fn to_open_a_widened_node_and_its_neighbour_loses_writes() {
+fn opening_a_widened_node_and_its_neighbour_loses_writes() {
     let flaws = LeafFlaws {
         reopens_widened: true,
         ..LeafFlaws::NONE
@@ -353,7 +353,7 @@ fn to_open_a_widened_node_and_its_neighbour_loses_writes() {
     );
 }
 
-/// If the lock word is not suspect, the WRITE of a torn node may still be in progress, so nobody mends the node.
+/// If the lock word is not suspect, the WRITE of a torn node may still be in progress, so no client mends the node.
 #[test]
 fn a_torn_node_is_mended_only_in_doubt() {
     for (forgets, doubt) in [(false, true), (true, true), (false, false)] {
@@ -391,7 +391,7 @@ fn a_torn_node_is_mended_only_in_doubt() {
 /// A hop of which only some lines were written loses no key. The next writer that needs the whole leaf gives all lines
 /// the same version again.
 #[test]
-fn a_hop_that_was_left_is_ended() {
+fn an_unfinished_hop_is_finished() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
     // Keys are inserted until a key finds its neighbourhood full and hops can make room.
     let mut image = vec![0; format.node_bytes()];
@@ -602,7 +602,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
 
 /// A client died while it marked a replaced root as dead. Readers of that node go back to the root word.
 #[test]
-fn a_torn_root_is_no_node_any_more() {
+fn readers_of_a_torn_dead_root_return_to_the_root_word() {
     let format = Slotted::<Key8>::with_span(8, 8).unwrap();
     for (level, fences, gone) in [
         (1, FenceKeys::ALL, true),

@@ -21,7 +21,7 @@ struct Family<F> {
     pair: Neighbours<Key8>,
 }
 
-/// The properties of a family.
+/// The parameters of a [`Family`].
 #[derive(Clone, Copy)]
 struct Wish {
     left: u64,
@@ -179,7 +179,7 @@ fn merged<F: NodeFormat<Key8> + Clone>(format: &F, homes: [u16; 3]) -> String {
 }
 
 #[test]
-fn the_left_one_takes_over_what_both_hold() {
+fn the_left_node_takes_over_all_entries() {
     let (slotted, checksummed) = (
         Slotted::with_span(8, 8).unwrap(),
         Checksummed::with_span(8, 8).unwrap(),
@@ -204,7 +204,7 @@ fn the_left_one_takes_over_what_both_hold() {
 
 /// Without a parent, the caller's `unlink` removes the pointers to the right leaf, after the merge.
 #[test]
-fn two_without_a_parent_are_joined() {
+fn nodes_without_a_parent_are_joined() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let family = Family::new(format, USUAL);
         let unlinked = Cell::new(0);
@@ -234,7 +234,7 @@ fn an_unlinking_that_fails_leaves_the_merge_done() {
 
 /// A merge is refused if less than a quarter of the merged node would stay free.
 #[test]
-fn two_that_hold_too_much_stay_two() {
+fn nodes_with_too_many_entries_are_not_merged() {
     let format = Slotted::with_span(8, 8).unwrap();
     for (left, right, fits) in [
         (3, 3, true),
@@ -269,7 +269,7 @@ fn two_that_hold_too_much_stay_two() {
 }
 
 #[test]
-fn what_is_not_as_the_caller_takes_it_for_stays() {
+fn nodes_that_differ_from_the_description_are_not_merged() {
     let format = Slotted::with_span(8, 8).unwrap();
     type Change = fn(&mut Neighbours<Key8>);
     let changes: [Change; 5] = [
@@ -303,7 +303,7 @@ fn what_is_not_as_the_caller_takes_it_for_stays() {
 
 /// The parent must list both nodes as adjacent children, and the right one must not be its first child.
 #[test]
-fn a_parent_that_shows_something_else_keeps_both() {
+fn a_parent_without_both_entries_prevents_a_merge() {
     let format = Slotted::with_span(8, 8).unwrap();
     let cases: [&'static [u64]; 6] = [
         &[20, 40],
@@ -320,7 +320,7 @@ fn a_parent_that_shows_something_else_keeps_both() {
         assert_eq!(merged, Ok(Merge::Changed), "{children:?}");
         assert!(
             spent.contains("masked_cas"),
-            "only its lock shows it as it is: {spent}"
+            "the parent is read only under its lock: {spent}"
         );
         family.is_as_before(wish);
     }
@@ -335,7 +335,7 @@ fn a_parent_that_shows_something_else_keeps_both() {
 
 /// A root with one child is removed if the caller's commit succeeds.
 #[test]
-fn a_root_with_one_child_ends_when_its_caller_says_so() {
+fn a_root_with_one_child_is_removed_if_its_caller_agrees() {
     let format = Slotted::<Key8>::with_span(8, 8).unwrap();
     let cases: [(FenceKeys<Key8>, u64, u8, bool, bool); 6] = [
         (FenceKeys::ALL, 1, 1, true, true),
@@ -380,7 +380,7 @@ fn a_root_with_one_child_ends_when_its_caller_says_so() {
 /// If another client is writing the node, the merge returns `Changed`. If a node's bytes contradict each other, it
 /// returns an error.
 #[test]
-fn a_torn_node_has_changed_and_garbage_is_named() {
+fn a_torn_node_has_changed_and_garbage_is_reported() {
     // Each entry spans two lines or more, so an entry can be torn.
     let format = Slotted::<Key8>::with_span(4, 100).unwrap();
     type Damage = fn(&mut [u8], usize);
@@ -400,7 +400,7 @@ fn a_torn_node_has_changed_and_garbage_is_named() {
             let bytes = format.node_bytes() as u32;
             let mut image = block_on(family.v.read(at, bytes)).unwrap().to_vec();
             let Ok(Place::Present(slot)) = format.place(&image, &key) else {
-                panic!("{key:?} is there")
+                panic!("{key:?} is missing")
             };
             damage(&mut image, slot.offset());
             block_on(family.v.write(at, &image)).unwrap();

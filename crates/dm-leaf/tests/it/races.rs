@@ -134,7 +134,7 @@ fn run<F: NodeFormat<Key8> + Clone>(
                     break;
                 }
             }
-            (one.expect("it ends"), other.expect("it ends"))
+            (one.expect("the first ends"), other.expect("the second ends"))
         }
     };
     let cold = Table::of(leaf);
@@ -144,7 +144,7 @@ fn run<F: NodeFormat<Key8> + Clone>(
         for entry in left.split(' ').filter(|entry| !entry.is_empty()) {
             let (key, value) = entry.split_once('=').unwrap();
             let got = block_on(carry_out(client, Get(key.parse().unwrap()), 0));
-            assert_eq!(got, value, "what a scan finds is found by its key");
+            assert_eq!(got, value, "a get must find what a scan finds");
             // All locks are free again.
             let written = block_on(carry_out(
                 client,

@@ -13,9 +13,9 @@ use dm_verbs::Verbs;
 /// slots.
 #[test]
 fn a_key_that_moved_during_the_read_is_copied_once() {
-    let world = Loopback::builder().nodes(1).build().expect("a world");
-    let v = world.connect(0).expect("a client");
-    let format = Slotted::<Key8>::with_span(8, 8).expect("a node");
+    let world = Loopback::builder().nodes(1).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("the node is valid");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
     let leaves = TwoLevel::new(
         format,
@@ -28,14 +28,17 @@ fn a_key_that_moved_during_the_read_is_copied_once() {
         let at = leaves
             .create(&v, 0, FenceKeys::ALL, &entries, false)
             .await
-            .expect("room")
+            .expect("the pool has room")
             .at;
         // The test writes the bytes that such a READ returns: key 2 is in its old slot, and in a free slot of another
         // line.
-        let mut image = v.read(at, format.node_bytes() as u32).await.expect("no trouble");
+        let mut image = v
+            .read(at, format.node_bytes() as u32)
+            .await
+            .expect("no verb fails");
         let free = format.slots(&image).last().expect("eight slots");
         format.put(&mut image, free, &Key8(2), [9; 8].as_slice().into());
-        v.write(at, &image).await.expect("no trouble");
+        v.write(at, &image).await.expect("no verb fails");
 
         let mut copy = NodeCopy::new();
         assert!(leaves.copy(&v, at, &mut copy).await.expect("an accepted image"));

@@ -151,7 +151,7 @@ macro_rules! every_format {
 }
 
 #[test]
-fn a_live_node_answers_for_its_keys_and_says_where_others_are() {
+fn a_live_node_answers_for_its_keys_and_leads_to_others() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let one = One::new(format, live(at(0, 3).raw()), |_, _| {});
         for linked in [false, true] {
@@ -169,7 +169,7 @@ fn a_live_node_answers_for_its_keys_and_says_where_others_are() {
         assert_eq!(copy.fences, FenceKeys::new(Key8(10), Some(Key8(50))));
         let entries: Vec<_> = copy.iter().map(|(key, value)| (key.0, value.to_vec())).collect();
         assert_eq!(entries, KEYS.map(|key| (key, VALUE.to_vec())));
-        // The nodes are one of another level, and one that ends but has no right neighbour.
+        // One node has another level, and one has a high fence key but no right neighbour.
         let other = One::new(format, NodeInit { level: 1, ..live(64) }, |_, _| {});
         other.says(true, 10, "elsewhere", "elsewhere");
         let alone = One::new(format, live(0), |_, _| {});
@@ -201,7 +201,7 @@ fn a_dead_node_forwards_by_a_hint() {
 
 /// A client with an old address cannot know whether an unborn node is linked, so it does not use the node.
 #[test]
-fn an_unborn_node_is_none_to_who_has_a_hint() {
+fn an_unborn_node_is_not_used_through_a_hint() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let fences = FenceKeys::new(Key8(10), Some(Key8(50)));
         let one = One::new(format, unborn(fences), |_, _| {});
@@ -210,8 +210,8 @@ fn an_unborn_node_is_none_to_who_has_a_hint() {
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert!(copy.unborn);
-        // The splitting client may still be alive. So a writer waits for it, if the format lets it open the node
-        // without a lock.
+        // If the format has a state word, the splitting client opens the node without a lock. It may still be alive, so
+        // a writer waits for it.
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
@@ -257,7 +257,7 @@ fn a_frozen_node_is_read_and_waited_for() {
 
 /// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are an error.
 #[test]
-fn torn_bytes_are_read_again_and_garbage_is_named() {
+fn torn_bytes_are_read_again_and_garbage_is_reported() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let line = format.node_bytes() - 64;
         let torn = One::new(format, live(0), |_, image| image[line] ^= 0x55);
@@ -326,7 +326,7 @@ fn copies_end_at_the_first_node_that_is_torn_or_dead() {
 /// The next writer finishes a split that was abandoned after the right node was linked. The right node may be on any
 /// memory node, and may already be live.
 #[test]
-fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
+fn an_abandoned_split_is_finished_by_the_next_writer() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         for (home, opened, key) in [
             (0, false, 10),
@@ -341,7 +341,7 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
                 one.format.open(&mut right).unwrap();
             }
             block_on(one.v.write(right_at, &right)).unwrap();
-            assert_eq!(told(&one.get(false, 10)), "true", "readers go on");
+            assert_eq!(told(&one.get(false, 10)), "true", "readers must continue");
             let expected = if key == 10 {
                 "Replaced"
             } else {
@@ -363,12 +363,12 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
 
 /// A sweep of an index finishes a split too, without a write.
 #[test]
-fn a_split_that_was_given_up_is_finished_by_a_sweep() {
+fn an_abandoned_split_is_finished_by_a_sweep() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let right_at = at(1, 1);
         let (one, right) = given_up(format, right_at);
         block_on(one.v.write(right_at, &right)).unwrap();
-        // The left node shows the split, so the right node waits for the left one's turn.
+        // The left node shows the split, so tending the right node alone changes nothing.
         assert_eq!(block_on(one.nodes.tend(&one.v, right_at)), Ok(Tended::Sound));
         assert_eq!(block_on(one.nodes.tend(&one.v, one.at)), Ok(Tended::Mended));
         assert_eq!(block_on(one.nodes.tend(&one.v, one.at)), Ok(Tended::Sound));
@@ -379,7 +379,7 @@ fn a_split_that_was_given_up_is_finished_by_a_sweep() {
             assert_eq!(header.fences, FenceKeys::new(Key8(low), Some(Key8(high))));
             assert_eq!(format.len(&image), Ok(1));
         }
-        // Nobody but its writers and a sweep makes an unborn root live.
+        // An unborn root is made live only by its writers and by a sweep.
         let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
         assert_eq!(block_on(root.nodes.tend(&root.v, root.at)), Ok(Tended::Mended));
         let header = format.header(&root.image(root.at)).unwrap();
@@ -423,7 +423,7 @@ fn a_sweep_that_comes_too_late_reads_the_node_again() {
 
 /// A check looks at nodes in every state, and changes none of them.
 #[test]
-fn a_check_says_in_which_state_a_node_is() {
+fn a_check_reports_the_state_of_a_node() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let one = One::new(format, live(0), |_, _| {});
         let inspect = |at| {
@@ -495,7 +495,7 @@ fn a_check_says_in_which_state_a_node_is() {
         }
         one.pool.cut(NodeId(0), Trouble::Unreachable);
         assert!(inspect(one.at).0.is_err());
-        // A sweep reports bytes that are no node, and takes no lock for them.
+        // A sweep reports bytes that are not a node, and takes no lock for them.
         one.pool.restore(NodeId(0));
         one.put(one.at, live(0), |_, image| image.fill(0xff));
         let (tended, spent) = cost(&one.v, one.nodes.tend(&one.v, one.at));
@@ -648,7 +648,7 @@ fn a_full_node_splits() {
             assert_eq!((after.fences, after.sibling), (left.fences, left.sibling));
             assert!(
                 after.iter().eq(left.iter()),
-                "what the caller is told is what is there"
+                "the caller's copy must equal the node"
             );
             assert_eq!(
                 (left.fences.high, left.sibling),
@@ -676,7 +676,7 @@ fn a_full_node_splits() {
 
 /// A leaf is sparse if at most a quarter of it is in use. A leaf without a neighbour does not count as sparse.
 #[test]
-fn a_removal_tells_when_its_leaf_is_sparse() {
+fn a_remove_reports_that_its_leaf_is_sparse() {
     let format = Slotted::with_span(8, 8).unwrap();
     for (fences, sparse) in [
         (FenceKeys::new(Key8(0), Some(Key8(99))), true),
@@ -711,7 +711,7 @@ fn a_removal_tells_when_its_leaf_is_sparse() {
 
 /// After a write, the caller's copy of a node equals the node in memory.
 #[test]
-fn a_write_leaves_its_caller_a_copy_of_the_node() {
+fn a_write_gives_its_caller_a_copy_of_the_node() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
         let one = One::new(format, live(at(0, 3).raw()), |_, _| {});
         let (mut after, mut copy) = (NodeCopy::new(), NodeCopy::new());
@@ -740,7 +740,7 @@ fn a_write_leaves_its_caller_a_copy_of_the_node() {
 /// If a writer with a share must go to another node, it gives the share back without waiting, and does not take the
 /// lock.
 #[test]
-fn who_shares_a_node_that_does_not_answer_goes_on_at_once() {
+fn a_sharer_of_a_node_without_its_key_continues_at_once() {
     let format = slotted();
     let mut one = One::new(&format, live(at(0, 3).raw()), |_, _| {});
     one.nodes = Setup::sharing().nodes(format, 2, 0);
@@ -763,7 +763,7 @@ fn who_shares_a_node_that_does_not_answer_goes_on_at_once() {
 }
 
 #[test]
-fn flaws_do_what_they_are_called() {
+fn flaws_have_their_effects() {
     // With the flaw, an insert into a free slot and a remove take a share of the lock.
     let mut setup = Setup::sharing();
     setup.nodes.flaws.slots_shared = true;
@@ -789,7 +789,7 @@ fn flaws_do_what_they_are_called() {
             .at;
         let mut image = block_on(v.read(at, format.node_bytes() as u32)).unwrap().to_vec();
         let Ok(Place::Present(slot)) = format.place(&image, &Key8(10)) else {
-            panic!("it is there")
+            panic!("the key is missing")
         };
         image[(slot.offset() / 64 + 1) * 64] ^= 0x50;
         block_on(v.write(at, &image)).unwrap();
@@ -798,7 +798,8 @@ fn flaws_do_what_they_are_called() {
     }
 }
 
-/// Makes a left node whose split was abandoned after its right node, which has these keys, was linked at `right_at`.
+/// Makes a left node of these keys, whose split was abandoned after its right node at `right_at` was linked. Returns
+/// the image of the right node too.
 fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
     let mut right = vec![0; format.node_bytes()];
     let one = One::new(format, live(at(0, 3).raw()), |format, image| {
