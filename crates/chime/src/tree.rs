@@ -39,7 +39,7 @@ pub type Chime<K> = Handle<ChimeParts<K>>;
 #[derive(Debug)]
 pub struct ChimeParts<K: KeyBytes> {
     inner: Blink<K, Nodes<K, Slotted<K>>>,
-    leaves: Neighbourhoods<K, Nodes<K, Hopscotch<K>>>,
+    leaves: Neighbourhoods<K>,
     composed: ComposedOptions,
 }
 

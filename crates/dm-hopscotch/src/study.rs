@@ -57,7 +57,7 @@ pub struct TableFlaws {
     pub leaf: LeafFlaws,
 }
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+impl<K: KeyBytes> Neighbourhoods<K> {
     /// Searches a neighbourhood for `key`. With flaw T-C1, an insert stops at the first free slot.
     pub(crate) fn near<'a>(
         &self,

@@ -42,7 +42,19 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
         noise[at % format.node_bytes()] = *byte;
         read_everything(format, &noise, &key);
         read_near(format, &noise, &key);
-        let _ = format.plan_hops(&noise, &key);
+        let known = format.geometry().all();
+        let plan = format.plan_hops(&noise, &key, &known).expect("the length");
+        if let Some(plan) = plan.filter(|_| format.geometry().is_in_line()) {
+            let value = vec![5; format.value_len()];
+            format.hop(
+                &mut noise.clone(),
+                &plan,
+                (&key, (&value[..]).into()),
+                true,
+                |_, _| {},
+            );
+        }
+        format.is_sound(&noise, &known, 1);
     }
 }
 
@@ -123,25 +135,43 @@ fn fill<const H: usize>(seed: u64) -> usize {
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
     for (count, key) in scattered(seed).map(Key8).enumerate() {
         let value = key.0.to_le_bytes();
-        let slot = match format.place(&image, &key).expect("sound") {
+        match format.place(&image, &key).expect("sound") {
             Place::Present(_) => panic!("no key comes twice"),
-            Place::Free(slot) => slot,
-            Place::Full => match format.plan_hops(&image, &key).expect("sound") {
-                None => {
+            Place::Free(slot) => drop(format.put(&mut image, slot, &key, (&value).into())),
+            Place::Full => {
+                let known = format.geometry().all();
+                let Some(plan) = format.plan_hops(&image, &key, &known).expect("sound") else {
                     check(&format, &image, seed, count);
                     return count;
-                }
-                Some(plan) => {
-                    for hop in plan.moves() {
-                        format.hop(&mut image, *hop, true).expect("sound");
-                    }
-                    plan.slot
-                }
-            },
-        };
-        format.put(&mut image, slot, &key, (&value).into());
+                };
+                hop_by_ranges(&format, &mut image, &plan, (&key, &value));
+            }
+        }
     }
     unreachable!("a node fills up")
+}
+
+/// Makes the hops of `plan` in `image`. Checks that the ranges that are written contain all changes, that no key of the
+/// node disappears between two WRITEs, and that the copies of hop counts differ until the last WRITE.
+fn hop_by_ranges(
+    format: &Hopscotch<Key8>,
+    image: &mut Vec<u8>,
+    plan: &dm_layout::HopPlan,
+    (key, value): (&Key8, &[u8; 8]),
+) {
+    let mut remote = image.clone();
+    let keys: Vec<Key8> = format
+        .slots(image)
+        .filter_map(|slot| Some(format.entry(image, slot).expect("sound")?.0))
+        .collect();
+    format.hop(image, plan, (key, value.into()), true, |at, bytes| {
+        remote[at..at + bytes.len()].copy_from_slice(bytes);
+        for key in &keys {
+            let near = read_near(format, &remote, key);
+            assert!(matches!(near, Near::Found { .. }), "{key:?}: {near:?}");
+        }
+    });
+    assert_eq!(remote, *image);
 }
 
 /// Checks that every key is present once, with its value, after all hops.
@@ -331,33 +361,55 @@ fn an_entry_proves_itself() {
 #[test]
 fn copies_are_parted() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
-    let mut image = filled(&format, 30);
-    let key = key_of::<Key8>(3);
-    let Ok(Place::Present(from)) = format.place(&image, &key) else {
-        panic!("it was put there")
-    };
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    // Keys are inserted until one needs a hop from one line to another.
+    let (new, plan) = scattered(7)
+        .map(Key8)
+        .find_map(|key| match format.place(&image, &key).expect("sound") {
+            Place::Free(slot) => {
+                format.put(&mut image, slot, &key, (&[7; 8]).into());
+                None
+            }
+            _ => {
+                let plan = format.plan_hops(&image, &key, &format.geometry().all());
+                let plan = plan.expect("sound")?;
+                let [(from, to)] = *plan.moves() else { return None };
+                (from.offset() / 64 != to.offset() / 64).then_some((key, plan))
+            }
+        })
+        .expect("a full neighbourhood");
+    let (from, _) = plan.moves()[0];
+    let (key, _) = format.entry(&image, from).expect("sound").expect("it hops");
     assert_eq!(format.remove_duplicates(&mut image, from), None);
-    let near = (0..8).map(|n| (format.home(&key) + n) % 64);
-    let free = near
-        .map(|n| format.geometry().entry(n).start)
-        .find(|at| image[*at] & 1 == 0);
-    let to = format
-        .slots(&image)
-        .find(|slot| Some(slot.offset()) == free)
-        .expect("room in the neighbourhood");
-    format.hop(&mut image, (from, to), true).expect("sound");
+    // Only the first WRITE takes effect.
+    let (mut remote, mut writes) = (image.clone(), 0);
+    format.hop(&mut image, &plan, (&new, (&[9; 8]).into()), true, |at, bytes| {
+        if writes == 0 {
+            remote[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        writes += 1;
+    });
+    assert_eq!(writes, 2);
     assert!(matches!(
-        read_near(&format, &image, &key),
+        read_near(&format, &remote, &key),
         Near::Found { twice: true, .. }
     ));
-    let Ok(Place::Present(first)) = format.place(&image, &key) else {
-        panic!("it is there twice")
-    };
-    assert!(format.remove_duplicates(&mut image, first).is_some());
+    // An absent key that could have made the same hop may be missed.
+    let absent = scattered(8).map(Key8).find(|k| format.home(k) == format.home(&key));
+    let absent = absent.expect("one of many");
+    assert_eq!(read_near(&format, &remote, &absent), Near::Unsure);
+    assert!(format.accept(&remote).is_err_and(|e| e.is_torn()));
+    format.repair(&mut remote).expect("a node");
+    assert!(format.accept(&remote).is_ok());
     assert!(matches!(
-        read_near(&format, &image, &key),
+        read_near(&format, &remote, &key),
         Near::Found { twice: false, .. }
     ));
+    let Ok(Place::Present(first)) = format.place(&remote, &key) else {
+        panic!("it is still there")
+    };
+    assert_eq!(format.remove_duplicates(&mut remote, first), None);
 }
 
 fn hex(bytes: &[u8]) -> Vec<String> {
@@ -390,9 +442,9 @@ fn the_bytes_are_as_pictured() {
         [
             "15d4001101000000400400000000000000000000000000990000000000000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
-            "5500000000000000102222000000000000540000000000000000000000000000",
-            "0000550000000000000030111100000000000054090000000000000000001000",
-            "5400000000000000000000000000000000540900000000000000000099000000",
+            "0055000000000000001022220000000000005400000000000000000000000000",
+            "0000005500000000000000301111000000000000005409000000000000001000",
+            "0054000000000000000000000000000000000054090000000000000099000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
         ]
     );
