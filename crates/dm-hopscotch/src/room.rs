@@ -61,14 +61,13 @@ impl Image {
         at: RemotePtr,
         ranges: &[Range<usize>],
     ) -> Result<(), IndexError> {
-        let tickets: SmallVec<[_; 4]> = ranges
-            .iter()
-            .map(|range| {
-                let (from, len) = stretch(at, range);
-                v.read(from, len)
-            })
-            .collect();
-        for (range, ticket) in ranges.iter().zip(tickets) {
+        let ranges = ranges.iter().filter(|range| !range.is_empty());
+        let post = |range: &Range<usize>| {
+            let (from, len) = stretch(at, range);
+            v.read(from, len)
+        };
+        let tickets: SmallVec<[_; 4]> = ranges.clone().map(post).collect();
+        for (range, ticket) in ranges.zip(tickets) {
             self.fill(range, &ticket.await?);
         }
         Ok(())
@@ -89,18 +88,18 @@ impl<K: KeyBytes> Neighbourhoods<K> {
     ) -> Written<K> {
         let (format, geometry) = (&self.format, self.format.geometry());
         let bad = |e| crate::write::failure(at, e);
-        let (known, more, wrapped) = geometry.beyond(reach, SLOTS_BEYOND);
-        let ranges: SmallVec<[_; 2]> = [Some(more), wrapped].into_iter().flatten().collect();
-        image.read(v, at, &ranges).await?;
-        //= docs/protocol/chime.md H5
-        if !format.is_sound(&image.bytes, &known, version) {
-            guard.release().await?;
-            return Ok(None);
-        }
-        if let Some(plan) = format.plan_hops(&image.bytes, key, &known).map_err(bad)? {
-            return self
-                .hop(v, guard, at, &mut image.bytes, &plan, (key, value))
-                .await;
+        if let Some((known, more, wrapped)) = geometry.beyond(reach, SLOTS_BEYOND) {
+            let ranges: SmallVec<[_; 2]> = [Some(more), wrapped].into_iter().flatten().collect();
+            image.read(v, at, &ranges).await?;
+            let bytes = &mut image.bytes;
+            //= docs/protocol/chime.md H4a
+            if !format.is_sound(bytes, &known, version) {
+                guard.release().await?;
+                return Ok(None);
+            }
+            if let Some(plan) = format.plan_hops(bytes, key, &known).map_err(bad)? {
+                return self.hop(v, guard, at, bytes, &plan, (key, value)).await;
+            }
         }
         let gaps = image.gaps();
         image.read(v, at, &gaps).await?;

@@ -426,26 +426,30 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the slots of a neighbourhood and up to `more` slots after it, and the bytes of these additional slots
-    /// and of the boundaries before them. They are one range, or two ranges if they wrap around at the node's end.
+    /// Returns the slots of a neighbourhood and `more` slots after it, and the bytes of these additional slots and of
+    /// the boundaries before them. They are one range, or two ranges if they wrap around at the node's end. Returns
+    /// `None` if these are nearly all slots: then an entry may hop from the first of them to the last across a boundary
+    /// outside.
     #[must_use]
-    pub fn beyond(&self, reach: &Reach, more: usize) -> (Known, Range<usize>, Option<Range<usize>>) {
-        let count = (self.neighbourhood + more).min(self.span);
-        let known = Known {
-            first: reach.home,
-            count,
-        };
-        let last = reach.home + count - 1;
-        let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
-        match &reach.second {
-            Some(second) => (known, second.end..end_of(last - self.span).max(second.end), None),
-            None if last < self.span => (known, reach.first.end..end_of(last).max(reach.first.end), None),
-            None => {
-                let end = end_of(self.span - 1) + self.front;
-                let rest = LINE_BYTES..end_of(last - self.span);
-                (known, reach.first.end..end.max(reach.first.end), Some(rest))
-            }
+    pub fn beyond(&self, reach: &Reach, more: usize) -> Option<(Known, Range<usize>, Option<Range<usize>>)> {
+        let count = self.neighbourhood + more;
+        if count + self.neighbourhood > self.span {
+            return None;
         }
+        let first = reach.home;
+        let last = first + count - 1;
+        let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
+        let (rest, wrapped) = match &reach.second {
+            Some(second) => (second.end..end_of(last - self.span), None),
+            None if last < self.span => (reach.first.end..end_of(last), None),
+            None => {
+                let wrapped = LINE_BYTES..end_of(last - self.span);
+                (reach.first.end..end_of(self.span - 1) + self.front, Some(wrapped))
+            }
+        };
+        // The neighbourhood's READ may have ended behind the last of these slots, to contain a mark.
+        let rest = rest.start..rest.end.max(rest.start);
+        Some((Known { first, count }, rest, wrapped))
     }
 
     fn has_all_pieces(&self, a: &Range<usize>, b: &Range<usize>) -> bool {

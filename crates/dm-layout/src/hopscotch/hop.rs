@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::geometry::{Known, MARK_VERSION, NEIGHBOURHOOD_MAX};
+use super::geometry::{Known, NEIGHBOURHOOD_MAX};
 use super::{HopPlan, Hopscotch, VERSION_AT, YOUNG_ENTRY};
 use crate::LINE_BYTES;
 use crate::format::Slot;
@@ -57,10 +57,9 @@ impl<K: KeyBytes> Hopscotch<K> {
             let entry = image[geometry.slot_at(slot)];
             let (group, after) = (slot / geometry.per_group, (slot + 1) % geometry.span);
             let inside = nth + 1 == known.count || after != 0 && after / geometry.per_group == group;
-            let mark = image[geometry.mark_at(group) + MARK_VERSION];
             entry >> VERSION_AT == version
                 && entry & YOUNG_ENTRY == 0
-                && (inside || mark >> VERSION_AT == version && self.is_settled(image, group))
+                && (inside || self.is_settled(image, group))
         })
     }
 

@@ -394,6 +394,8 @@ fn a_torn_node_is_mended_only_in_doubt() {
 fn a_hop_that_was_left_is_ended() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
     // Keys are inserted until one needs two hops.
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
     let mut keys = Vec::new();
     let (hopping, plan) = (1..)
         .find_map(|key| match format.place(&image, &Key8(key)).unwrap() {
