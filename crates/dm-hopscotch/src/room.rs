@@ -130,13 +130,24 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         //= docs/protocol/chime.md H5
         guard.doubt_if_lost();
         let mut chain = Some(v.chain(at.node()));
-        let counted = !self.options.flaws().hop_unversioned;
+        let flaws = self.options.flaws();
         let entry = (key, ValueRef::from(value));
-        self.format.hop(image, plan, entry, counted, |offset, bytes| {
+        let mut kept = Vec::new();
+        let mut write = |offset: usize, bytes: &[u8]| {
             chain = chain
                 .take()
                 .map(|chain| chain.write(at.add(offset as u64), bytes));
+        };
+        let counted = !flaws.hop_uncounted;
+        self.format.hop(image, plan, entry, counted, |offset, bytes| {
+            match flaws.source_first {
+                true => kept.push((offset, bytes.to_vec())),
+                false => write(offset, bytes),
+            }
         });
+        for (offset, bytes) in kept.iter().rev() {
+            write(*offset, bytes);
+        }
         guard.write_back(chain.expect("it was only extended")).await?;
         Ok(Some(Answer::Done(Applied::Inserted)))
     }
