@@ -45,12 +45,10 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
     let value = vec![7; format.value_len()];
     let mut hopped = node.clone();
     if let Ok(dm_layout::Place::Full) = format.place(&node, key)
-        && let Ok(Some(plan)) = format.plan_hops(&node, key)
+        && let Ok(Some(plan)) = format.plan_hops(&node, key, &geometry.all())
     {
-        for hop in plan.moves() {
-            let _any = format.hop(&mut hopped, *hop, true).expect("an accepted leaf");
-        }
-        format.put(&mut hopped, plan.slot, key, ValueRef::from(&value[..]));
+        let entry = (key, ValueRef::from(&value[..]));
+        format.hop(&mut hopped, &plan, entry, true, |_, _| {});
         let found = dm_layout::find(&format, &hopped, key).expect("an accepted leaf");
         assert_eq!(found, Some(plan.slot));
     }

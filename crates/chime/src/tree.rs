@@ -4,7 +4,7 @@ use dm_alloc::{Allocator, Descriptor};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
-use dm_hopscotch::{HopGeometry, Hopscotch, Hotspots, Neighbourhoods};
+use dm_hopscotch::{HopGeometry, Hotspots, Neighbourhoods};
 use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Exchange, IndexError, Survey, survey_index};
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
@@ -39,7 +39,7 @@ pub type Chime<K> = Handle<ChimeParts<K>>;
 #[derive(Debug)]
 pub struct ChimeParts<K: KeyBytes> {
     inner: Blink<K, Nodes<K, Slotted<K>>>,
-    leaves: Neighbourhoods<K, Nodes<K, Hopscotch<K>>>,
+    leaves: Neighbourhoods<K>,
     composed: ComposedOptions,
 }
 

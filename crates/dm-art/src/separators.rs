@@ -5,8 +5,8 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Scan,
-    Split, Survey, count_keys, survey_level,
+    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Run,
+    Scan, Split, Survey, count_keys, survey_level,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -418,16 +418,10 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }))
     }
 
-    async fn locate_run(
-        &self,
-        v: &V,
-        key: &K,
-        max: usize,
-        run: &mut Vec<RemotePtr>,
-    ) -> Result<(), IndexError> {
+    async fn locate_run(&self, v: &V, key: &K, max: usize, run: &mut Run<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         run.clear();
-        if self.cache.run(key, max, |hit| run.push(hit.child)) > 0 {
+        if self.cache.run(key, max, |hit| push(run, &hit)) > 0 {
             v.meter().note(Event::CacheHit);
             return Ok(());
         }
@@ -438,17 +432,20 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             let mut entries = Scan::new();
             if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
                 client.scan(&low, max, &mut entries).await?;
-                run.extend(entries.iter().map(|(_, value)| address(value)));
-                if run.is_empty() {
-                    run.push(leaf);
+                let mut found = entries.iter().peekable();
+                while let Some((low, value)) = found.next()
+                    && run.push(address(value), &low, found.peek().map(|(high, _)| high))
+                {}
+                if run.leaves().is_empty() {
+                    run.push_alone(leaf);
                 }
             }
             return Ok(());
         }
         let located = self.find_leaf(v, key).await?;
         v.local(LocalStep::Section).await;
-        if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
-            run.extend(located.map(|l| l.leaf.at));
+        if self.cache.run(key, max, |hit| push(run, &hit)) == 0 {
+            located.map(|l| run.push_alone(l.leaf.at));
         }
         Ok(())
     }
@@ -565,4 +562,9 @@ impl<K: KeyBytes, S> Fingerprint for Separators<K, S> {
         );
         fingerprint_of(&(self.art.fingerprint(), known, lists))
     }
+}
+
+/// Adds a cached child to a run.
+fn push<K: KeyBytes>(run: &mut Run<K>, hit: &dm_cache::Hit<K>) {
+    run.push(hit.child, &hit.low, hit.high.as_ref());
 }

@@ -1,7 +1,9 @@
 //! The inner levels of a tree, which the threads of one compute node share.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
-use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Split, Survey};
+use dm_index::{
+    IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Run, Split, Survey,
+};
 use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
@@ -168,22 +170,16 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
         self.find_leaf(v, key).await
     }
 
-    async fn locate_run(
-        &self,
-        v: &V,
-        key: &K,
-        max: usize,
-        run: &mut Vec<RemotePtr>,
-    ) -> Result<(), IndexError> {
+    async fn locate_run(&self, v: &V, key: &K, max: usize, run: &mut Run<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         run.clear();
-        if self.cache.run(key, max, |hit| run.push(hit.child)) > 0 {
+        if self.cache.run(key, max, |hit| push(run, &hit)) > 0 {
             v.meter().note(Event::CacheHit);
         } else {
             v.meter().note(Event::CacheMiss);
             let located = self.find_leaf(v, key).await?;
-            if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
-                run.extend(located.map(|l| l.leaf.at));
+            if self.cache.run(key, max, |hit| push(run, &hit)) == 0 {
+                located.map(|l| run.push_alone(l.leaf.at));
             }
         }
         Ok(())
@@ -228,4 +224,9 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     ) -> Result<(), IndexError> {
         self.survey_levels(v, leaves, survey).await
     }
+}
+
+/// Adds a cached child to a run.
+fn push<K: KeyBytes>(run: &mut Run<K>, hit: &dm_cache::Hit<K>) {
+    run.push(hit.child, &hit.low, hit.high.as_ref());
 }

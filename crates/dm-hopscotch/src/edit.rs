@@ -6,7 +6,7 @@ use dm_lock::Guard;
 use dm_verbs::{RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
-use crate::read::stretch;
+use crate::read::{Span, stretch};
 use crate::write::inserts;
 
 /// Maximum size in bytes of an entry that lies in one line.
@@ -27,26 +27,23 @@ pub(crate) enum Edit<'x> {
     Nothing(Applied),
     /// Write these bytes at this offset of the node.
     Bytes(usize, &'x [u8], Done),
-    /// The neighbourhood has no free slot.
-    Full,
+    /// The neighbourhood, in a node of this version, has no free slot for this value.
+    Full(u8, &'x [u8]),
     /// The write cannot be decided from the neighbourhood alone.
     Unsure,
 }
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Returns whether one READ of the neighbourhood is enough for a writer.
+impl<K: KeyBytes> Neighbourhoods<K> {
+    /// Returns the addresses and lengths of the READs under the lock. They cover the neighbourhood, or the whole node if
+    /// entries span lines.
     #[inline]
-    pub(crate) fn is_near(&self, reach: &Reach) -> bool {
-        self.format.geometry().is_in_line() && reach.second.is_none()
-    }
-
-    /// Returns the address and length of the READ that follows the lock's CAS in one chain. It covers the
-    /// neighbourhood, or the whole node if the neighbourhood's lines are not contiguous or its entries span lines.
-    #[inline]
-    pub(crate) fn behind_lock(&self, at: RemotePtr, reach: &Reach) -> (RemotePtr, u32) {
-        match self.is_near(reach) {
-            true => stretch(at, &reach.first),
-            false => (at, self.node_len()),
+    pub(crate) fn under_lock(&self, at: RemotePtr, reach: &Reach) -> (Span, Option<Span>) {
+        match self.format.geometry().is_in_line() {
+            true => {
+                let second = reach.second.as_ref().map(|range| stretch(at, range));
+                (stretch(at, &reach.first), second)
+            }
+            false => ((at, self.node_len()), None),
         }
     }
 
@@ -56,14 +53,14 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         &self,
         guard: &Guard<'_, V>,
         reach: &Reach,
-        bytes: &'b [u8],
+        parts: (&'b [u8], &'b [u8]),
         key: &K,
         write: Write<'_>,
     ) -> Near<'b> {
         //= docs/protocol/chime.md H5
         match guard.in_doubt() && !self.options.flaws().never_in_doubt {
             true => Near::Unsure,
-            false => self.near(reach, (bytes, &[]), key, false, inserts(write)),
+            false => self.near(reach, parts, key, false, inserts(write)),
         }
     }
 
@@ -87,7 +84,9 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         match (write, near) {
             (Write::Insert(_), Near::Found { .. }) => Edit::Nothing(Applied::Present),
             (Write::Insert(value) | Write::Upsert(value), Near::Absent { free, version }) => {
-                let Some(slot) = free else { return Edit::Full };
+                let Some(slot) = free else {
+                    return Edit::Full(version, value);
+                };
                 let len = self.format.encode_entry(version, key, value, entry);
                 let done = Done {
                     applied: Applied::Inserted,

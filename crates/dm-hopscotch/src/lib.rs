@@ -1,7 +1,7 @@
 //! Hopscotch leaves on disaggregated memory (CHIME, SOSP 2024): clients read one neighbourhood of a leaf and write in
 //! place.
 //!
-//! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around a [`dm_index::NodeStore`] of [`dm_layout::Hopscotch`] nodes.
+//! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around the [`dm_leaf::Nodes`] of [`dm_layout::Hopscotch`] nodes.
 //! It handles operations on one key by READs of one neighbourhood, if no structural change of the node is in progress.
 //! The inner store of whole nodes does everything else.
 //!
@@ -11,15 +11,16 @@
 //!                  └──► found, absent: done
 //!                   └─► anything else ──► whole node, by the store inside
 //!   write ─► lock, READ neighbourhood ─► WRITE entry, unlock
-//!                                     ├► no room ──► READ node, hop ─► WRITE node, WRITE entry, unlock
-//!                                     └► anything else, no hop helps ─► unlock; the store inside: splits, waits, …
+//!                                     ├► no room ──► READ the slots after it, hop ─► WRITE lines, unlock
+//!                                     │                       └► no hop helps ──► READ the rest, hop or split
+//!                                     └► anything else ─► unlock; the store inside: waits, finishes, …
 //! ```
 //!
 //! [`HashTable`] consists of such leaves under a directory of hints instead of a tree (CHIME §4.5).
 //!
 //! # Invariants (`docs/protocol/chime.md`)
-//! * **I1** A key is in its neighbourhood, and changes its slot only together with the version of the whole node (H3,
-//!   H4).
+//! * **I1** A key is in its neighbourhood, and changes its line only together with the hop counts of the boundaries
+//!   that it crosses (H3, H4).
 //! * **I2** The bytes of a neighbourhood show which keys the node covers. No cached information is trusted (H1).
 //! * **I3** No client writes to the right half of a split before the moved entries are removed from the left half
 //!   (H6).
@@ -57,6 +58,7 @@
 mod edit;
 mod options;
 mod read;
+mod room;
 mod store;
 #[cfg_attr(
     not(feature = "study"),

@@ -1,18 +1,21 @@
 //! Reading one key by its neighbourhood, or by its single entry.
 
-use dm_index::{IndexError, NodeStore};
+use dm_index::IndexError;
 use dm_layout::{KeyBytes, Near, Reach, Slot};
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
 
+/// Address and length of a READ.
+pub(crate) type Span = (RemotePtr, u32);
+
 /// Returns the address and length of a range of the node at `at`.
-pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> (RemotePtr, u32) {
+pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> Span {
     // A node has at most 64 KiB.
     (at.add(range.start as u64), range.len() as u32)
 }
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+impl<K: KeyBytes> Neighbourhoods<K> {
     /// Reads `key` from the slot in which the compute node last found it, if that slot is in the hotspot buffer.
     /// Returns `true`, with the key's value in `value`, if the key was there. If this returns `false`, the key may
     /// still be present.
@@ -22,10 +25,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         at: RemotePtr,
         key: &K,
         value: &mut Vec<u8>,
-    ) -> Result<bool, IndexError>
-    where
-        S: NodeStore<V, K>,
-    {
+    ) -> Result<bool, IndexError> {
         let Some(hotspots) = &self.hotspots else {
             return Ok(false);
         };
@@ -86,10 +86,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         (at, linked): (RemotePtr, bool),
         key: &K,
         value: &mut Vec<u8>,
-    ) -> Result<Option<bool>, IndexError>
-    where
-        S: NodeStore<V, K>,
-    {
+    ) -> Result<Option<bool>, IndexError> {
         let reach = self.format.geometry().reach(self.format.home(key));
         let posted = v.now();
         let (from, len) = stretch(at, &reach.first);

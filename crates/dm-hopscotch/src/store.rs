@@ -2,20 +2,21 @@
 
 use dm_alloc::Allocator;
 use dm_cache::Hotspots;
-use dm_index::{Answer, Applied, IndexError, Lead, NodeAccess, NodeCopy, NodeStore, Write};
+use dm_index::{Answer, Applied, IndexError, Lead, NodeAccess, NodeCopy, Write};
 use dm_layout::{Hopscotch, KeyBytes, NodeShape};
+use dm_leaf::Nodes;
 use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};
 
 use crate::HopOptions;
 
-/// A store of hopscotch leaves, which the threads of one compute node share. The store `S` holds whole nodes
-/// of the same format, under the same locks.
+/// A store of hopscotch leaves, which the threads of one compute node share. The inner store holds
+/// whole nodes of the same format, under the same locks.
 #[derive(Debug)]
-pub struct Neighbourhoods<K, S> {
+pub struct Neighbourhoods<K> {
     pub(crate) format: Hopscotch<K>,
-    pub(crate) nodes: S,
+    pub(crate) nodes: Nodes<K, Hopscotch<K>>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
     /// The slots of frequently read keys.
@@ -23,11 +24,11 @@ pub struct Neighbourhoods<K, S> {
     pub(crate) options: HopOptions,
 }
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+impl<K: KeyBytes> Neighbourhoods<K> {
     /// Wraps `nodes`, which must use this format, these locks and this allocator.
     pub fn new(
         format: Hopscotch<K>,
-        nodes: S,
+        nodes: Nodes<K, Hopscotch<K>>,
         locks: Arc<Locks>,
         alloc: Arc<Allocator>,
         options: HopOptions,
@@ -48,7 +49,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 
     /// Returns the store of whole nodes.
-    pub fn nodes(&self) -> &S {
+    pub fn nodes(&self) -> &Nodes<K, Hopscotch<K>> {
         &self.nodes
     }
 
@@ -67,15 +68,15 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 }
 
-impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeAccess<V, K> for Neighbourhoods<K, S> {
-    type Whole = S;
+impl<V: Verbs + Control, K: KeyBytes> NodeAccess<V, K> for Neighbourhoods<K> {
+    type Whole = Nodes<K, Hopscotch<K>>;
 
-    fn whole(&self) -> &S {
+    fn whole(&self) -> &Nodes<K, Hopscotch<K>> {
         &self.nodes
     }
 
     fn value_bytes(&self) -> usize {
-        self.nodes.value_bytes()
+        NodeAccess::<V, K>::value_bytes(&self.nodes)
     }
 
     async fn get(

@@ -19,8 +19,10 @@ pub struct HopFlaws {
     /// Flaws of checking a single entry.
     #[cfg(feature = "study")]
     pub entry: EntryFlaws,
-    /// T-C2: a hop does not change the node version.
-    pub hop_unversioned: bool,
+    /// T-C2: a hop does not change the hop counts.
+    pub hop_uncounted: bool,
+    /// Broken twin: a hop overwrites the old slot before it writes the copy.
+    pub source_first: bool,
     /// Broken twin: a writer does not check whether its lock word is suspect.
     pub never_in_doubt: bool,
 }
@@ -39,7 +41,8 @@ impl HopFlaws {
             takes_absent: false,
             takes_young: false,
         },
-        hop_unversioned: false,
+        hop_uncounted: false,
+        source_first: false,
         never_in_doubt: false,
     };
 }
@@ -57,7 +60,7 @@ pub struct TableFlaws {
     pub leaf: LeafFlaws,
 }
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+impl<K: KeyBytes> Neighbourhoods<K> {
     /// Searches a neighbourhood for `key`. With flaw T-C1, an insert stops at the first free slot.
     pub(crate) fn near<'a>(
         &self,

@@ -1,7 +1,10 @@
-//! Writing one key: lock the node and read the key's neighbourhood, edit an entry, write it back and unlock. If the
-//! neighbourhood is full, an entry hops.
+//! Writing one key: lock the node and read the key's neighbourhood, edit an entry, write it back and unlock. An insert
+//! into a full neighbourhood is in [`room`](crate::room).
 
-use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+
+use dm_index::{Answer, Applied, IndexError, NodeCopy, Restructure, Write};
 use dm_layout::{
     CheckFailure, Corrupt, Judged, KeyBytes, LINE_BYTES, NodeEdit, NodeRead, Place, Reason, ValueRef,
 };
@@ -10,12 +13,13 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
 use crate::edit::{Done, ENTRY_MAX, Edit};
+use crate::room::Image;
 
 /// The result of a write by the neighbourhood. `None` means that nothing was written. The store of whole nodes must
 /// then do the write.
-type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
+pub(crate) type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
-impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+impl<K: KeyBytes> Neighbourhoods<K> {
     /// Writes `key` by its neighbourhood.
     pub(crate) async fn write_near<'a, V: Verbs + Control>(
         &'a self,
@@ -23,40 +27,56 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         at: RemotePtr,
         key: &K,
         write: Write<'_>,
-    ) -> Written<K>
-    where
-        S: NodeStore<V, K>,
-    {
+    ) -> Written<K> {
         let reach = self.format.geometry().reach(self.format.home(key));
-        let (from, len) = self.behind_lock(at, &reach);
+        let (first, second) = self.under_lock(at, &reach);
         let apart = inserts(write) && !self.options.vacancy_piggyback;
-        let (read_at, read_len) = if apart {
-            (at, self.header_len())
-        } else {
-            (from, len)
-        };
+        let (read_at, read_len) = if apart { (at, self.header_len()) } else { first };
         // The guard stays in this frame on the common path, because moving it would cost more than the rest of the
         // write.
         let mut guard = self.locks.approach(v, at)?;
-        let mut bytes = match guard.attempt(read_at, read_len).await? {
+        let mut attempt = guard.attempt(read_at, read_len);
+        let mut rest = None;
+        let attempted = poll_fn(|cx| {
+            let attempted = Pin::new(&mut attempt).poll(cx);
+            // The READ of the second range has its own doorbell, and is served after the READ of the attempt.
+            if let Some((at, len)) = second
+                && rest.is_none()
+                && !apart
+                && attempt.has_posted_read()
+            {
+                rest = Some(v.read(at, len));
+            }
+            attempted
+        });
+        let mut bytes = match attempted.await? {
             Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
             Attempted::Not(obstacle) => {
                 //= docs/protocol/reclaim.md R2
                 let insisting = guard.insist(obstacle, read_at, read_len);
-                Box::pin(self.alloc.while_announcing(v, insisting)).await?
+                let bytes = Box::pin(self.alloc.while_announcing(v, insisting)).await?;
+                // The lock was not held yet when this READ was served.
+                rest = None;
+                bytes
             }
         };
         if apart {
             drop(bytes);
-            bytes = v.read(from, len).await?;
+            rest = second.map(|(at, len)| v.read(at, len));
+            bytes = v.read(first.0, first.1).await?;
         }
-        if !self.is_near(&reach) {
+        let rest = match (rest, second) {
+            (Some(rest), _) => Some(rest.await?),
+            (None, Some((at, len))) => Some(v.read(at, len).await?),
+            (None, None) => None,
+        };
+        if !self.format.geometry().is_in_line() {
             return self.write_whole(v, guard, at, bytes, key, write).await;
         }
         let mut entry = [0; ENTRY_MAX];
-        let near = self.judged(&guard, &reach, &bytes, key, write);
+        let parts = (&bytes[..], rest.as_deref().unwrap_or(&[]));
+        let near = self.judged(&guard, &reach, parts, key, write);
         let edit = self.edit(near, key, write, &mut entry);
-        drop(bytes);
         let (offset, edit, done) = match edit {
             Edit::Bytes(offset, edit, done) => (offset, edit, done),
             Edit::Nothing(applied) => {
@@ -66,15 +86,22 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 }
                 return Ok(Some(Answer::Done(applied)));
             }
-            Edit::Full => {
-                let image = v.read(at, self.node_len()).await?;
-                return self.write_whole(v, guard, at, image, key, write).await;
+            Edit::Full(version, value) => {
+                let mut image = Image::new(&self.format);
+                image.fill(&reach.first, &bytes);
+                if let (Some(range), Some(rest)) = (&reach.second, &rest) {
+                    image.fill(range, rest);
+                }
+                drop((bytes, rest));
+                let room = self.make_room(v, guard, at, (image, version), &reach, (key, value));
+                return Box::pin(room).await;
             }
             Edit::Unsure => {
                 guard.release().await?;
                 return Ok(None);
             }
         };
+        drop((bytes, rest));
         let wanted = guard.is_wanted().await;
         let chain = v.chain(at.node()).write(at.add(offset as u64), edit);
         match wanted {
@@ -85,10 +112,13 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 
     /// Returns the result of a completed write of one entry.
-    async fn written<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, done: Done) -> Answer<K, Applied>
-    where
-        S: NodeStore<V, K>,
-    {
+    async fn written<V: Verbs + Control>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        done: Done,
+    ) -> Answer<K, Applied> {
         if done.applied != Applied::Removed {
             self.remember(v, at, key, done.slot).await;
             return Answer::Done(done.applied);
@@ -97,7 +127,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         // whole node to find out. It ignores an error of this READ, because the remove has already taken effect.
         match done.lonely {
             true => match v.read(at, self.node_len()).await {
-                Ok(image) => self.removed(at, &image),
+                Ok(image) => self.removed(v, at, &image),
                 Err(_) => Answer::Done(done.applied),
             },
             false => Answer::Done(done.applied),
@@ -113,10 +143,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         mut image: V::Lease,
         key: &K,
         write: Write<'_>,
-    ) -> Written<K>
-    where
-        S: NodeStore<V, K>,
-    {
+    ) -> Written<K> {
         let format = &self.format;
         let Ok(Judged::Here(place)) = format.judge(&image, key, 0) else {
             drop(image);
@@ -159,7 +186,9 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 (Applied::Inserted, range)
             }
             (Write::Insert(value) | Write::Upsert(value), Place::Full) => {
-                return self.hop(v, guard, at, image, key, value).await;
+                // Entries that span lines do not hop.
+                let split = self.nodes.split_held(v, guard, at, &mut image, (key, value));
+                return split.await.map(Some);
             }
             (Write::Exchange { .. }, _) => {
                 unreachable!("`Write::meeting` turned the exchange into another write")
@@ -175,53 +204,15 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             .write(at.add(range.start as u64), &image[range]);
         guard.write_back(chain).await?;
         if applied == Applied::Removed {
-            return Ok(Some(self.removed(at, &image)));
+            return Ok(Some(self.removed(v, at, &image)));
         }
         Ok(Some(Answer::Done(applied)))
     }
 
-    /// Makes room for a key in its full neighbourhood. Returns `None` if this takes too many hops. The node must then
-    /// be split.
-    async fn hop<'a, V: Verbs + Control>(
-        &'a self,
-        v: &'a V,
-        mut guard: Guard<'a, V>,
-        at: RemotePtr,
-        mut image: V::Lease,
-        key: &K,
-        value: &[u8],
-    ) -> Written<K>
-    where
-        S: NodeStore<V, K>,
-    {
-        let bad = |e| failure(at, e);
-        let Some(plan) = self.format.plan_hops(&image, key).map_err(bad)? else {
-            drop(image);
-            guard.release().await?;
-            return Ok(None);
-        };
-        let mut chain = v.chain(at.node());
-        //= docs/protocol/chime.md H5
-        guard.doubt_if_lost();
-        //= docs/protocol/chime.md H4
-        for hop in plan.moves() {
-            let versioned = !self.options.flaws().hop_unversioned;
-            let range = self.format.hop(&mut image, *hop, versioned).map_err(bad)?;
-            chain = chain.write(at.add(range.start as u64), &image[range]);
-        }
-        let range = self.format.put(&mut image, plan.slot, key, ValueRef::from(value));
-        chain = chain.write(at.add(range.start as u64), &image[range]);
-        guard.write_back(chain).await?;
-        Ok(Some(Answer::Done(Applied::Inserted)))
-    }
-
     /// Returns the result of a completed remove, computed from the image of the node. The node may have changed since,
     /// which is harmless because the result is only a hint that the node is sparse.
-    fn removed<V: Verbs>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied>
-    where
-        S: NodeStore<V, K>,
-    {
-        match self.nodes.show(at, image, &mut NodeCopy::new()) {
+    fn removed<V: Verbs + Control>(&self, _: &V, at: RemotePtr, image: &[u8]) -> Answer<K, Applied> {
+        match Restructure::<V, K>::show(&self.nodes, at, image, &mut NodeCopy::new()) {
             Ok(true) => Answer::Sparse(Applied::Removed),
             Ok(false) | Err(_) => Answer::Done(Applied::Removed),
         }
@@ -235,7 +226,7 @@ async fn settled<K, V: Verbs>(guard: Guard<'_, V>, applied: Applied) -> Written<
 }
 
 /// Converts a failed check of an image that an earlier check accepted.
-fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
+pub(crate) fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
     let what = match e {
         CheckFailure::Corrupt(what) => what,
         CheckFailure::Torn { offset, .. } => Corrupt {

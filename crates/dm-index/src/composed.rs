@@ -10,7 +10,7 @@ use dm_verbs::{Effect, LocalStep, RemotePtr, Retry, Verbs, Why};
 
 use crate::{
     Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeAccess, NodeCopy, NodeStore,
-    RangeIndex, Reclaim, Restructure, Scan, Stale, Write,
+    RangeIndex, Reclaim, Restructure, Run, Scan, Stale, Write,
 };
 
 mod load;
@@ -87,14 +87,14 @@ enum Missed {
 
 #[derive(Debug)]
 struct Buffers<K> {
-    run: Vec<RemotePtr>,
+    run: Run<K>,
     copy: NodeCopy<K>,
 }
 
 impl<K: KeyBytes> Default for Buffers<K> {
     fn default() -> Self {
         Self {
-            run: Vec::new(),
+            run: Run::new(),
             copy: NodeCopy::new(),
         }
     }

@@ -5,7 +5,7 @@ use core::future::Future;
 use dm_layout::{FenceKeys, ValueRef};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
-use crate::{IndexError, Listing, Restructure, Survey, survey_level};
+use crate::{IndexError, Listing, Restructure, Run, Survey, survey_level};
 
 /// An address, and whether it is known to lead to a linked node.
 ///
@@ -288,14 +288,15 @@ pub trait Inner<V: Verbs, K> {
         }
     }
 
-    /// Collects up to `max` consecutive leaves, beginning with the leaf of `key`, as far as they can be found without
-    /// more READs than [`Inner::locate`] needs. The result has at least one leaf unless the index is empty.
+    /// Collects consecutive leaves, beginning with the leaf of `key`: up to `max` of them, until the run takes no more, and
+    /// as far as they can be found without more READs than [`Inner::locate`] needs. The result has at least one leaf
+    /// unless the index is empty.
     fn locate_run(
         &self,
         v: &V,
         key: &K,
         max: usize,
-        run: &mut Vec<RemotePtr>,
+        run: &mut Run<K>,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Reports that the address from `proof` was wrong.

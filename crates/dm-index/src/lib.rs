@@ -33,6 +33,7 @@ mod gather;
 mod hops;
 mod joint;
 mod range_index;
+mod run;
 mod scan;
 mod store;
 mod survey;
@@ -54,6 +55,7 @@ pub use joint::{
     count_keys,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
+pub use run::Run;
 pub use scan::Scan;
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
 pub use survey::{

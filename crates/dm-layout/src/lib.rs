@@ -130,7 +130,7 @@ pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 #[cfg(feature = "study")]
 pub use hopscotch::{EntryFlaws, NearFlaws};
-pub use hopscotch::{HopGeometry, HopPlan, Hopscotch, Near, Reach};
+pub use hopscotch::{HopGeometry, HopPlan, Hopscotch, Known, Near, Reach};
 pub use key::{FenceKeys, KEY_BYTES_MAX, Key8, KeyBytes, KeyN};
 pub use leaf::Leaf;
 pub use packed::{Packed, PackedGeometry, Shape};

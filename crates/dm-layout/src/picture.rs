@@ -11,7 +11,7 @@ use crate::bookend::Bookend;
 use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
 use crate::format::NodeShape;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
-use crate::hopscotch::{HopGeometry, Hopscotch};
+use crate::hopscotch::{HopGeometry, Hopscotch, MARK_HEAD, MARK_VERSION};
 use crate::key::{Key8, KeyBytes, KeyN};
 use crate::packed::Packed;
 use crate::slotted::{SlotGeometry, Slotted};
@@ -123,12 +123,15 @@ fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
             true => "mark: low fence",
             false => "mark: high fence",
         };
-        fields.push(field(at, 1, "mark: node version"));
-        fields.push(field(at + 1, 1, "mark: flags"));
-        fields.push(field(at + 2, 2, "mark: hops"));
-        fields.push(field(at + 4, geometry.piece, piece));
+        if geometry.is_in_line() && group < geometry.entry_groups() {
+            let (before, after) = geometry.boundary(group);
+            fields.push(field(before, 1, "mark: hops across the next boundary"));
+            fields.push(field(after, 1, "hops across the boundary before"));
+        }
+        fields.push(field(at + MARK_VERSION, 1, "mark: node version"));
+        fields.push(field(at + MARK_VERSION + 1, 1, "mark: flags"));
+        fields.push(field(at + MARK_HEAD, geometry.piece, piece));
     }
-    fields.push(field(geometry.hops_at(), 2, "hops"));
     fields
 }
 

@@ -125,6 +125,23 @@ fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
+    /// Splits a leaf that has no room for the absent `key`, and inserts the key with this `value`. `guard` holds the
+    /// leaf's lock, and `image` was read under it.
+    ///
+    /// # Errors
+    /// Returns the same errors as a write.
+    pub async fn split_held<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        image: &mut [u8],
+        (key, value): (&K, &[u8]),
+    ) -> Result<Answer<K, Applied>, IndexError> {
+        let insert = (*key, Write::Insert(value));
+        Box::pin(self.split(v, guard, at, 0, image, insert, None)).await
+    }
+
     #[expect(
         clippy::too_many_arguments,
         reason = "only one function calls this, and passes all of its state"
@@ -135,7 +152,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         guard: Guard<'a, V>,
         at: RemotePtr,
         level: u8,
-        mut left: V::Lease,
+        left: &mut [u8],
         (key, write): (K, Write<'_>),
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
@@ -159,7 +176,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             bias: self.options.bias,
         };
         let mut right = vec![0; self.format.node_bytes()];
-        let plan = match self.format.prepare_split(&left, &mut right, &request) {
+        let plan = match self.format.prepare_split(left, &mut right, &request) {
             Ok(Some(plan)) => plan,
             // A full node has at least two keys, because every format has a capacity of two or more. So this case
             // occurs only if the keys are outside the node's fence keys.
@@ -218,7 +235,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         });
         // From here on the left node may point to the right node, even if this future is dropped.
         unlinked.armed = false;
-        if let Err(e) = self.switch(v, guard, at, &mut left, &plan, opening).await {
+        if let Err(e) = self.switch(v, guard, at, left, &plan, opening).await {
             unlinked.armed = e.effect() == Effect::None;
             return Err(e);
         }
@@ -229,7 +246,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         v.meter().note(Event::Split);
         if let Some(after) = after {
-            self.decode(at, &left, after).map_err(|e| failure(at, e))?;
+            self.decode(at, left, after).map_err(|e| failure(at, e))?;
         }
         let split = Split {
             level,

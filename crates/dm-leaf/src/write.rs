@@ -148,7 +148,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     return Ok(Answer::Done(applied));
                 }
                 Ok(Edit::Full) => {
-                    return Box::pin(self.split(v, guard, at, level, image, (*key, write), after)).await;
+                    return Box::pin(self.split(v, guard, at, level, &mut image, (*key, write), after)).await;
                 }
                 Err(e) => {
                     guard.release().await?;

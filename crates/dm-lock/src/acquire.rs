@@ -154,6 +154,14 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
+    /// Returns whether the READ of this attempt was posted. A READ that the same client posts to the same memory node
+    /// from then on is served under the lock, too, if the attempt takes the lock.
+    #[inline]
+    pub fn has_posted_read(&self) -> bool {
+        //= docs/protocol/lock.md L3
+        matches!(self.stage, Stage::Both(_) | Stage::Reading(_))
+    }
+
     /// Continues the attempt if the lock was not taken, if other clients share it, or if the chain of the CAS
     /// had no READ.
     #[inline(never)]

@@ -10,7 +10,7 @@ use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
     Condition, Created, IndexError, Inner, Inspected, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy,
-    Restructure, Split, Survey, Tended,
+    Restructure, Run, Split, Survey, Tended,
 };
 use dm_layout::FenceKeys;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -123,9 +123,10 @@ fn a_tree_with_a_cache_is_refused() {
 fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
     let empty = World::new(LARGE, plain());
     assert_eq!(found(&empty.entries, &empty.v, 5), None);
-    let mut run = vec![leaf(9)];
+    let mut run = Run::new();
+    run.push_alone(leaf(9));
     block_on(empty.entries.locate_run(&empty.v, &Key8(5), 4, &mut run)).unwrap();
-    assert_eq!(run, []);
+    assert_eq!(run.leaves(), []);
 
     let world = World::filled(LARGE, plain(), 40);
     assert_eq!(
@@ -182,18 +183,18 @@ fn a_search_caches_a_run_of_leaves() {
     assert_eq!(brought, (28..35).collect::<Vec<_>>());
     // `locate_run` returns the requested number of leaves, up to the first that is not cached. The meter distinguishes
     // a hit from a miss.
-    let mut run = Vec::new();
+    let mut run = Run::new();
     for (key, max, expected, told) in [
         (285, 4, 28..32, "1 cache_hits"),
         (285, 100, 28..35, "1 cache_hits"),
     ] {
         let (done, told_now) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
         assert_eq!((done, told_now.as_str()), (Ok(()), told));
-        assert!(run.iter().map(|at| number(*at)).eq(expected), "{run:?}");
+        assert!(run.leaves().iter().map(|at| number(*at)).eq(expected), "{run:?}");
     }
     let (done, told) = cost(&w, cold.locate_run(&w, &Key8(505), 3, &mut run));
     assert!(done.is_ok() && told.ends_with("1 cache_misses"), "{told}");
-    assert_eq!(run, [leaf(50), leaf(51), leaf(52)]);
+    assert_eq!(run.leaves(), [leaf(50), leaf(51), leaf(52)]);
 }
 
 #[test]
@@ -310,11 +311,14 @@ fn a_full_cache_stores_separators_approximately() {
     }
     assert!(off < 5 * (LEAVES * 10 + 100), "{off} leaves too far left in all");
     // The order of the leaves is read from the entries, because the sketch does not have it.
-    let mut run = Vec::new();
+    let mut run = Run::new();
     let mut expect = |key: u64, max: usize, expected: Range<u64>| {
         let (done, told) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
         assert_eq!(done, Ok(()));
-        assert!(run.iter().map(|at| number(*at)).eq(expected), "{key}: {run:?}");
+        assert!(
+            run.leaves().iter().map(|at| number(*at)).eq(expected),
+            "{key}: {run:?}"
+        );
         assert!(told.ends_with("1 cache_misses"), "{told}");
     };
     expect(3_005, 4, 300..304);

@@ -2,7 +2,7 @@
 //! range.
 
 use dm_alloc::Allocator;
-use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, Restructure, Split};
+use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, Restructure, Run, Split};
 use dm_layout::{Hopscotch, NodeRead, NodeShape};
 use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
@@ -270,20 +270,14 @@ impl<V: Verbs + Control, K: KeyBytes> Inner<V, K> for Directory<K> {
         }
     }
 
-    async fn locate_run(
-        &self,
-        v: &V,
-        key: &K,
-        max: usize,
-        run: &mut Vec<RemotePtr>,
-    ) -> Result<(), IndexError> {
+    async fn locate_run(&self, v: &V, key: &K, max: usize, run: &mut Run<K>) -> Result<(), IndexError> {
         run.clear();
         v.local(LocalStep::Section).await;
         self.known.with(|known| known.run(lead_of(key), max, run));
-        if run.is_empty()
+        if run.leaves().is_empty()
             && let Some(located) = self.find(v, key).await?
         {
-            run.push(located.leaf.at);
+            run.push_alone(located.leaf.at);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use dm_index::KeyBytes;
+use dm_index::{KeyBytes, Run};
 use dm_verbs::{LINE, RemotePtr};
 
 use super::scatter::{first_of, lead_of};
@@ -170,19 +170,19 @@ impl Known {
 
     /// Appends the leaf for these first bits and the leaves behind it to `run`, until it has `max` leaves. Appends
     /// nothing if the slot should be read first.
-    pub(super) fn run(&self, lead: u64, max: usize, run: &mut Vec<RemotePtr>) {
+    pub(super) fn run<K: KeyBytes>(&self, lead: u64, max: usize, run: &mut Run<K>) {
         let Some(root) = self.root.filter(|_| self.leaf(lead).is_some()) else {
             return;
         };
         for word in self.slots.iter().skip(root.number(lead) as usize) {
             let leaf = RemotePtr::from_raw(*word & !FREE);
-            if run.last() == Some(&leaf) {
+            if run.leaves().last() == Some(&leaf) {
                 continue;
             }
-            if run.len() == max {
+            // The directory does not know the fence keys of leaves.
+            if run.leaves().len() == max || !run.push_alone(leaf) {
                 return;
             }
-            run.push(leaf);
         }
     }
 
@@ -271,12 +271,12 @@ mod tests {
         let mut known = Known::default();
         let words = [1, 1, 2, 2, 2, 3, 3, 3].map(|n| leaf(n).raw());
         known.adopt(root(3), words.to_vec());
-        let mut run = Vec::new();
+        let mut run = Run::<Key8>::new();
         known.run(0, 2, &mut run);
-        assert_eq!(run, [leaf(1), leaf(2)]);
+        assert_eq!(run.leaves(), [leaf(1), leaf(2)]);
         run.clear();
         known.run(u64::MAX / 2, 8, &mut run);
-        assert_eq!(run, [leaf(2), leaf(3)]);
+        assert_eq!(run.leaves(), [leaf(2), leaf(3)]);
         assert!(!known.is_dense(0), "3 leaves, 8 slots");
         known.adopt(root(2), vec![leaf(7).raw(); 4]);
         assert_eq!(known.root(), Some(root(3)), "never back to one that is outgrown");

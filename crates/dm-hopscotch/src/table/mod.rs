@@ -44,7 +44,7 @@ pub use options::{DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, TableO
 pub use scatter::{gather, scatter};
 
 /// The store of a table's leaves.
-type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
+type Leaves<K> = Neighbourhoods<K>;
 
 /// The kind of index, as a pool's superblock stores it.
 const KIND: &[u8; 4] = b"hops";

@@ -4,7 +4,7 @@
 //! The tests use the keys as a table stores them, so the first bits are those of the key itself.
 
 use dm_hopscotch::{HashTable, Hint, Hopscotch, TableOptions};
-use dm_index::{IndexError, Inner, Key8, Located, Split};
+use dm_index::{IndexError, Inner, Key8, Located, Run, Split};
 use dm_layout::{FenceKeys, KeyBytes, NodeEdit, NodeInit, NodeRead, NodeShape, NodeState};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
@@ -141,14 +141,15 @@ impl World {
     }
 
     fn run(&self, key: u64, max: usize) -> Vec<u64> {
-        let mut run = vec![leaf(9)];
+        let mut run = Run::new();
+        run.push_alone(leaf(9));
         let done = block_on(
             self.table
                 .directory()
                 .locate_run(&self.v, &Key8(key), max, &mut run),
         );
         done.expect("the search succeeds");
-        run.into_iter().map(number).collect()
+        run.leaves().iter().copied().map(number).collect()
     }
 }
 

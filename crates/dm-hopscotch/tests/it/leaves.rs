@@ -13,8 +13,6 @@ use dm_loopback::{Builder, Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
 use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
-type Whole = Nodes<Key8, Hopscotch<Key8>>;
-
 const VALUE: [u8; 8] = [1; 8];
 const OTHER: [u8; 8] = [2; 8];
 /// A key that no leaf of these tests has.
@@ -47,7 +45,7 @@ struct World {
     pool: Loopback,
     v: Endpoint,
     format: Hopscotch<Key8>,
-    leaves: Neighbourhoods<Key8, Whole>,
+    leaves: Neighbourhoods<Key8>,
 }
 
 impl World {

@@ -1,10 +1,12 @@
 //! Scans: batches of leaves, in which each leaf continues where the previous one ended.
 
 use dm_layout::KeyBytes;
-use dm_verbs::{RemotePtr, Verbs, Why};
+use dm_verbs::{Verbs, Why};
 
 use super::{Buffers, Composed};
-use crate::{BulkLoad, IndexError, Inner, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore, Reclaim, Scan};
+use crate::{
+    BulkLoad, IndexError, Inner, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore, Reclaim, Run, Scan,
+};
 
 /// Maximum number of leaves that a scan reads at the same time.
 pub const SCAN_BATCH: usize = 32;
@@ -23,7 +25,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
     /// Takes entries from the leaves of `run` as long as each leaf continues where the previous one ended.
     async fn scan_run(
         &self,
-        (run, linked): (&[RemotePtr], bool),
+        (run, linked): (&mut Run<K>, bool),
         mut expect: K,
         limit: usize,
         copy: &mut NodeCopy<K>,
@@ -31,14 +33,17 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
     ) -> Result<Progress<K>, IndexError> {
         let mut progress = Progress::Lost;
         let mut first = linked;
+        let (mut leaves, mut entries) = (0, 0);
         self.leaves
             .whole()
-            .copies(self.v, run, copy, |copy| {
+            .copies(self.v, run.leaves(), copy, |copy| {
                 let linked = core::mem::take(&mut first);
                 let answers = copy.fences.contains(&expect) || self.options.flaws().scan_trusts_cache;
                 if copy.unborn && !linked || copy.level != 0 || !answers {
                     return false;
                 }
+                leaves += 1;
+                entries += copy.entries.len();
                 for (key, value) in copy.iter().filter(|(k, _)| *k >= expect) {
                     if out.len() == limit {
                         break;
@@ -56,6 +61,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 out.len() < limit
             })
             .await?;
+        run.saw(leaves, entries);
         if self.options.flaws().scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
             return Ok(Progress::End);
         }
@@ -80,25 +86,25 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         // The last leaf that did not show where the scan must continue.
         let mut nowhere = None;
         while out.len() < limit {
-            run.clear();
+            // After inserts in random order, leaves are 69 % full on average (`Fill::AsInserted`).
+            let per_leaf = (self.leaves.whole().capacity() * 7).div_ceil(10);
+            let most = run.begin(expect, limit - out.len(), per_leaf);
             let mut linked = false;
             match sibling.take() {
                 Some(lead) => {
                     linked = lead.linked;
-                    run.push(lead.at);
+                    run.push_alone(lead.at);
                 }
                 None => {
                     hops = 0;
-                    // After inserts in random order, leaves are 69 % full on average (`Fill::AsInserted`). The scan begins
-                    // within the first leaf, so it reads one leaf more. If this is too few, it needs one more batch.
-                    let entries = (self.leaves.whole().capacity() * 7).div_ceil(10);
-                    let want = (limit - out.len()).div_ceil(entries);
                     self.inner
-                        .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
+                        .locate_run(self.v, &expect, most.min(SCAN_BATCH), run)
                         .await?;
                 }
             }
-            let Some(&first) = run.first() else { return Ok(()) };
+            let Some(&first) = run.leaves().first() else {
+                return Ok(());
+            };
             if let Some(seat) = &self.presence.seat {
                 self.leaves.whole().reclaim().keep_alive(self.v, seat).await?;
             }

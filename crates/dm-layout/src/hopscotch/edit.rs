@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::geometry::{FENCES_MAX, HOPS_BYTES, MARK_HEAD, MARK_HOPS};
+use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
 use crate::cut::unused_version;
@@ -137,8 +137,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Writes the node version into every entry and mark, and the fence keys and the header's hop count into every
-    /// mark.
+    /// Writes the node version into every entry and mark, and the fence keys into the marks. The hop counts stay.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
         let mut both = [0; FENCES_MAX];
         fences.low.write_to(&mut both);
@@ -146,26 +145,11 @@ impl<K: KeyBytes> Hopscotch<K> {
             .high
             .unwrap_or(K::MIN)
             .write_to(&mut both[self.geometry.fence_bytes()..]);
-        self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
-    }
-
-    /// Implements [`stamp`](Self::stamp). Without `fences`, the marks keep their pieces of the fence keys.
-    #[inline]
-    fn stamp_lines(
-        &self,
-        image: &mut [u8],
-        version: u8,
-        has_high: bool,
-        flags: u8,
-        fences: Option<&[u8; FENCES_MAX]>,
-    ) {
         let geometry = &self.geometry;
         let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
         let version = (version & geometry.place.version_mask) << VERSION_AT;
-        let hops = geometry.hops_at();
-        let flags = flags | flag::NODE | if has_high { flag::HAS_HIGH } else { 0 };
-        let mut head = [version, flags, 0, 0];
-        head[MARK_HOPS..].copy_from_slice(&image[hops..hops + HOPS_BYTES]);
+        let has_high = if fences.high.is_some() { flag::HAS_HIGH } else { 0 };
+        let flags = flags | flag::NODE | has_high;
         let step = geometry.group_lines * LINE_BYTES;
         let (mut left, mut piece) = (geometry.span, 0);
         for (number, group) in image[LINE_BYTES..].chunks_exact_mut(step).enumerate() {
@@ -174,26 +158,30 @@ impl<K: KeyBytes> Hopscotch<K> {
             // An in-line entry has one byte with a version. If entries have their own lines, a group has at most one
             // entry.
             let (each, count, mark) = match geometry.is_in_line() {
-                true => (geometry.stride, entries, entries * geometry.stride),
+                true => (
+                    geometry.stride,
+                    entries,
+                    geometry.front + entries * geometry.stride,
+                ),
                 false => (
                     LINE_BYTES,
                     entries * geometry.group_lines,
                     geometry.mark_at(number) - (1 + number * geometry.group_lines) * LINE_BYTES,
                 ),
             };
-            let mut at = 0;
+            let mut at = geometry.front;
             for _ in 0..count {
                 group[at] = version | young | group[at] & PRESENT;
                 at += each;
             }
             let mark = &mut group[mark..];
-            mark[..MARK_HEAD].copy_from_slice(&head);
-            let Some(fences) = fences else { continue };
+            mark[MARK_VERSION..MARK_HEAD].copy_from_slice(&[version, flags]);
             // Usually each piece is a whole key. A copy of constant length is faster.
             match geometry.piece == K::LEN {
-                true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
-                false => mark[MARK_HEAD..][..geometry.piece]
-                    .copy_from_slice(&fences[piece..piece + geometry.piece]),
+                true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&both[piece..][..K::LEN]),
+                false => {
+                    mark[MARK_HEAD..][..geometry.piece].copy_from_slice(&both[piece..piece + geometry.piece])
+                }
             }
             piece += geometry.piece;
             if piece == 2 * geometry.fence_bytes() {
@@ -202,34 +190,28 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Repairs an image in which only a part of a hop has taken effect. Gives every line one version and one hop
-    /// count, which are newer than those of all lines, and removes all copies of an entry but one. Returns the bytes to
-    /// WRITE, which are the whole node.
+    /// Repairs an image in which only a part of a hop has taken effect. Gives every line one version and both copies of
+    /// each hop count one value, which are newer than all before, and removes all copies of an entry but one. Returns
+    /// the bytes to WRITE, which are the whole node.
     ///
-    /// Every line belongs to one of two successive states of H4, and no key is lost between these two states.
+    /// Every line belongs to one of the successive states of H4, and no key is lost between these states.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.
     pub(super) fn end_hops(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         //= docs/protocol/chime.md H9a
         let mut header = self.header(image)?;
-        let mask = self.geometry.place.version_mask;
+        let geometry = self.geometry;
+        let mask = geometry.place.version_mask;
         // A line may be older or newer than the header, so a distance of more than half the versions counts as
         // negative.
         let ahead = |byte: u8| {
             let distance = (byte >> VERSION_AT).wrapping_sub(header.version) & mask;
             if distance <= mask / 2 { distance } else { 0 }
         };
-        let marks = (0..self.geometry.groups).map(|group| self.geometry.mark_at(group));
-        let newest = marks.clone().map(|at| ahead(image[at])).max().unwrap_or(0);
+        let versions = (0..geometry.groups).map(|group| geometry.mark_at(group) + MARK_VERSION);
+        let newest = versions.map(|at| ahead(image[at])).max().unwrap_or(0);
         header.version = self.version_after(header.version, newest + 1);
-        let hops_at = self.geometry.hops_at();
-        let hops = |at: usize| u16::from_le_bytes([image[at], image[at + 1]]);
-        let first = hops(hops_at);
-        let more = marks
-            .map(|at| hops(at + MARK_HOPS).wrapping_sub(first))
-            .filter(|more| *more <= u16::MAX / 2);
-        let hops = first.wrapping_add(more.max().unwrap_or(0)).wrapping_add(1);
         let slots: Vec<Slot> = self.slots(image).collect();
         for slot in slots {
             if image[slot.offset()] & PRESENT != 0 {
@@ -237,37 +219,25 @@ impl<K: KeyBytes> Hopscotch<K> {
                 self.clear_twins(image, slot);
             }
         }
-        self.geometry.place.encode(&header, image);
-        image[hops_at..hops_at + HOPS_BYTES].copy_from_slice(&hops.to_le_bytes());
+        for group in 0..geometry.entry_groups() {
+            let (before, after) = geometry.boundary(group);
+            let lead = image[before].wrapping_sub(image[after]) & geometry.hops_mask;
+            let newer = if lead <= geometry.hops_mask / 2 {
+                before
+            } else {
+                after
+            };
+            self.set_hops(image, group, image[newer].wrapping_add(1));
+        }
+        geometry.place.encode(&header, image);
         self.stamp(image, header.version, &header.fences, 0);
-        Ok(0..self.geometry.node_bytes)
+        Ok(0..geometry.node_bytes)
     }
 
-    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. Returns the bytes to
-    /// WRITE, which are the whole node. A later step, which must be a separate WRITE, overwrites the old slot of the
-    /// entry.
-    ///
-    /// # Errors
-    /// Returns [`CheckFailure`] if the bytes are not a node.
-    pub fn hop(
-        &self,
-        image: &mut [u8],
-        (from, to): (Slot, Slot),
-        versioned: bool,
-    ) -> Result<Range<usize>, CheckFailure> {
-        let mut header = self.header(image)?;
-        let (from, to) = (from.offset(), to.offset());
-        // Only in-line entries hop.
-        image.copy_within(from..from + self.geometry.stride, to);
-        if !versioned {
-            return Ok(to..to + self.geometry.stride);
-        }
-        header.version = self.version_after(header.version, 1);
-        self.geometry.place.encode(&header, image);
-        if let Some(hops) = image[self.geometry.hops_at()..].first_chunk_mut() {
-            *hops = u16::from_le_bytes(*hops).wrapping_add(1).to_le_bytes();
-        }
-        self.stamp_lines(image, header.version, header.fences.high.is_some(), 0, None);
-        Ok(0..self.geometry.node_bytes)
+    /// Writes both copies of the hop count of the boundary after `group`.
+    pub(super) fn set_hops(&self, image: &mut [u8], group: usize, count: u8) {
+        let (before, after) = self.geometry.boundary(group);
+        image[before] = count & self.geometry.hops_mask;
+        image[after] = count & self.geometry.hops_mask;
     }
 }

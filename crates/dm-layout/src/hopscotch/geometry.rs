@@ -15,11 +15,11 @@ const NODE_BYTES_MAX: usize = 65_536;
 pub(crate) const SPAN_MAX: usize = 512;
 /// Maximum number of entries of a neighbourhood.
 pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
-/// Bytes of a mark before its piece of the fence keys: version, flags and hop count.
-pub(crate) const MARK_HEAD: usize = 4;
-/// Position of the hop count in a mark. In the header, the hop count follows the fields that all formats have.
-pub(crate) const MARK_HOPS: usize = 2;
-pub(crate) const HOPS_BYTES: usize = 2;
+/// Bytes of a mark before its piece of the fence keys: hop count, version and flags.
+pub(crate) const MARK_HEAD: usize = 3;
+/// Position of the node version in a mark. The hop count of the boundary to the next group precedes it, so that it
+/// directly follows the entries.
+pub(crate) const MARK_VERSION: usize = 1;
 /// Maximum number of bytes of both fence keys together.
 pub(crate) const FENCES_MAX: usize = 2 * KEY_BYTES_MAX;
 /// Number of bits of a node version. The version shares its byte with two flags of an entry: present and young.
@@ -28,10 +28,14 @@ const VERSION_BITS: u8 = 6;
 /// The geometry of a hopscotch node. It is a runtime value that is checked when it is made.
 ///
 /// Line 0 holds the header. *Groups* of whole lines follow. Each group contains as many entries as fit, and then a
-/// *mark* (node version, flags, hop count, a piece of the fence keys). The fence keys are divided into two or four
+/// *mark* (hop count, node version, flags, a piece of the fence keys). The fence keys are divided into two or four
 /// pieces, and successive groups contain successive pieces. An entry is a byte with node version and flags, the key,
 /// and the value. If an entry and a mark do not fit into one line, each entry has its own group, and each line begins
 /// with two bytes of versions.
+///
+/// A *boundary* lies between two successive groups, and between the last group and the first. It has a count of the
+/// hops across it. The mark before the boundary contains the count, and the first byte of the group after it contains
+/// it again. So a READ from any slot to any later slot contains both copies for all boundaries between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -39,6 +43,10 @@ pub struct HopGeometry {
     pub(crate) value_len: usize,
     pub(crate) span: usize,
     pub(crate) neighbourhood: usize,
+    /// Number of bytes before a group's first entry: the hop count of the boundary before the group, if entries hop.
+    pub(crate) front: usize,
+    /// The bits of a hop count that are used.
+    pub(crate) hops_mask: u8,
     /// Number of bytes of versions and flags before a key.
     pub(crate) prefix: usize,
     /// Number of bytes from the first to the last byte of an entry, including the versions of its lines.
@@ -67,6 +75,25 @@ pub struct Reach {
     pub second: Option<Range<usize>>,
     /// The groups whose marks are in one of the ranges.
     pub(crate) marks: [Range<usize>; 2],
+}
+
+/// Successive slots whose bytes a client has read. They wrap around at the node's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+impl Known {
+    #[inline]
+    pub(crate) const fn contains(&self, geometry: &HopGeometry, slot: usize) -> bool {
+        let distance = if slot >= self.first {
+            slot - self.first
+        } else {
+            slot + geometry.span - self.first
+        };
+        distance < self.count
+    }
 }
 
 impl Reach {
@@ -104,6 +131,8 @@ impl HopGeometry {
             value_len,
             span,
             neighbourhood,
+            front: 1,
+            hops_mask: u8::MAX,
             prefix: 1,
             stride: 1 + key_len + value_len,
             entry_lines: 1,
@@ -120,12 +149,13 @@ impl HopGeometry {
                 version_mask: mask_of(VERSION_BITS),
             },
         };
-        geometry.per_group = (LINE_BYTES - half_mark) / geometry.stride;
+        geometry.per_group = (LINE_BYTES - geometry.front - half_mark) / geometry.stride;
         let used = if geometry.per_group > 0 {
-            geometry.per_group * geometry.stride
+            geometry.front + geometry.per_group * geometry.stride
         } else {
             // If an entry has its own lines, each line begins with two bytes of versions.
             geometry.per_group = 1;
+            geometry.front = 0;
             geometry.prefix = 2;
             let payload = LINE_BYTES - geometry.prefix;
             geometry.entry_lines = (key_len + value_len).div_ceil(payload);
@@ -148,7 +178,7 @@ impl HopGeometry {
             geometry.groups = geometry.pieces;
         }
         geometry.node_bytes = (1 + geometry.groups * geometry.group_lines) * LINE_BYTES;
-        if geometry.node_bytes > NODE_BYTES_MAX || header_bytes(key_len) + HOPS_BYTES > LINE_BYTES {
+        if geometry.node_bytes > NODE_BYTES_MAX || header_bytes(key_len) > LINE_BYTES {
             return Err(GeometryError::Span(span));
         }
         geometry.place.low = LowPlace {
@@ -169,6 +199,18 @@ impl HopGeometry {
             return Err(GeometryError::VersionBits(bits));
         }
         self.place.version_mask = mask_of(bits);
+        Ok(self)
+    }
+
+    /// Returns the same geometry with hop counts of `bits` bits, for a model checker. The default is 8.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
+    pub const fn with_hop_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
+        if bits < 1 || bits > 8 {
+            return Err(GeometryError::VersionBits(bits));
+        }
+        self.hops_mask = u8::MAX >> (8 - bits);
         Ok(self)
     }
 
@@ -229,15 +271,32 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the number of bytes of the header: state, sibling, high fence key, hop count.
+    /// Returns the number of bytes of the header: state, sibling, high fence key.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
-        self.hops_at() + HOPS_BYTES
+        header_bytes(self.key_len)
     }
 
-    /// Returns the offset of the header's hop count.
-    pub(crate) const fn hops_at(&self) -> usize {
-        header_bytes(self.key_len)
+    /// Returns the number of groups that contain entries.
+    #[inline]
+    pub(crate) const fn entry_groups(&self) -> usize {
+        self.span.div_ceil(self.per_group)
+    }
+
+    /// Returns the group after `group`, among those that contain entries.
+    #[inline]
+    pub(crate) const fn group_after(&self, group: usize) -> usize {
+        if group + 1 < self.entry_groups() {
+            group + 1
+        } else {
+            0
+        }
+    }
+
+    /// Returns the offsets of both copies of the hop count of the boundary after `group`, which contains entries.
+    #[inline]
+    pub(crate) const fn boundary(&self, group: usize) -> (usize, usize) {
+        (self.mark_at(group), self.group_at(self.group_after(group)))
     }
 
     /// Returns the number of bytes of a fence key in the marks. A key of an odd length takes one byte more, because it
@@ -246,21 +305,21 @@ impl HopGeometry {
         self.piece * self.pieces / 2
     }
 
-    const fn group_at(&self, group: usize) -> usize {
+    pub(crate) const fn group_at(&self, group: usize) -> usize {
         (1 + group * self.group_lines) * LINE_BYTES
     }
 
     /// Returns the offset of entry number `slot`.
     #[inline]
     pub(crate) const fn slot_at(&self, slot: usize) -> usize {
-        self.group_at(slot / self.per_group) + slot % self.per_group * self.stride
+        self.group_at(slot / self.per_group) + self.front + slot % self.per_group * self.stride
     }
 
     /// Returns the number of the entry at an offset that [`slot_at`](Self::slot_at) has returned.
     #[inline]
     pub(crate) const fn slot_of(&self, at: usize) -> usize {
         let group = (at / LINE_BYTES - 1) / self.group_lines;
-        group * self.per_group + (at - self.group_at(group)) / self.stride
+        group * self.per_group + (at - self.group_at(group) - self.front) / self.stride
     }
 
     /// Returns the offset of a group's mark, which follows its last entry.
@@ -276,7 +335,7 @@ impl HopGeometry {
         } else {
             self.per_group
         };
-        self.group_at(group) + entries * self.stride
+        self.group_at(group) + self.front + entries * self.stride
     }
 
     const fn mark_end(&self, group: usize) -> usize {
@@ -321,8 +380,10 @@ impl HopGeometry {
         }
         let (mut first, mut second) = match last < self.span {
             true => (self.slot_at(home)..end_of(last), 0..0),
+            // The first range ends with a copy of the hop count of the boundary, and the second one begins with the
+            // other copy.
             false => (
-                self.slot_at(home)..end_of(self.span - 1),
+                self.slot_at(home)..end_of(self.span - 1) + self.front,
                 LINE_BYTES..end_of(last - self.span),
             ),
         };
@@ -354,6 +415,41 @@ impl HopGeometry {
             second: (!second.is_empty()).then_some(second),
             marks,
         }
+    }
+
+    /// Returns all slots of a node.
+    #[must_use]
+    pub const fn all(&self) -> Known {
+        Known {
+            first: 0,
+            count: self.span,
+        }
+    }
+
+    /// Returns the slots of a neighbourhood and `more` slots after it, and the bytes of these additional slots and of
+    /// the boundaries before them. They are one range, or two ranges if they wrap around at the node's end. Returns
+    /// `None` if these are nearly all slots: then an entry may hop from the first of them to the last across a boundary
+    /// outside.
+    #[must_use]
+    pub fn beyond(&self, reach: &Reach, more: usize) -> Option<(Known, Range<usize>, Option<Range<usize>>)> {
+        let count = self.neighbourhood + more;
+        if count + self.neighbourhood > self.span {
+            return None;
+        }
+        let first = reach.home;
+        let last = first + count - 1;
+        let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
+        let (rest, wrapped) = match &reach.second {
+            Some(second) => (second.end..end_of(last - self.span), None),
+            None if last < self.span => (reach.first.end..end_of(last), None),
+            None => {
+                let wrapped = LINE_BYTES..end_of(last - self.span);
+                (reach.first.end..end_of(self.span - 1) + self.front, Some(wrapped))
+            }
+        };
+        // The neighbourhood's READ may have ended behind the last of these slots, to contain a mark.
+        let rest = rest.start..rest.end.max(rest.start);
+        Some((Known { first, count }, rest, wrapped))
     }
 
     fn has_all_pieces(&self, a: &Range<usize>, b: &Range<usize>) -> bool {

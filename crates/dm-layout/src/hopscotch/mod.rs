@@ -7,6 +7,7 @@
 mod edit;
 mod entry;
 mod geometry;
+mod hop;
 mod near;
 mod plan;
 mod split;
@@ -23,7 +24,9 @@ use core::ops::Range;
 
 use alloc::vec::Vec;
 
-pub use self::geometry::{HopGeometry, Reach};
+pub use self::geometry::{HopGeometry, Known, Reach};
+#[cfg(feature = "testing")]
+pub(crate) use self::geometry::{MARK_HEAD, MARK_VERSION};
 pub use self::near::Near;
 pub use self::plan::HopPlan;
 #[cfg(feature = "study")]
@@ -59,9 +62,9 @@ pub(crate) mod flag {
 
 /// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
-/// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted). While the node
-/// version stays the same, a key keeps its slot, because a hop is a structural change. Lines may be read and written in
-/// any order, but each line must be atomic.
+/// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted), in which both
+/// copies of each hop count are equal. Between two hops a key keeps its slot. Lines may be read and written in any
+/// order, but each line must be atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,
@@ -97,6 +100,20 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
+    /// Returns the same format with narrower hop counts: see [`HopGeometry::with_hop_bits`].
+    ///
+    /// # Errors
+    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
+    pub const fn with_hop_bits(self, bits: u8) -> Result<Self, GeometryError> {
+        match self.geometry.with_hop_bits(bits) {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the geometry.
     #[must_use]
     pub const fn geometry(&self) -> &HopGeometry {
@@ -122,7 +139,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let at = next;
             (slot, number) = (slot + 1, number + 1);
             if slot == geometry.span {
-                (slot, number, next) = (0, 0, LINE_BYTES);
+                (slot, number, next) = (0, 0, LINE_BYTES + geometry.front);
             } else if number == geometry.per_group {
                 next = at + group - (number - 1) * geometry.stride;
                 number = 0;

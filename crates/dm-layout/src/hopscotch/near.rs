@@ -5,13 +5,14 @@
 //!
 //! * A key is *found* if its own line and the marks have one version. Then, in this version, the node had these fence
 //!   keys, and its line contained the key.
-//! * A key is *absent* only if all lines of its neighbourhood and the marks have one version. Within a version no key
-//!   changes its slot, so the READ would have seen the key in its slot.
+//! * A key is *absent* only if all lines of its neighbourhood and the marks have one version, and both copies of each
+//!   hop count between its slots are equal. Then no hop across a boundary of lines took effect between the READs of the
+//!   lines. Within a line a hop is atomic. So the READ would have seen the key in one of its slots.
 //!
 //! All other bytes prove nothing: they are mixed, or of another range, or their node is dead or young. The reader must
 //! then read the whole node.
 
-use super::geometry::{FENCES_MAX, MARK_HEAD};
+use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::study::NearFlaws;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
 use crate::LINE_BYTES;
@@ -105,7 +106,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let (geometry, probe) = (&self.geometry, key.probe());
         let (mut found, mut twice, mut others) = (None, false, false);
-        let (mut free, mut mixed) = (None, false);
+        let (mut free, mut mixed) = (None, !self.is_settled_near(reach, &get)?);
         for at in self.offsets_near(reach.home) {
             let entry = get(at, geometry.stride)?;
             if entry[0] >> VERSION_AT != marked.version {
@@ -141,6 +142,36 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
+    /// Returns whether both copies of the hop count are equal, for every boundary between the first and the last slot of
+    /// the neighbourhood.
+    #[inline]
+    fn is_settled_near<'a>(
+        &self,
+        reach: &Reach,
+        get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
+    ) -> Option<bool> {
+        let geometry = &self.geometry;
+        if !geometry.is_in_line() {
+            return Some(true);
+        }
+        let last = reach.home + geometry.neighbourhood - 1;
+        let groups = match last < geometry.span {
+            true => [reach.home / geometry.per_group..last / geometry.per_group, 0..0],
+            false => [
+                reach.home / geometry.per_group..geometry.entry_groups(),
+                0..(last - geometry.span) / geometry.per_group,
+            ],
+        };
+        let [first, second] = groups;
+        for group in first.chain(second) {
+            let (before, after) = geometry.boundary(group);
+            if get(before, 1)? != get(after, 1)? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
     /// Returns the value of the entry at `at`, if all its lines belong to one WRITE.
     fn value_near<'a>(
         &self,
@@ -170,11 +201,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         let mut fences = [K::MIN; 2];
         let mut halves = [0; FENCES_MAX];
         let mut pieces = 0_u32;
-        let mut head: Option<[u8; MARK_HEAD]> = None;
+        let mut head: Option<[u8; MARK_HEAD - MARK_VERSION]> = None;
         let [first, second] = &reach.marks;
         for group in first.clone().chain(second.clone()) {
             let mark = get(geometry.mark_at(group), MARK_HEAD + geometry.piece)?;
-            let (own, piece) = mark.split_first_chunk()?;
+            let (own, piece) = mark.get(MARK_VERSION..)?.split_first_chunk()?;
             if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
                 return None;
             }
@@ -192,7 +223,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 }
             }
         }
-        let [version, flags, ..] = head?;
+        let [version, flags] = head?;
         if pieces != (1 << geometry.pieces) - 1 {
             return None;
         }

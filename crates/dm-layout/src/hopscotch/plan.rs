@@ -3,14 +3,17 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::geometry::SPAN_MAX;
+use super::geometry::{Known, SPAN_MAX};
 use super::{Hopscotch, PRESENT};
 use crate::error::CheckFailure;
-use crate::format::{NodeRead, Slot};
+use crate::format::Slot;
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 
-/// Maximum number of hops of one insert. Each hop changes the node version, and a version must not wrap during a READ.
+/// Maximum number of hops of one insert.
 pub(crate) const HOPS_MAX: usize = 3;
+/// Maximum number of hops of one insert across the same boundary. Each of them increments the boundary's hop count,
+/// which must not wrap during a READ (H2).
+const CROSSINGS_MAX: usize = 2;
 
 /// The hops that make room for a key, in the order in which they must be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,21 +177,39 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(slots)
     }
 
-    /// Returns a smallest number of hops that make room for the absent `key` in an accepted image whose neighbourhood
-    /// is full. Returns `None` if three hops are not enough, or if entries have their own lines, because such nodes do
-    /// not count hops.
+    /// Returns a smallest number of hops within the slots `known` that make room for the absent `key`, whose
+    /// neighbourhood is full. The image must contain the bytes of these slots, and those of the boundaries between
+    /// them. Returns `None` if three hops are not enough, or if entries have their own lines, because such nodes do not
+    /// count hops.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not as long as a node of this format.
-    pub fn plan_hops(&self, image: &[u8], key: &K) -> Result<Option<HopPlan>, CheckFailure> {
-        self.header(image)?;
-        let geometry = &self.geometry;
-        if !geometry.is_in_line() {
+    pub fn plan_hops(&self, image: &[u8], key: &K, known: &Known) -> Result<Option<HopPlan>, CheckFailure> {
+        self.length(image)?;
+        if !self.geometry.is_in_line() {
             return Ok(None);
         }
-        if geometry.span <= 64 {
-            return Ok(self.plan_in_word(image, key));
-        }
+        let plan = match self.geometry.span <= 64 {
+            true => self.plan_in_word(image, key, known),
+            false => self.plan_in_table(image, key, known),
+        };
+        Ok(plan.filter(|plan| self.crosses_seldom(image, plan)))
+    }
+
+    /// Returns whether the hop counts of all boundaries change by at most [`CROSSINGS_MAX`].
+    fn crosses_seldom(&self, image: &[u8], plan: &HopPlan) -> bool {
+        let mut crossed = [0_u8; SPAN_MAX];
+        plan.moves().iter().all(|hop| {
+            self.way(image, *hop).crossed().iter().all(|&group| {
+                crossed[usize::from(group)] += 1;
+                usize::from(crossed[usize::from(group)]) <= CROSSINGS_MAX
+            })
+        })
+    }
+
+    /// Implements [`plan_hops`](Self::plan_hops) for nodes of any span.
+    fn plan_in_table(&self, image: &[u8], key: &K, known: &Known) -> Option<HopPlan> {
+        let geometry = &self.geometry;
         /// Values of `wanted_by` for a slot that the search has not reached, and for a slot of the key's own
         /// neighbourhood.
         const NEW: u16 = u16::MAX;
@@ -207,37 +228,42 @@ impl<K: KeyBytes> Hopscotch<K> {
             let (from, hops) = queue[head];
             head += 1;
             if usize::from(hops) == HOPS_MAX {
-                return Ok(None);
+                return None;
             }
             let at = geometry.slot_at(usize::from(from));
             let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
+            if self.distance(home, from.into()) >= geometry.neighbourhood {
+                // The bytes are corrupt.
+                continue;
+            }
             for to in self.slots_near(home) {
-                if wanted_by[to] != NEW {
+                if wanted_by[to] != NEW || !known.contains(geometry, to) {
                     continue;
                 }
                 wanted_by[to] = from;
                 if image[geometry.slot_at(to)] & PRESENT == 0 {
-                    return Ok(Some(self.path_to(to, |slot| wanted_by[slot].into())));
+                    return Some(self.path_to(to, |slot| wanted_by[slot].into()));
                 }
                 queue[tail] = (to as u16, hops + 1);
                 tail += 1;
             }
         }
-        Ok(None)
+        None
     }
 
     /// Implements [`plan_hops`](Self::plan_hops) for nodes whose slots are the bits of a word.
-    fn plan_in_word(&self, image: &[u8], key: &K) -> Option<HopPlan> {
+    fn plan_in_word(&self, image: &[u8], key: &K, known: &Known) -> Option<HopPlan> {
         let geometry = &self.geometry;
         let all = u64::MAX >> (64 - geometry.span);
-        let near = |home: usize| {
-            let slots = ((1_u128 << geometry.neighbourhood) - 1) << home;
+        let from = |first: usize, count: usize| {
+            let slots = ((1_u128 << count) - 1) << first;
             (slots | slots >> geometry.span) as u64 & all
         };
+        let near = |home: usize| from(home, geometry.neighbourhood);
         // An invalid slot number marks the slots of the key's own neighbourhood.
         let mut wanted_by = [u8::MAX; 64];
-        let mut asked = near(self.home(key));
-        let mut last = asked;
+        let mut last = near(self.home(key));
+        let mut asked = last | !from(known.first, known.count);
         for _ in 0..HOPS_MAX {
             let mut next = 0;
             while last != 0 {
@@ -245,6 +271,10 @@ impl<K: KeyBytes> Hopscotch<K> {
                 last &= last - 1;
                 let at = geometry.slot_at(from as usize);
                 let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
+                if near(home) >> from & 1 == 0 {
+                    // The bytes are corrupt.
+                    continue;
+                }
                 let mut fresh = near(home) & !asked;
                 asked |= fresh;
                 next |= fresh;

@@ -1,6 +1,6 @@
 //! Reads a whole node, for scans, splits and writers, and for readers whose neighbourhood proved nothing.
 
-use super::geometry::{HOPS_BYTES, MARK_HOPS};
+use super::geometry::MARK_VERSION;
 use super::{Hopscotch, PRESENT, VERSION_AT};
 use crate::LINE_BYTES;
 use crate::error::{CheckFailure, Reason};
@@ -47,38 +47,37 @@ impl<K: KeyBytes> Hopscotch<K> {
             // In a group without an entry, only the mark's line has a version. In all other groups every line has one.
             match line / geometry.group_lines < geometry.span {
                 true => (1 + line) * LINE_BYTES,
-                false => geometry.mark_at(line / geometry.group_lines),
+                false => geometry.mark_at(line / geometry.group_lines) + MARK_VERSION,
             }
         })
     }
 
     fn whole(&self, bytes: &[u8], cut: Cut) -> Result<(), CheckFailure> {
-        if self.geometry.is_in_line() {
-            let hops = self.geometry.hops_at();
-            let hops = [bytes[hops], bytes[hops + 1]];
-            for group in 0..self.geometry.groups {
-                let at = self.geometry.mark_at(group);
-                let mark = &bytes[at..at + MARK_HOPS + HOPS_BYTES];
-                if !cut.accepts(mark[0]) || mark[MARK_HOPS..] != hops {
-                    return Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES));
-                }
-            }
-            return Ok(());
+        let geometry = &self.geometry;
+        if !geometry.is_in_line() {
+            return match self.versions().find(|at| !cut.accepts(bytes[*at])) {
+                Some(at) => Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES)),
+                None => Ok(()),
+            };
         }
-        let other = |group: &usize| !self.hopped_as_the_header(bytes, *group);
-        let marks = (0..self.geometry.groups).filter(other);
-        let torn = self.versions().find(|at| !cut.accepts(bytes[*at]));
-        match torn.or(marks.map(|group| self.geometry.mark_at(group)).next()) {
-            Some(at) => Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES)),
+        for group in 0..geometry.groups {
+            let at = geometry.mark_at(group);
+            if !cut.accepts(bytes[at + MARK_VERSION]) {
+                return Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES));
+            }
+        }
+        //= docs/protocol/chime.md H4
+        match (0..geometry.entry_groups()).find(|group| !self.is_settled(bytes, *group)) {
+            Some(group) => Err(CheckFailure::node_torn(geometry.group_at(group))),
             None => Ok(()),
         }
     }
 
-    /// Returns whether the mark of `group` has the hop count of the header. This count wraps much later than a
-    /// version.
-    fn hopped_as_the_header(&self, bytes: &[u8], group: usize) -> bool {
-        let (head, mark) = (self.geometry.hops_at(), self.geometry.mark_at(group) + MARK_HOPS);
-        bytes[head..head + HOPS_BYTES] == bytes[mark..mark + HOPS_BYTES]
+    /// Returns whether both copies of the hop count of the boundary after `group` are equal.
+    #[inline]
+    pub(super) fn is_settled(&self, bytes: &[u8], group: usize) -> bool {
+        let (before, after) = self.geometry.boundary(group);
+        bytes[before] == bytes[after]
     }
 
     pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
@@ -115,8 +114,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let at = slot.offset();
             let torn =
                 (0..self.geometry.entry_lines).find(|line| !cut.accepts(bytes[at + line * LINE_BYTES]));
-            let group = self.geometry.slot_of(at) / self.geometry.per_group;
-            if let Some(line) = torn.or((!self.hopped_as_the_header(bytes, group)).then_some(0)) {
+            if let Some(line) = torn {
                 return Err(CheckFailure::node_torn((at / LINE_BYTES + line) * LINE_BYTES));
             }
             self.check_entry(bytes, slot)?;

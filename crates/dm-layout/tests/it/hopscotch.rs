@@ -42,7 +42,19 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
         noise[at % format.node_bytes()] = *byte;
         read_everything(format, &noise, &key);
         read_near(format, &noise, &key);
-        let _ = format.plan_hops(&noise, &key);
+        let known = format.geometry().all();
+        let plan = format.plan_hops(&noise, &key, &known).expect("the length");
+        if let Some(plan) = plan.filter(|_| format.geometry().is_in_line()) {
+            let value = vec![5; format.value_len()];
+            format.hop(
+                &mut noise.clone(),
+                &plan,
+                (&key, (&value[..]).into()),
+                true,
+                |_, _| {},
+            );
+        }
+        format.is_sound(&noise, &known, 1);
     }
 }
 
@@ -106,6 +118,65 @@ fn agree<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) {
     }
 }
 
+/// A writer that has read a neighbourhood and the slots after it finds them sound, and plans and makes the same hops with
+/// these bytes alone as with the whole node.
+#[test]
+fn hops_need_only_the_bytes_that_were_read() {
+    let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
+    let geometry = format.geometry();
+    let mut planned = 0;
+    for seed in 0..20 {
+        let mut node = vec![0; format.node_bytes()];
+        format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
+        for key in scattered(seed).map(Key8).take(50) {
+            if let Ok(Place::Free(slot)) = format.place(&node, &key) {
+                format.put(&mut node, slot, &key, (&[7; 8]).into());
+            }
+        }
+        for key in scattered(seed + 50).map(Key8).take(400) {
+            if format.place(&node, &key) != Ok(Place::Full) {
+                continue;
+            }
+            let reach = geometry.reach(format.home(&key));
+            let (known, more, wrapped) = geometry.beyond(&reach, 14).expect("22 slots of 64");
+            let mut seen = vec![0; node.len()];
+            for range in [
+                Some(reach.first.clone()),
+                reach.second.clone(),
+                Some(more),
+                wrapped,
+            ] {
+                let range = range.unwrap_or(0..0);
+                assert!(
+                    seen[range.clone()].iter().all(|byte| *byte == 0),
+                    "no byte is read twice"
+                );
+                seen[range.clone()].copy_from_slice(&node[range]);
+            }
+            let version = format.header(&node).expect("sound").version;
+            assert!(
+                format.is_sound(&seen, &known, version),
+                "home {}",
+                format.home(&key)
+            );
+            let plan = format.plan_hops(&node, &key, &known).expect("sound");
+            assert_eq!(format.plan_hops(&seen, &key, &known), Ok(plan));
+            let Some(plan) = plan else { continue };
+            planned += 1;
+            let (mut whole, mut remote) = (node.clone(), node.clone());
+            format.hop(&mut whole, &plan, (&key, (&[9; 8]).into()), true, |_, _| {});
+            format.hop(&mut seen, &plan, (&key, (&[9; 8]).into()), true, |at, bytes| {
+                remote[at..at + bytes.len()].copy_from_slice(bytes);
+            });
+            assert_eq!(remote, whole);
+        }
+    }
+    assert!(planned > 100, "{planned}");
+    let small = Hopscotch::<Key8>::new(12, 4, 8).expect("sound");
+    let reach = small.geometry().reach(0);
+    assert_eq!(small.geometry().beyond(&reach, 14), None);
+}
+
 /// Returns a pseudo-random sequence of numbers.
 fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
@@ -123,25 +194,43 @@ fn fill<const H: usize>(seed: u64) -> usize {
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
     for (count, key) in scattered(seed).map(Key8).enumerate() {
         let value = key.0.to_le_bytes();
-        let slot = match format.place(&image, &key).expect("sound") {
+        match format.place(&image, &key).expect("sound") {
             Place::Present(_) => panic!("no key comes twice"),
-            Place::Free(slot) => slot,
-            Place::Full => match format.plan_hops(&image, &key).expect("sound") {
-                None => {
+            Place::Free(slot) => drop(format.put(&mut image, slot, &key, (&value).into())),
+            Place::Full => {
+                let known = format.geometry().all();
+                let Some(plan) = format.plan_hops(&image, &key, &known).expect("sound") else {
                     check(&format, &image, seed, count);
                     return count;
-                }
-                Some(plan) => {
-                    for hop in plan.moves() {
-                        format.hop(&mut image, *hop, true).expect("sound");
-                    }
-                    plan.slot
-                }
-            },
-        };
-        format.put(&mut image, slot, &key, (&value).into());
+                };
+                hop_by_ranges(&format, &mut image, &plan, (&key, &value));
+            }
+        }
     }
     unreachable!("a node fills up")
+}
+
+/// Makes the hops of `plan` in `image`. Checks that the ranges that are written contain all changes, that no key of the
+/// node disappears between two WRITEs, and that the copies of hop counts differ until the last WRITE.
+fn hop_by_ranges(
+    format: &Hopscotch<Key8>,
+    image: &mut Vec<u8>,
+    plan: &dm_layout::HopPlan,
+    (key, value): (&Key8, &[u8; 8]),
+) {
+    let mut remote = image.clone();
+    let keys: Vec<Key8> = format
+        .slots(image)
+        .filter_map(|slot| Some(format.entry(image, slot).expect("sound")?.0))
+        .collect();
+    format.hop(image, plan, (key, value.into()), true, |at, bytes| {
+        remote[at..at + bytes.len()].copy_from_slice(bytes);
+        for key in &keys {
+            let near = read_near(format, &remote, key);
+            assert!(matches!(near, Near::Found { .. }), "{key:?}: {near:?}");
+        }
+    });
+    assert_eq!(remote, *image);
 }
 
 /// Checks that every key is present once, with its value, after all hops.
@@ -331,33 +420,156 @@ fn an_entry_proves_itself() {
 #[test]
 fn copies_are_parted() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
-    let mut image = filled(&format, 30);
-    let key = key_of::<Key8>(3);
-    let Ok(Place::Present(from)) = format.place(&image, &key) else {
-        panic!("it was put there")
-    };
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    // Keys are inserted until one needs a hop from one line to another.
+    let (new, plan) = scattered(7)
+        .map(Key8)
+        .find_map(|key| match format.place(&image, &key).expect("sound") {
+            Place::Free(slot) => {
+                format.put(&mut image, slot, &key, (&[7; 8]).into());
+                None
+            }
+            _ => {
+                let plan = format.plan_hops(&image, &key, &format.geometry().all());
+                let plan = plan.expect("sound")?;
+                let [(from, to)] = *plan.moves() else { return None };
+                (from.offset() / 64 != to.offset() / 64).then_some((key, plan))
+            }
+        })
+        .expect("a full neighbourhood");
+    let (from, _) = plan.moves()[0];
+    let (key, _) = format.entry(&image, from).expect("sound").expect("it hops");
     assert_eq!(format.remove_duplicates(&mut image, from), None);
-    let near = (0..8).map(|n| (format.home(&key) + n) % 64);
-    let free = near
-        .map(|n| format.geometry().entry(n).start)
-        .find(|at| image[*at] & 1 == 0);
-    let to = format
-        .slots(&image)
-        .find(|slot| Some(slot.offset()) == free)
-        .expect("room in the neighbourhood");
-    format.hop(&mut image, (from, to), true).expect("sound");
+    // Only the first WRITE takes effect.
+    let (mut remote, mut writes) = (image.clone(), 0);
+    format.hop(&mut image, &plan, (&new, (&[9; 8]).into()), true, |at, bytes| {
+        if writes == 0 {
+            remote[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        writes += 1;
+    });
+    assert_eq!(writes, 2);
     assert!(matches!(
-        read_near(&format, &image, &key),
+        read_near(&format, &remote, &key),
         Near::Found { twice: true, .. }
     ));
-    let Ok(Place::Present(first)) = format.place(&image, &key) else {
-        panic!("it is there twice")
-    };
-    assert!(format.remove_duplicates(&mut image, first).is_some());
+    // An absent key that could have made the same hop may be missed.
+    let absent = scattered(8)
+        .map(Key8)
+        .find(|k| format.home(k) == format.home(&key));
+    let absent = absent.expect("one of many");
+    assert_eq!(read_near(&format, &remote, &absent), Near::Unsure);
+    assert!(format.accept(&remote).is_err_and(|e| e.is_torn()));
+    format.repair(&mut remote).expect("a node");
+    assert!(format.accept(&remote).is_ok());
     assert!(matches!(
-        read_near(&format, &image, &key),
+        read_near(&format, &remote, &key),
         Near::Found { twice: false, .. }
     ));
+    let Ok(Place::Present(first)) = format.place(&remote, &key) else {
+        panic!("it is still there")
+    };
+    assert_eq!(format.remove_duplicates(&mut remote, first), None);
+}
+
+/// Returns all states of a small leaf in which keys are inserted with hops and removed, line by line. The lines of one
+/// WRITE take effect in a random order.
+fn states_of_hops(format: &Hopscotch<Key8>, seed: u64, counted: bool) -> Vec<Vec<u8>> {
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    let mut states = vec![image.clone()];
+    let mut numbers = scattered(seed);
+    let mut keys: Vec<Key8> = Vec::new();
+    for key in (0..80).map(Key8) {
+        let mut writes: Vec<(usize, Vec<u8>)> = Vec::new();
+        match format.place(&image, &key).expect("sound") {
+            Place::Present(_) => panic!("no key comes twice"),
+            Place::Free(slot) => {
+                let range = format.put(&mut image, slot, &key, (&[1; 8]).into());
+                writes.push((range.start, image[range].to_vec()));
+                keys.push(key);
+            }
+            Place::Full => {
+                let known = format.geometry().all();
+                if let Some(plan) = format.plan_hops(&image, &key, &known).expect("sound") {
+                    let entry = (&key, (&[1; 8]).into());
+                    format.hop(&mut image, &plan, entry, counted, |at, bytes| {
+                        writes.push((at, bytes.to_vec()));
+                    });
+                    keys.push(key);
+                }
+            }
+        }
+        let number = numbers.next().expect("there is no end") as usize;
+        if keys.len() + 2 > format.capacity() {
+            let key = keys.swap_remove(number % keys.len());
+            let Ok(Place::Present(slot)) = format.place(&image, &key) else {
+                panic!("it was inserted")
+            };
+            let range = format.remove(&mut image, slot);
+            writes.push((range.start, image[range].to_vec()));
+        }
+        for (at, bytes) in writes {
+            let mut lines: Vec<usize> = (at / 64..(at + bytes.len()).div_ceil(64)).collect();
+            if number % 2 == 0 {
+                lines.reverse();
+            }
+            for line in lines {
+                let mut state = states[states.len() - 1].clone();
+                let range = at.max(line * 64)..(at + bytes.len()).min(line * 64 + 64);
+                state[range.clone()].copy_from_slice(&bytes[range.start - at..range.end - at]);
+                states.push(state);
+            }
+        }
+    }
+    assert_eq!(states[states.len() - 1], image);
+    states
+}
+
+/// Counts READs that miss a key that was present all the time. Each line of a READ is from another state, at most
+/// `window` states later than the first one.
+fn missed(format: &Hopscotch<Key8>, window: usize, counted: bool) -> usize {
+    let mut missed = 0;
+    for seed in 0..30 {
+        let states = states_of_hops(format, seed, counted);
+        let mut numbers = scattered(seed + 100);
+        let has = |state: &Vec<u8>, key: &Key8| dm_layout::find(format, state, key).expect("sound").is_some();
+        for during in states.windows(window + 1) {
+            let all = (0..80).map(Key8);
+            let kept: Vec<Key8> = all
+                .filter(|key| during.iter().all(|state| has(state, key)))
+                .collect();
+            for _ in 0..20 {
+                let mut seen = during[0].clone();
+                for (line, bytes) in seen.chunks_exact_mut(64).enumerate() {
+                    let later = numbers.next().expect("there is no end") as usize % during.len();
+                    bytes.copy_from_slice(&during[later][line * 64..][..64]);
+                }
+                let absent = |key: &&Key8| matches!(read_near(format, &seen, key), Near::Absent { .. });
+                missed += kept.iter().filter(absent).count();
+                if format.accept(&seen).is_ok() {
+                    let absent = |key: &&Key8| format.lookup(&seen, key, 0) == Ok(Lookup::Absent);
+                    missed += kept.iter().filter(absent).count();
+                }
+            }
+        }
+    }
+    missed
+}
+
+/// A READ whose lines are from different moments finds every key, or proves nothing. It misses keys if hops are not
+/// counted, and if counts of one bit wrap during the READ.
+#[test]
+fn a_key_that_hops_is_never_missed() {
+    let (mut uncounted, mut wrapped) = (0, 0);
+    for (span, near) in [(9, 5), (9, 8), (12, 4), (7, 3)] {
+        let format = Hopscotch::<Key8>::new(span, near, 8).expect("sound");
+        assert_eq!(missed(&format, 9, true), 0, "{span} slots");
+        uncounted += missed(&format, 9, false);
+        wrapped += missed(&format.with_hop_bits(1).expect("a bit"), 30, true);
+    }
+    assert!(uncounted > 0 && wrapped > 0, "{uncounted}, {wrapped}");
 }
 
 fn hex(bytes: &[u8]) -> Vec<String> {
@@ -390,9 +602,9 @@ fn the_bytes_are_as_pictured() {
         [
             "15d4001101000000400400000000000000000000000000990000000000000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
-            "5500000000000000102222000000000000540000000000000000000000000000",
-            "0000550000000000000030111100000000000054090000000000000000001000",
-            "5400000000000000000000000000000000540900000000000000000099000000",
+            "0055000000000000001022220000000000005400000000000000000000000000",
+            "0000005500000000000000301111000000000000005409000000000000001000",
+            "0054000000000000000000000000000000000054090000000000000099000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
         ]
     );

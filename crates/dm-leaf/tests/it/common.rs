@@ -5,7 +5,7 @@ use std::future::Future;
 
 use dm_alloc::Allocator;
 use dm_index::{Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, Merge};
-use dm_index::{Neighbours, NodeCopy, Restructure, Split};
+use dm_index::{Neighbours, NodeCopy, Restructure, Run, Split};
 use dm_layout::{Key8, NodeFormat};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -51,12 +51,15 @@ impl Inner<Endpoint, Key8> for Table {
         _: &Endpoint,
         key: &Key8,
         max: usize,
-        run: &mut Vec<RemotePtr>,
+        run: &mut Run<Key8>,
     ) -> Result<(), IndexError> {
         run.clear();
         let (low, _) = self.floor(key);
-        self.0
-            .with(|all| run.extend(all.range(low..).take(max.max(1)).map(|(_, at)| *at)));
+        self.0.with(|all| {
+            for (_, at) in all.range(low..).take(max.max(1)) {
+                run.push_alone(*at);
+            }
+        });
         Ok(())
     }
     fn stale(&self, _: &Endpoint, low: Key8) {

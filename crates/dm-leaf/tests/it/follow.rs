@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use dm_alloc::Allocator;
 use dm_index::{
     Applied, BulkLoad, Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopies,
-    NodeCopy, RangeIndex, Restructure, Scan, Split,
+    NodeCopy, RangeIndex, Restructure, Run, Scan, Split,
 };
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
@@ -39,9 +39,9 @@ impl Inner<Endpoint, Key8> for Fixed {
         _: &Endpoint,
         _: &Key8,
         _: usize,
-        run: &mut Vec<RemotePtr>,
+        run: &mut Run<Key8>,
     ) -> Result<(), IndexError> {
-        run.push(self.0);
+        run.push_alone(self.0);
         Ok(())
     }
     fn stale(&self, _: &Endpoint, (): ()) {}

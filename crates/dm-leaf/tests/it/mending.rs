@@ -388,12 +388,12 @@ fn a_torn_node_is_mended_only_in_doubt() {
     }
 }
 
-/// A hop of which only some lines were written loses no key. The next writer that needs the whole leaf gives all lines
-/// the same version again.
+/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies of
+/// all hop counts equal again.
 #[test]
 fn an_unfinished_hop_is_finished() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
-    // Keys are inserted until a key finds its neighbourhood full and hops can make room.
+    // Keys are inserted until one needs two hops.
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
     let mut keys = Vec::new();
@@ -404,29 +404,41 @@ fn an_unfinished_hop_is_finished() {
                 keys.push(key);
                 None
             }
-            _ => Some((key, format.plan_hops(&image, &Key8(key)).unwrap()?)),
+            _ => {
+                let plan = format.plan_hops(&image, &Key8(key), &format.geometry().all());
+                let plan = plan.unwrap()?;
+                (plan.moves().len() == 2).then_some((key, plan))
+            }
         })
         .unwrap();
     let before = image.clone();
     let mut writes = Vec::new();
-    for hop in plan.moves() {
-        format.hop(&mut image, *hop, true).unwrap();
-        writes.push(image.clone());
-    }
-    format.put(&mut image, plan.slot, &Key8(hopping), (&value(hopping)).into());
-    writes.push(image.clone());
-    let lines = format.node_bytes() / LINE;
+    let entry = value(hopping);
+    format.hop(
+        &mut image,
+        &plan,
+        (&Key8(hopping), (&entry).into()),
+        true,
+        |at, bytes| {
+            writes.push((at, bytes.to_vec()));
+        },
+    );
+    assert!(writes.len() > 1);
     let absent = (hopping + 1..).find(|key| !keys.contains(key)).unwrap();
-    for whole in 0..writes.len() {
-        for mask in 0..1_u64 << lines {
+    // All WRITEs before `whole` have landed, and some lines of this one.
+    for (whole, (from, last)) in writes.iter().enumerate() {
+        let lines: Vec<usize> = (from / LINE..(from + last.len()).div_ceil(LINE)).collect();
+        for mask in 0..1_u64 << lines.len() {
             let pair = Pair::new(&format, LeafFlaws::NONE);
-            let mut left = if whole == 0 {
-                before.clone()
-            } else {
-                writes[whole - 1].clone()
-            };
-            for line in (0..lines).filter(|line| mask >> line & 1 != 0) {
-                left[line * LINE..][..LINE].copy_from_slice(&writes[whole][line * LINE..][..LINE]);
+            let mut left = before.clone();
+            for (at, bytes) in &writes[..whole] {
+                left[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            for (nth, line) in lines.iter().enumerate() {
+                if mask >> nth & 1 != 0 {
+                    let range = (line * LINE).max(*from)..((line + 1) * LINE).min(from + last.len());
+                    left[range.clone()].copy_from_slice(&last[range.start - from..range.end - from]);
+                }
             }
             block_on(pair.v.write(pair.left, &left)).unwrap();
             pair.doubt();

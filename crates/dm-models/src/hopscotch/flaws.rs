@@ -56,7 +56,7 @@ pub(crate) const T_C2: Entry = Entry {
     cases: || holds(T_C2_SHAPES),
     published: Some(Twin {
         name: "published",
-        about: "a hop does not change the version of the leaf",
+        about: "a hop does not show in the leaf",
         cases: || {
             // Keep only the cases in which a card serves lines in any order.
             let any = |c: &Case| c.knobs.read_lines == dm_verbs::LineOrder::Any;
@@ -65,7 +65,7 @@ pub(crate) const T_C2: Entry = Entry {
     }),
     mutants: &[Twin {
         name: "absent-unchecked",
-        about: "versions change, but absence is concluded from lines of different versions",
+        about: "hops are counted, but absence is concluded from unequal copies of a count",
         cases: || {
             let case = |k| Case::fails(How::NotLinearizable, "2x1", k);
             plain().into_iter().map(case).collect()
@@ -73,7 +73,7 @@ pub(crate) const T_C2: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.flaws.hop.hop_unversioned = s.published();
+        options.flaws.hop.hop_uncounted = s.published();
         options.flaws.hop.near.absent_unchecked = s.mutant("absent-unchecked");
         build(T_C2_SHAPES, s, options)
     },

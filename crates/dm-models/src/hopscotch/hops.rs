@@ -82,8 +82,8 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     published: None,
     mutants: &[Twin {
-        name: "unversioned",
-        about: "a hop does not change the version of the leaf",
+        name: "uncounted",
+        about: "a hop changes no count",
         cases: || {
             let case = |k| Case::fails(How::NotLinearizable, "hop, get", k);
             plain().into_iter().map(case).collect()
@@ -91,7 +91,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.flaws.hop.hop_unversioned = s.mutant("unversioned");
+        options.flaws.hop.hop_uncounted = s.mutant("uncounted");
         build(SHAPES, s, options)
     },
 };

@@ -4,6 +4,7 @@ mod alone;
 mod faults;
 mod flaws;
 mod hops;
+mod lines;
 mod mended;
 mod next_life;
 mod splits;
@@ -17,6 +18,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     hops::ENTRY,
     splits::ENTRY,
     alone::ENTRY,
+    lines::ENTRY,
     faults::ENTRY,
     mended::ENTRY,
     flaws::T_C1,

@@ -49,7 +49,7 @@ type Whole = Nodes<Key8, Hopscotch<Key8>>;
 
 /// The state that the clients of the compute node share: leaves, and the addresses of two neighbours and their parent.
 struct Shared {
-    leaves: Neighbourhoods<Key8, Whole>,
+    leaves: Neighbourhoods<Key8>,
     alloc: Arc<Allocator>,
     locks: Arc<Locks>,
     inner: TwoLevel<Key8>,

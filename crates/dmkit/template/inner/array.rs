@@ -1,6 +1,6 @@
 //! The fence keys and leaves that a compute node has learned. Replace this by a model that predicts leaves.
 
-use dm_index::KeyBytes;
+use dm_index::{KeyBytes, Run};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::RemotePtr;
 
@@ -27,11 +27,14 @@ impl<K: KeyBytes> Array<K> {
     }
 
     /// Appends up to `max` leaves to `run`, beginning with the leaf that [`Array::leaf`] returns.
-    pub(super) fn run(&self, key: &K, max: usize, run: &mut Vec<RemotePtr>) {
+    pub(super) fn run(&self, key: &K, max: usize, run: &mut Run<K>) {
         self.0.with(|known| {
             let after = known.partition_point(|(low, _)| low <= key);
             if let Some(first) = after.checked_sub(1) {
-                run.extend(known[first..].iter().map(|(_, leaf)| *leaf).take(max));
+                let mut found = known[first..].iter().take(max).peekable();
+                while let Some((low, leaf)) = found.next()
+                    && run.push(*leaf, low, found.peek().map(|(high, _)| high))
+                {}
             }
         });
     }

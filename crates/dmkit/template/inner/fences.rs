@@ -20,7 +20,7 @@
 //! 6. An async method awaits `v.local(LocalStep::Section)` before each access to shared local state, so that the
 //!    explorer can run other clients at this point. For the other methods, the caller has done so.
 
-use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopies, Restructure, Split};
+use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopies, Restructure, Run, Split};
 use dm_sync::Fingerprint;
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
@@ -62,13 +62,15 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         v: &V,
         key: &K,
         max: usize,
-        run: &mut Vec<RemotePtr>,
+        run: &mut Run<K>,
     ) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         run.clear();
         self.array.run(key, max, run);
-        if run.is_empty() {
-            run.extend(self.find(v, key).await?.map(|located| located.leaf.at));
+        if run.leaves().is_empty()
+            && let Some(located) = self.find(v, key).await?
+        {
+            run.push_alone(located.leaf.at);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::Options;
 /// Whole leaves, for splits, merges, scans and loads.
 pub(crate) type Whole<K> = Nodes<K, Hopscotch<K>>;
 /// Leaves as operations read and write them.
-pub(crate) type Leaves<K> = Neighbourhoods<K, Whole<K>>;
+pub(crate) type Leaves<K> = Neighbourhoods<K>;
 
 pub(crate) fn format<K: KeyBytes>(options: &Options) -> Result<Hopscotch<K>, OpenError> {
     let neighbourhood = (options.span / 2).clamp(2, 8);

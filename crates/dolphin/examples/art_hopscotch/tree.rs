@@ -15,7 +15,7 @@ use dm_verbs::{Control, Verbs};
 /// The inner structure, which leads from a key to its leaf.
 type Inner<K> = Separators<K, Singles<K>>;
 /// Leaves. A client reads one neighbourhood of a leaf.
-type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
+type Leaves<K> = Neighbourhoods<K>;
 
 /// Parameters stored in the superblock; every client that opens the pool must use the same ones.
 #[derive(Clone, Copy, Debug)]

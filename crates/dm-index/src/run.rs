@@ -1,0 +1,204 @@
+//! The leaves that one batch of a scan reads, and the guess of how many it needs.
+
+use dm_layout::{KEY_BYTES_MAX, KeyBytes};
+use dm_verbs::RemotePtr;
+
+/// Consecutive leaves, which [`Inner::locate_run`](crate::Inner::locate_run) collects for a scan. A run takes no more
+/// leaves when those that it has are expected to contain all entries that the scan needs.
+///
+/// The expectation assumes that every leaf has as many entries as the leaves that earlier scans of this client have
+/// read, and that the keys of the first leaf are spread evenly between its fence keys. If it is wrong, a scan reads a
+/// leaf too many, or needs another batch.
+#[derive(Clone, Debug)]
+pub struct Run<K> {
+    leaves: Vec<RemotePtr>,
+    from: K,
+    /// Entries that the scan needs from leaves that the run does not have yet. It may be negative.
+    missing: f32,
+    /// Average number of entries of a leaf.
+    per_leaf: f32,
+}
+
+/// A run asks for this part of a leaf more than it expects to need. In leaves that random inserts have filled, 6 % of
+/// the scans then need another batch, instead of 10 %, and scans read 2 % more leaves.
+const MARGIN: f32 = 0.1;
+/// The weight of one more leaf in the average number of entries.
+const WEIGHT: f32 = 1.0 / 16.0;
+
+impl<K: KeyBytes> Default for Run<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: KeyBytes> Run<K> {
+    /// Makes a run that takes any number of leaves.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            leaves: Vec::new(),
+            from: K::MIN,
+            missing: f32::INFINITY,
+            per_leaf: 0.0,
+        }
+    }
+
+    /// Removes all leaves, and takes leaves from now on for a scan that needs `entries` entries from the key `from` on.
+    /// Before this client has read any leaf, it expects `per_leaf` entries in each. Returns the maximum number of leaves
+    /// that the run takes.
+    pub(crate) fn begin(&mut self, from: K, entries: usize, per_leaf: usize) -> usize {
+        if self.per_leaf == 0.0 {
+            self.per_leaf = per_leaf as f32;
+        }
+        self.leaves.clear();
+        self.from = from;
+        self.missing = entries as f32 + MARGIN * self.per_leaf;
+        // The first leaf may have only a small part of what a leaf has.
+        (self.missing / self.per_leaf.max(1.0)).ceil() as usize + 1
+    }
+
+    /// Learns that `leaves` leaves have `entries` entries together.
+    pub(crate) fn saw(&mut self, leaves: usize, entries: usize) {
+        let more = entries as f32 - self.per_leaf * leaves as f32;
+        self.per_leaf += more * WEIGHT.min(1.0 / leaves.max(1) as f32);
+    }
+
+    /// Removes all leaves.
+    pub fn clear(&mut self) {
+        self.leaves.clear();
+    }
+
+    /// Returns the leaves.
+    #[must_use]
+    pub fn leaves(&self) -> &[RemotePtr] {
+        &self.leaves
+    }
+
+    /// Adds the next leaf, which has keys from `low` to below `high`. Does nothing if the run takes no more leaves.
+    /// Returns whether it takes more. A run takes at least one leaf.
+    pub fn push(&mut self, leaf: RemotePtr, low: &K, high: Option<&K>) -> bool {
+        let part = match (self.leaves.is_empty(), high) {
+            (true, Some(high)) => part_behind(&self.from, low, high),
+            // The last leaf has no upper fence key, but there is no leaf behind it, either.
+            (true, None) | (false, _) => 1.0,
+        };
+        self.add(leaf, part)
+    }
+
+    /// Adds the next leaf, whose fence keys are not known. Does nothing if the run takes no more leaves. Returns
+    /// whether it takes more.
+    pub fn push_alone(&mut self, leaf: RemotePtr) -> bool {
+        // Nothing is known about the part of the first leaf in which the scan begins.
+        let part = if self.leaves.is_empty() { 0.0 } else { 1.0 };
+        self.add(leaf, part)
+    }
+
+    fn add(&mut self, leaf: RemotePtr, part: f32) -> bool {
+        if self.leaves.is_empty() || self.missing > 0.0 {
+            self.leaves.push(leaf);
+            self.missing -= part * self.per_leaf;
+        }
+        self.missing > 0.0
+    }
+}
+
+/// Returns the part of the range from `low` to `high` that is at or behind `key`, from 0 to 1.
+fn part_behind<K: KeyBytes>(key: &K, low: &K, high: &K) -> f32 {
+    let [key, low, high] = [key, low, high].map(|key| {
+        let mut bytes = [0; KEY_BYTES_MAX + 8];
+        key.write_to(&mut bytes);
+        bytes
+    });
+    let Some(first) = (0..K::LEN).find(|&at| low[at] != high[at]) else {
+        return 0.0;
+    };
+    // Numbers of six bytes are exact.
+    let number = |bytes: &[u8]| {
+        bytes[first..first + 6]
+            .iter()
+            .fold(0.0, |n, byte| n * 256.0 + f64::from(*byte))
+    };
+    if key[..first] != low[..first] {
+        return if key < low { 1.0 } else { 0.0 };
+    }
+    let [key, low, high] = [key, low, high].map(|bytes| number(&bytes));
+    if high <= low {
+        return 0.0;
+    }
+    ((high - key) / (high - low)).clamp(0.0, 1.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_layout::{Key8, KeyN};
+    use dm_verbs::NodeId;
+
+    fn leaf(n: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(0), n * 64).expect("in range")
+    }
+
+    /// Pushes leaves that each have 100 keys of a range. Returns the number of leaves that the run takes.
+    fn taken(from: u64, entries: usize) -> usize {
+        let mut run = Run::<Key8>::new();
+        run.begin(Key8(from), entries, 100);
+        for n in from / 1_000.. {
+            let (low, high) = (Key8(n * 1_000), Key8(n * 1_000 + 1_000));
+            if !run.push(leaf(n + 1), &low, Some(&high)) {
+                assert!(!run.push(leaf(n + 2), &high, None), "it stays full");
+                break;
+            }
+        }
+        run.leaves().len()
+    }
+
+    #[test]
+    fn a_run_ends_where_the_scan_does() {
+        // 90 entries and the margin of 10 are one leaf from its front, and two leaves from its middle.
+        assert_eq!(
+            [taken(0, 90), taken(0, 91), taken(500, 40), taken(500, 90)],
+            [1, 2, 1, 2]
+        );
+        assert_eq!([taken(7_900, 100), taken(7_900, 101), taken(7_999, 1)], [2, 3, 2]);
+    }
+
+    #[test]
+    fn a_run_without_fences_reads_a_leaf_more() {
+        let mut run = Run::<Key8>::new();
+        run.begin(Key8(0), 90, 100);
+        assert!(run.push_alone(leaf(1)));
+        assert!(!run.push_alone(leaf(2)));
+        assert_eq!(run.leaves(), [leaf(1), leaf(2)]);
+        run.begin(Key8(0), 0, 100);
+        assert!(run.push_alone(leaf(3)), "the margin is missing");
+    }
+
+    #[test]
+    fn a_run_learns_how_full_leaves_are() {
+        let mut run = Run::<Key8>::new();
+        run.begin(Key8(0), 100, 100);
+        for _ in 0..200 {
+            run.saw(2, 100);
+        }
+        run.begin(Key8(0), 100, 100);
+        let pushed = (1..).take_while(|n| run.push(leaf(*n), &Key8(n * 10), Some(&Key8(n * 10 + 10))));
+        assert_eq!(pushed.count() + 1, 3);
+    }
+
+    #[test]
+    fn long_keys_are_compared_behind_their_common_part() {
+        let key = |last: u8| {
+            let mut bytes = [7; 32];
+            bytes[31] = last;
+            KeyN(bytes)
+        };
+        let part = |from: u8| part_behind(&key(from), &key(10), &key(20));
+        assert_eq!(
+            [part(10), part(15), part(20), part(3), part(90)],
+            [1.0, 0.5, 0.0, 1.0, 0.0]
+        );
+        assert_eq!(part_behind(&KeyN([0; 32]), &key(10), &key(20)), 1.0);
+        assert_eq!(part_behind(&KeyN([9; 32]), &key(10), &key(20)), 0.0);
+        assert_eq!(part_behind(&key(1), &key(1), &key(1)), 0.0);
+    }
+}

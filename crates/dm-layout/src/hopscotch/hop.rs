@@ -1,0 +1,139 @@
+//! Hops: the WRITEs that make room for a key, line by line.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::geometry::{Known, NEIGHBOURHOOD_MAX};
+use super::{HopPlan, Hopscotch, VERSION_AT, YOUNG_ENTRY};
+use crate::LINE_BYTES;
+use crate::format::Slot;
+use crate::key::KeyBytes;
+use crate::value::ValueRef;
+
+/// The way of an entry from one slot to another of its neighbourhood.
+pub(super) struct Way {
+    /// The groups before the boundaries that the entry crosses, in the order of the slots.
+    groups: [u16; NEIGHBOURHOOD_MAX],
+    count: usize,
+    /// Whether the entry moves away from its home.
+    forward: bool,
+}
+
+impl Way {
+    /// Returns the groups before the boundaries that the entry crosses.
+    pub(super) fn crossed(&self) -> &[u16] {
+        &self.groups[..self.count]
+    }
+}
+
+impl<K: KeyBytes> Hopscotch<K> {
+    /// Returns the way of the entry in slot `from` to slot `to`, both of its neighbourhood.
+    pub(super) fn way(&self, image: &[u8], (from, to): (Slot, Slot)) -> Way {
+        let geometry = &self.geometry;
+        let home = self.home(&K::read_from(&image[from.offset() + geometry.prefix..]));
+        let distance = |slot: Slot| self.distance(home, geometry.slot_of(slot.offset()));
+        let (old, new) = (distance(from), distance(to));
+        let mut way = Way {
+            groups: [0; NEIGHBOURHOOD_MAX],
+            count: 0,
+            forward: new > old,
+        };
+        for slot in home + old.min(new)..home + old.max(new) {
+            let (slot, after) = (slot % geometry.span, (slot + 1) % geometry.span);
+            if after == 0 || slot / geometry.per_group != after / geometry.per_group {
+                way.groups[way.count] = (slot / geometry.per_group) as u16;
+                way.count += 1;
+            }
+        }
+        way
+    }
+
+    /// Returns whether slots that were read under the lock are in one state of the node with this `version`. If not, a
+    /// client may have died during a structural change or a hop.
+    pub fn is_sound(&self, image: &[u8], known: &Known, version: u8) -> bool {
+        let geometry = &self.geometry;
+        (0..known.count).all(|nth| {
+            let slot = (known.first + nth) % geometry.span;
+            let entry = image[geometry.slot_at(slot)];
+            let (group, after) = (slot / geometry.per_group, (slot + 1) % geometry.span);
+            let inside = nth + 1 == known.count || after != 0 && after / geometry.per_group == group;
+            entry >> VERSION_AT == version
+                && entry & YOUNG_ENTRY == 0
+                && (inside || self.is_settled(image, group))
+        })
+    }
+
+    /// Makes the hops of `plan` in `image`, and puts the new entry into the slot that becomes free. Calls `write` with
+    /// the offset and the bytes of each WRITE, in their order. Only bytes of the slots that
+    /// were known to [`plan_hops`](Self::plan_hops) are changed or written.
+    ///
+    /// An entry is overwritten in its old slot only by a WRITE behind the one that has copied it to its new slot. If the
+    /// two slots are in different lines, the hop increments the hop counts of all boundaries between them: one copy of
+    /// each count by the first of these WRITEs, the other copy by the second.
+    pub fn hop(
+        &self,
+        image: &mut [u8],
+        plan: &HopPlan,
+        (key, value): (&K, ValueRef<'_>),
+        counted: bool,
+        mut write: impl FnMut(usize, &[u8]),
+    ) {
+        //= docs/protocol/chime.md H4
+        let geometry = self.geometry;
+        let mut open = Vec::new();
+        let mut send = |open: &mut Vec<Range<usize>>, image: &[u8]| {
+            for range in open.drain(..) {
+                write(range.start, &image[range]);
+            }
+        };
+        for &(from, to) in plan.moves() {
+            let Way {
+                groups,
+                count,
+                forward,
+            } = self.way(image, (from, to));
+            let (at, old) = (to.offset(), from.offset());
+            // Only in-line entries hop.
+            image.copy_within(old..old + geometry.stride, at);
+            cover(&mut open, at..at + geometry.stride);
+            if count == 0 {
+                // The old slot is in the same line, and one WRITE changes both.
+                continue;
+            }
+            // All copies but one are written together with the line that has more of the way before it, because they
+            // are in the lines before it, or at its front.
+            let mut later = Vec::new();
+            for nth in (0..count).map(|n| if forward { count - 1 - n } else { n }) {
+                let group = groups[nth].into();
+                let (before, after) = geometry.boundary(group);
+                if counted {
+                    self.set_hops(image, group, image[before].wrapping_add(1));
+                }
+                let with_copy = |copy: usize, now: bool, open: &mut Vec<_>, later: &mut Vec<_>| {
+                    cover(if now { open } else { later }, copy..copy + 1);
+                };
+                with_copy(after, forward, &mut open, &mut later);
+                with_copy(before, forward != (nth == 0), &mut open, &mut later);
+            }
+            send(&mut open, image);
+            open = later;
+        }
+        let range = self.put_entry(image, plan.slot, key, value);
+        cover(&mut open, range);
+        send(&mut open, image);
+    }
+}
+
+/// Adds a range to the ranges that are written next. Ranges in the same line or in successive lines become one.
+fn cover(open: &mut Vec<Range<usize>>, range: Range<usize>) {
+    let lines = |range: &Range<usize>| range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
+    let new = lines(&range);
+    let near = |other: &&mut Range<usize>| {
+        let old = lines(other);
+        old.start <= new.end && new.start <= old.end
+    };
+    match open.iter_mut().find(near) {
+        Some(other) => *other = other.start.min(range.start)..other.end.max(range.end),
+        None => open.push(range),
+    }
+}
