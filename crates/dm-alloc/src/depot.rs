@@ -95,6 +95,34 @@ impl Drop for Taken<'_> {
     }
 }
 
+impl<V: Verbs> Batch<'_, V> {
+    /// Puts the blocks into the depot whose head is at `depot`.
+    async fn give(mut self, depot: RemotePtr) -> Result<(), AllocError> {
+        let v = self.v;
+        let mut retry = v.retry(ATTEMPTS);
+        let mut head = v.word(depot).await?;
+        loop {
+            self.written = true;
+            v.write(self.magazine.at, &encode(&self.blocks, head)).await?;
+            // Once the CAS is posted, the magazine may be on the stack.
+            self.gone = true;
+            let posted = v
+                .cas(depot, head, next_head(head, self.magazine.at.offset()))
+                .await;
+            let without = |e: &VerbError| e.overall() == Effect::None;
+            self.gone = posted
+                .as_ref()
+                .map_or_else(|e| !without(e), |found| *found == head);
+            let found = posted?;
+            if self.gone {
+                return Ok(());
+            }
+            head = found;
+            retry.again(depot, Why::Raced).await?;
+        }
+    }
+}
+
 fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MAGAZINE.bytes as usize);
     bytes.extend_from_slice(&below.to_le_bytes());
@@ -139,52 +167,52 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 
 impl Allocator {
     /// Moves surplus free blocks of this compute node into the depots.
-    pub(crate) async fn give_up<V: Verbs>(&self, v: &V, area: &MemberArea) -> Result<(), AllocError> {
-        for (node, pool) in (0..).zip(&self.pools) {
+    pub(crate) async fn give_up<V: Verbs + Control>(
+        &self,
+        v: &V,
+        area: &MemberArea,
+    ) -> Result<(), AllocError> {
+        for (node, pool) in (0..).map(NodeId).zip(&self.pools) {
             v.local(LocalStep::Section).await;
-            while let Some((magazine, blocks)) = pool.with(NodePool::surplus) {
-                self.give_one(v, area.depot(NodeId(node)), pool, (magazine, blocks))
-                    .await?;
+            while pool.with(|p| p.has_surplus()) {
+                // Boxed, because it is rare and would make the future of every round large.
+                let Some(mut batch) = Box::pin(self.empty_batch(v, node)).await? else {
+                    break;
+                };
+                v.local(LocalStep::Section).await;
+                // Another client may have taken some blocks meanwhile.
+                let Some(blocks) = pool.with(NodePool::surplus) else {
+                    break;
+                };
+                batch.blocks = blocks;
+                batch.give(area.depot(node)).await?;
                 v.local(LocalStep::Section).await;
             }
         }
         Ok(())
     }
 
-    async fn give_one<V: Verbs>(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        pool: &Mutex<NodePool>,
-        (magazine, blocks): (Block, Vec<(Block, Class)>),
-    ) -> Result<(), AllocError> {
-        let mut batch = Batch {
-            v,
-            pool,
-            magazine,
-            blocks,
-            written: false,
-            gone: false,
-        };
-        let mut retry = v.retry(ATTEMPTS);
-        let mut head = v.word(at).await?;
-        loop {
-            batch.written = true;
-            v.write(magazine.at, &encode(&batch.blocks, head)).await?;
-            // Once the CAS is posted, the magazine may be on the stack.
-            batch.gone = true;
-            let posted = v.cas(at, head, next_head(head, magazine.at.offset())).await;
-            let without = |e: &VerbError| e.overall() == Effect::None;
-            batch.gone = posted
-                .as_ref()
-                .map_or_else(|e| !without(e), |found| *found == head);
-            let found = posted?;
-            if batch.gone {
-                return Ok(());
+    /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. A magazine is not taken
+    /// from the depot, which would empty the magazine that lists it.
+    async fn empty_batch<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        node: NodeId,
+    ) -> Result<Option<Batch<'a, V>>, AllocError> {
+        let block = self.block_of(v, node, (MAGAZINE, false), &mut None).await?;
+        Ok(block.map(|magazine| {
+            let pool = self.pool_of(magazine.at);
+            // Magazines do not count as blocks in use.
+            pool.with(|p| p.retire(MAGAZINE));
+            Batch {
+                v,
+                pool,
+                magazine,
+                blocks: Vec::new(),
+                written: false,
+                gone: false,
             }
-            head = found;
-            retry.again(at, Why::Raced).await?;
-        }
+        }))
     }
 
     /// Takes a magazine of free blocks of `node` from its depot. Returns `false` if the depot is empty.

@@ -49,6 +49,7 @@
 mod allocator;
 mod announce;
 mod block;
+mod chunks;
 mod depot;
 mod error;
 mod limbo;

@@ -4,7 +4,7 @@
 //!    0  epoch: grows with each collection of retired blocks · next member number · gate   one line
 //!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64 ·
 //!       answered: the last round of the gate that the member has answered                 one line each
-//!      depots: the free blocks of each memory node                                       one word each
+//!      depot · chunks, for each memory node: its free blocks, and its last recorded chunk         one word each
 //! ```
 //! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
 //! the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat
@@ -31,7 +31,7 @@ fn slots_bytes(slots: u16) -> u64 {
 }
 
 pub(crate) fn area_bytes(slots: u16, memory_nodes: u16) -> u64 {
-    slots_bytes(slots) + 8 * u64::from(memory_nodes)
+    slots_bytes(slots) + 16 * u64::from(memory_nodes)
 }
 
 impl MemberArea {
@@ -77,7 +77,11 @@ impl MemberArea {
         slots_bytes(self.slots) as u32
     }
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
-        self.at.add(slots_bytes(self.slots) + 8 * u64::from(node.0))
+        self.at.add(slots_bytes(self.slots) + 16 * u64::from(node.0))
+    }
+    /// Returns the head of the list of a memory node's chunks.
+    pub(crate) fn chunks(&self, node: NodeId) -> RemotePtr {
+        self.depot(node).add(8)
     }
     /// Returns the slots in an image of the area. This accepts any bytes.
     pub(crate) fn looks<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, Look)> + 'a {
@@ -309,9 +313,10 @@ mod tests {
         assert_eq!(area.bytes(), 0x180);
         assert_eq!(
             (area.depot(NodeId(0)), area.depot(NodeId(3))),
-            (at(0x3180), at(0x3198))
+            (at(0x3180), at(0x31B0))
         );
-        assert_eq!(area_bytes(5, 4), 0x1A0, "with the last depot");
+        assert_eq!(area.chunks(NodeId(3)), at(0x31B8));
+        assert_eq!(area_bytes(5, 4), 0x1C0, "with the last list of chunks");
 
         let mut image = [0; 0x180];
         image[0x140..0x148].copy_from_slice(&SlotWord::active(3, 9).0.to_le_bytes());
