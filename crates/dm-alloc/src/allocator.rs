@@ -10,7 +10,8 @@ use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemoteP
 
 use crate::AllocError;
 use crate::block::{Block, Class};
-use crate::pool::{Found, NodePool};
+use crate::census::Lives;
+use crate::pool::{Found, NodePool, Trip};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
 use crate::sweep::Sweep;
@@ -65,6 +66,7 @@ pub struct Allocator {
     /// The pool's lock tables. They are swept if this compute node expels a member.
     pub(crate) sweep: Option<Sweep>,
     pub(crate) roster: Arc<Roster>,
+    pub(crate) lives: Mutex<Lives>,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
@@ -82,6 +84,7 @@ impl Allocator {
             reach: u64::MAX,
             sweep: None,
             roster: Arc::default(),
+            lives: Mutex::default(),
             reclaim: None,
         }
     }
@@ -248,15 +251,25 @@ impl Allocator {
     /// Takes back a block of a class, like [`Allocator::free_unpublished`]. `block` has the incarnation and
     /// version for its next node.
     pub fn give_back(&self, block: Block, class: Class) {
-        self.pool_of(block.at).with(|pool| pool.put(block, class));
+        self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
+            true => pool.retire(class),
+            false => pool.put(block, class),
+        });
     }
 
     /// Takes back a block that only `client` has ever been able to reach, and to which a WRITE of this client may still
     /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE has
     /// landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
-        self.pool_of(block.at)
-            .with(|pool| pool.put_orphan(client, block, class));
+        self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
+            true => pool.retire(class),
+            false => pool.put_orphan(client, block, class),
+        });
+    }
+
+    /// Returns whether blocks that come back now must be forgotten. Call it in the section of a pool.
+    fn forgets_blocks(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(Reclaim::forgets_blocks)
     }
 
     pub(crate) fn pool_of(&self, block: RemotePtr) -> &Mutex<NodePool> {
@@ -321,7 +334,10 @@ impl Allocator {
                 }
                 Found::Fetch(wanted) => wanted,
             };
-            let fetch = Fetch { pool };
+            let fetch = Fetch {
+                pool,
+                trip: pool.with(NodePool::begin_trip),
+            };
             // Free blocks that another compute node gave up are used before new memory.
             if receives && self.receive(v, node).await? {
                 continue;
@@ -331,7 +347,11 @@ impl Allocator {
                 Ok(start) if start.offset() + wanted > self.reach => pool.with(|p| p.out_of_reach(wanted)),
                 Ok(start) => {
                     self.record_chunk(v, class, (start, wanted)).await?;
-                    pool.with(|p| p.add(class, (start, wanted), kept));
+                    pool.with(|p| {
+                        if p.remembers(fetch.trip) {
+                            p.add(class, (start, wanted), kept);
+                        }
+                    });
                 }
                 Err(ControlError::OutOfMemory { left, .. }) => pool.with(|p| p.refused(left.min(wanted - 1))),
                 Err(e @ ControlError::Fenced) => return Err(e.into()),
@@ -367,11 +387,16 @@ impl Fingerprint for NodePool {
 /// A chunk request in flight. Dropping it wakes the waiting clients, whether the request succeeded or not.
 struct Fetch<'a> {
     pool: &'a Mutex<NodePool>,
+    trip: Trip,
 }
 
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
-        for waker in self.pool.with(NodePool::fetched) {
+        let waiting = self.pool.with(|p| {
+            p.end_trip(self.trip);
+            p.fetched()
+        });
+        for waker in waiting {
             waker.wake();
         }
     }

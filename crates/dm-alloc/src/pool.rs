@@ -6,7 +6,7 @@ use core::task::Waker;
 use dm_verbs::{ClientId, RemotePtr};
 
 use crate::block::{Block, Class};
-use crate::depot::{BATCH, KEEP, MAGAZINE};
+use crate::depot::{BATCH, MAGAZINE};
 use crate::superblock::PAGE;
 
 /// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, up to the size of
@@ -45,6 +45,27 @@ pub(crate) enum Found {
     Full,
 }
 
+/// Blocks that were taken out of a pool and may come back, other than the blocks that operations take.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a trip that never ends keeps this compute node from answering a census"]
+pub(crate) struct Trip {
+    life: u32,
+    /// Whether the blocks were recorded, so that a census need not wait for their return.
+    recorded: bool,
+}
+
+/// The blocks that a compute node holds, and those that it has handed out since a census began.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    /// Single blocks, in any order.
+    pub(crate) blocks: Vec<RemotePtr>,
+    /// Memory that was never handed out: its start and its bytes.
+    pub(crate) rests: Vec<(RemotePtr, u64)>,
+}
+
+/// Maximum number of blocks that a compute node records for each memory node. If there are more, the census fails.
+pub(crate) const RECORDS_MAX: usize = dm_sync::scaled(1 << 20, 4);
+
 #[derive(Debug, Default)]
 pub(crate) struct NodePool {
     stocks: Vec<Stock>,
@@ -62,6 +83,12 @@ pub(crate) struct NodePool {
     in_use: i64,
     /// Bytes of chunks that no block can use.
     wasted: u64,
+    /// During a census, the blocks that have left this pool since it began.
+    record: Option<Vec<RemotePtr>>,
+    /// Number of trips that began before the record and have not ended.
+    away: u32,
+    /// Number of times that this compute node has forgotten its memory.
+    life: u32,
 }
 
 impl NodePool {
@@ -75,6 +102,7 @@ impl NodePool {
         self.stocks.capacity() * size_of::<Stock>()
             + self.orphans.capacity() * size_of::<Orphan>()
             + self.waiting.capacity() * size_of::<Waker>()
+            + self.record.as_ref().map_or(0, Vec::capacity) * size_of::<RemotePtr>()
             + lists
     }
 
@@ -87,7 +115,95 @@ impl NodePool {
             .or_else(|| self.adopt(client, class))
             .or_else(|| self.carve(class))?;
         self.in_use += class.block_bytes() as i64;
+        self.note(block.at);
         Some(block)
+    }
+
+    /// Records that a block leaves this pool, or passes it, if a census is being taken.
+    #[inline]
+    pub(crate) fn note(&mut self, block: RemotePtr) {
+        //= docs/protocol/recovery.md V18
+        if let Some(record) = &mut self.record
+            && record.len() <= RECORDS_MAX
+        {
+            record.push(block);
+        }
+    }
+
+    /// Begins a record of the blocks that leave this pool, or continues the record that exists.
+    pub(crate) fn begin_record(&mut self) {
+        self.record.get_or_insert_default();
+    }
+
+    /// Ends the record.
+    pub(crate) fn end_record(&mut self) {
+        self.record = None;
+    }
+
+    /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has ended.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.away == 0
+            && self
+                .record
+                .as_ref()
+                .is_some_and(|record| record.len() <= RECORDS_MAX)
+    }
+
+    /// Returns whether more blocks have left this pool than a record may have.
+    pub(crate) fn has_overflown(&self) -> bool {
+        self.record
+            .as_ref()
+            .is_some_and(|record| record.len() > RECORDS_MAX)
+    }
+
+    /// Adds the blocks in this pool, and those that have left it since the record began.
+    pub(crate) fn add_holdings(&self, holdings: &mut Holdings) {
+        let free = self
+            .stocks
+            .iter()
+            .flat_map(|stock| stock.free.iter().map(|block| block.at));
+        let orphans = self.orphans.iter().map(|orphan| orphan.block.at);
+        holdings.blocks.extend(free.chain(orphans));
+        holdings.blocks.extend(self.record.iter().flatten());
+        let rests = self.stocks.iter().map(|stock| (stock.rest, stock.rest_bytes));
+        holdings.rests.extend(rests.filter(|(_, bytes)| *bytes > 0));
+    }
+
+    /// Forgets all memory, because a census may have given it to others. Blocks that come back from earlier trips are
+    /// forgotten too.
+    pub(crate) fn forget(&mut self) {
+        //= docs/protocol/recovery.md V23
+        self.stocks.clear();
+        self.orphans.clear();
+        self.life += 1;
+        self.away = 0;
+    }
+
+    /// Returns whether this pool has never held memory.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.stocks.is_empty() && self.orphans.is_empty() && self.fetched == 0
+    }
+
+    /// Returns whether the memory of a trip need not be forgotten.
+    pub(crate) fn remembers(&self, trip: Trip) -> bool {
+        trip.life == self.life
+    }
+
+    /// Begins a trip.
+    pub(crate) fn begin_trip(&mut self) -> Trip {
+        let recorded = self.record.is_some();
+        self.away += u32::from(!recorded);
+        Trip {
+            life: self.life,
+            recorded,
+        }
+    }
+
+    /// Ends a trip. Returns `false` if its blocks must be forgotten.
+    pub(crate) fn end_trip(&mut self, trip: Trip) -> bool {
+        let same = self.remembers(trip);
+        self.away -= u32::from(same && !trip.recorded);
+        same
     }
 
     /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the size of a large chunk, of which
@@ -129,33 +245,52 @@ impl NodePool {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Takes out a batch of surplus blocks of one class.
-    pub(crate) fn surplus(&mut self) -> Option<Vec<(Block, Class)>> {
-        let plenty = |stock: &&mut Stock| stock.class != MAGAZINE && stock.free.len() >= KEEP + BATCH;
+    /// Takes out a batch of free blocks of one class, if it has at least `least`, for a magazine.
+    pub(crate) fn batch(&mut self, least: usize) -> Option<Vec<(Block, Class)>> {
+        let plenty = |stock: &&mut Stock| stock.class != MAGAZINE && stock.free.len() >= least;
         let Stock { class, free, .. } = self.stocks.iter_mut().find(plenty)?;
-        Some(free.drain(..BATCH).map(|block| (block, *class)).collect())
+        let count = free.len().min(BATCH);
+        let blocks: Vec<_> = free.drain(..count).map(|block| (block, *class)).collect();
+        blocks.iter().for_each(|(block, _)| self.note(block.at));
+        Some(blocks)
     }
 
-    /// Returns whether a batch of surplus blocks of some class can be taken out.
-    pub(crate) fn has_surplus(&self) -> bool {
-        let plenty = |stock: &Stock| stock.class != MAGAZINE && stock.free.len() >= KEEP + BATCH;
+    /// Returns whether some class has at least `least` free blocks for a magazine.
+    pub(crate) fn has_batch(&self, least: usize) -> bool {
+        let plenty = |stock: &Stock| stock.class != MAGAZINE && stock.free.len() >= least;
         self.stocks.iter().any(plenty)
     }
 
-    /// Takes out the orphans of `client`.
-    pub(crate) fn take_orphans(&mut self, client: ClientId) -> Vec<Orphan> {
-        let (mine, others) = self.orphans.drain(..).partition(|o| o.client == client);
+    /// Takes out a free magazine.
+    pub(crate) fn magazine(&mut self) -> Option<(Block, Trip)> {
+        let magazine = self.stock(MAGAZINE).free.pop().or_else(|| self.carve(MAGAZINE))?;
+        self.note(magazine.at);
+        Some((magazine, self.begin_trip()))
+    }
+
+    /// Takes out the orphans of `client`, if there are any.
+    pub(crate) fn take_orphans(&mut self, client: ClientId) -> Option<(Vec<Orphan>, Trip)> {
+        let (mine, others): (Vec<_>, _) = self.orphans.drain(..).partition(|o| o.client == client);
         self.orphans = others;
-        mine
+        if mine.is_empty() {
+            return None;
+        }
+        mine.iter().for_each(|orphan| self.note(orphan.block.at));
+        Some((mine, self.begin_trip()))
     }
 
     /// Puts orphans back whose WRITEs may still be in flight.
-    pub(crate) fn put_back(&mut self, orphans: Vec<Orphan>) {
-        self.orphans.extend(orphans);
+    pub(crate) fn put_back(&mut self, (orphans, trip): (Vec<Orphan>, Trip)) {
+        if self.end_trip(trip) {
+            self.orphans.extend(orphans);
+        }
     }
 
     /// Frees orphans whose WRITEs have landed.
-    pub(crate) fn landed(&mut self, orphans: Vec<Orphan>) {
+    pub(crate) fn landed(&mut self, (orphans, trip): (Vec<Orphan>, Trip)) {
+        if !self.end_trip(trip) {
+            return;
+        }
         for Orphan { class, block, .. } in orphans {
             self.stock(class).free.push(block);
         }
@@ -185,6 +320,17 @@ impl NodePool {
     /// Counts a block of `class` as retired: it is neither in use nor free.
     pub(crate) fn retire(&mut self, class: Class) {
         self.in_use -= class.block_bytes() as i64;
+    }
+
+    /// Cuts the rests of all chunks into free blocks, except for those of magazines.
+    pub(crate) fn cut_rests(&mut self) {
+        for stock in self.stocks.iter_mut().filter(|stock| stock.class != MAGAZINE) {
+            let bytes = stock.class.block_bytes();
+            while let Some(left) = stock.rest_bytes.checked_sub(bytes) {
+                stock.free.push(Block::fresh(stock.rest));
+                (stock.rest, stock.rest_bytes) = (stock.rest.add(bytes), left);
+            }
+        }
     }
 
     /// Returns the number of free blocks of `class`.
@@ -279,6 +425,7 @@ impl NodePool {
             self.fetching,
             self.waiting.len(),
             self.left,
+            (&self.record, self.away, self.life),
         )
     }
 }
@@ -375,9 +522,46 @@ mod tests {
         pool.put_orphan_again(ClientId(6), d, CLASS);
         assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 2));
         assert_eq!(pool.free(Class { kind: 2, ..CLASS }), 0);
-        let mine = pool.take_orphans(ME);
-        assert_eq!((mine.len(), stats(&pool)), (1, (1, 3)));
+        let mine = pool.take_orphans(ME).expect("one");
+        assert_eq!((mine.0.len(), stats(&pool)), (1, (1, 3)));
         pool.landed(mine);
         assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 3));
+    }
+
+    #[test]
+    fn during_a_census_a_pool_records_what_leaves_it_and_still_has_the_rest() {
+        let mut pool = NodePool::default();
+        pool.add(CLASS, (at(1 << 20), 1 << 16), 0);
+        let held = |pool: &NodePool| {
+            let mut holdings = Holdings::default();
+            pool.add_holdings(&mut holdings);
+            (holdings.blocks, holdings.rests)
+        };
+        let [a, b, c] = [(); 3].map(|()| pool.at_hand(ME, CLASS).expect("room"));
+        let rest = vec![(at((1 << 20) + 3072), (1 << 16) - 3072)];
+        assert_eq!(held(&pool), (vec![], rest.clone()), "these left before it");
+        pool.put_orphan(ME, c, CLASS);
+        let trip = pool.take_orphans(ME).expect("one");
+        pool.begin_record();
+        assert!(!pool.is_recorded(), "an orphan is away");
+        pool.put_back(trip);
+        assert!(pool.is_recorded());
+        pool.put(a, CLASS);
+        pool.put(b, CLASS);
+        assert_eq!(pool.at_hand(ME, CLASS), Some(b));
+        assert_eq!(held(&pool), (vec![a.at, c.at, b.at], rest));
+        pool.end_record();
+        assert_eq!(held(&pool).0, [a.at, c.at]);
+
+        pool.begin_record();
+        let trip = pool.take_orphans(ME).expect("one");
+        assert!(pool.is_recorded(), "it was recorded when it left");
+        pool.forget();
+        pool.put_back(trip);
+        assert_eq!(held(&pool), (vec![c.at], vec![]), "the record alone");
+        for i in 0..=RECORDS_MAX as u64 {
+            pool.note(at(64 * (i + 1)));
+        }
+        assert!(!pool.is_recorded() && pool.has_overflown());
     }
 }

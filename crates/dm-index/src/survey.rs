@@ -228,6 +228,8 @@ pub struct Survey {
     pub in_change: u64,
     /// Nodes that this walk has finished.
     pub mended: u64,
+    /// The addresses of all blocks that the walk has reached, if it records them.
+    pub reached: Option<Vec<RemotePtr>>,
     mends: bool,
     referred: Option<Referred>,
 }
@@ -247,8 +249,28 @@ impl Survey {
             faults: Vec::new(),
             in_change: 0,
             mended: 0,
+            reached: None,
             mends,
             referred,
+        }
+    }
+
+    /// Returns this survey with a record of the blocks that the walk reaches.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        Self {
+            reached: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// Makes an empty survey of an inner structure of the same index. See [`Survey::include`].
+    #[must_use]
+    pub fn of_inner(&self) -> Self {
+        let inner = Self::new(self.mends, None);
+        match self.reached {
+            Some(_) => inner.recording(),
+            None => inner,
         }
     }
 
@@ -265,8 +287,15 @@ impl Survey {
         }
     }
 
-    /// Counts a node.
-    pub fn count(&mut self, level: u8, entries: usize, bytes: u64) {
+    fn reach(&mut self, block: RemotePtr) {
+        if let Some(reached) = &mut self.reached {
+            reached.push(block);
+        }
+    }
+
+    /// Counts a node, whose block begins at `at`.
+    pub fn count(&mut self, at: RemotePtr, level: u8, entries: usize, bytes: u64) {
+        self.reach(at);
         let level = usize::from(level);
         if self.levels.len() <= level {
             self.levels.resize(level + 1, LevelCount::default());
@@ -282,7 +311,10 @@ impl Survey {
         self.keys += 1;
         match self.referred.map(|referred| referred(value)) {
             None => {}
-            Some(Ok((_, bytes))) => self.item_bytes += bytes,
+            Some(Ok((block, bytes))) => {
+                self.reach(block);
+                self.item_bytes += bytes;
+            }
             Some(Err(what)) => self.fault(at, Flaw::Reference(what), image),
         }
     }
@@ -297,6 +329,9 @@ impl Survey {
             self.levels[i].nodes += level.nodes;
             self.levels[i].entries += level.entries;
             self.levels[i].bytes += level.bytes;
+        }
+        if let (Some(reached), Some(others)) = (&mut self.reached, other.reached) {
+            reached.extend(others);
         }
         self.removed += other.removed;
         self.words.extend(other.words);
@@ -388,7 +423,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
                 survey.fault(at, Flaw::LowFence, seen.image);
             }
             visited.insert(at, copy.fences.low);
-            survey.count(level, copy.entries.len(), u64::from(nodes.node_bytes()));
+            survey.count(at, level, copy.entries.len(), u64::from(nodes.node_bytes()));
             if seen.condition != Condition::Torn {
                 each(survey, &copy, seen.image);
             }
