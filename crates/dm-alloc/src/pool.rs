@@ -156,15 +156,16 @@ impl NodePool {
             .is_some_and(|record| record.len() > RECORDS_MAX)
     }
 
-    /// Adds the blocks in this pool, and those that have left it since the record began.
-    pub(crate) fn add_holdings(&self, holdings: &mut Holdings) {
+    /// Adds the blocks in this pool and, with `recorded`, those that have left it since the record began.
+    pub(crate) fn add_holdings(&self, holdings: &mut Holdings, recorded: bool) {
         let free = self
             .stocks
             .iter()
             .flat_map(|stock| stock.free.iter().map(|block| block.at));
         let orphans = self.orphans.iter().map(|orphan| orphan.block.at);
         holdings.blocks.extend(free.chain(orphans));
-        holdings.blocks.extend(self.record.iter().flatten());
+        let record = self.record.iter().filter(|_| recorded);
+        holdings.blocks.extend(record.flatten());
         let rests = self.stocks.iter().map(|stock| (stock.rest, stock.rest_bytes));
         holdings.rests.extend(rests.filter(|(_, bytes)| *bytes > 0));
     }
@@ -534,7 +535,7 @@ mod tests {
         pool.add(CLASS, (at(1 << 20), 1 << 16), 0);
         let held = |pool: &NodePool| {
             let mut holdings = Holdings::default();
-            pool.add_holdings(&mut holdings);
+            pool.add_holdings(&mut holdings, true);
             (holdings.blocks, holdings.rests)
         };
         let [a, b, c] = [(); 3].map(|()| pool.at_hand(ME, CLASS).expect("room"));

@@ -197,6 +197,26 @@ impl SweepReport {
         self.check.findings.iter().map(ToString::to_string).collect()
     }
 
+    /// Returns the faults that remain, and the memory that is still lost if it is more than `most` bytes. Call it if no
+    /// other compute node has memory of the pool.
+    pub fn faults_and_leaks(&self, most: u64) -> Vec<String> {
+        let mut faults = self.faults();
+        let CheckReport {
+            allocated_bytes,
+            reachable_bytes,
+            leaked_bytes,
+            ..
+        } = self.check;
+        if leaked_bytes > most {
+            let restored = self.restored;
+            faults.push(format!(
+                "{leaked_bytes} of {allocated_bytes} bytes are lost, {reachable_bytes} can be reached, and the census gave back \
+                 {restored:?}"
+            ));
+        }
+        faults
+    }
+
     /// Returns the report as one JSON object.
     pub fn to_json(&self) -> String {
         let mut text = String::new();

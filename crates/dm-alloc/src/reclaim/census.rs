@@ -202,7 +202,7 @@ impl Allocator {
         // The limbo comes first, because its blocks move to the free lists, within its section.
         reclaim.limbo.with(|limbo| holdings.blocks.extend(limbo.blocks()));
         for pool in &self.pools {
-            pool.with(|p| p.add_holdings(&mut holdings));
+            pool.with(|p| p.add_holdings(&mut holdings, !reclaim.options.flaws().unrecorded));
         }
         holdings.blocks.sort_unstable();
         holdings
@@ -228,7 +228,7 @@ impl Allocator {
     /// awaited.
     pub(super) fn quit_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim, census: CensusWord) {
         self.pools.iter().for_each(|pool| pool.with(NodePool::end_record));
-        if census.is_closed() {
+        if census.is_closed() || reclaim.options.flaws().leaves_open {
             return;
         }
         //= docs/protocol/recovery.md V22

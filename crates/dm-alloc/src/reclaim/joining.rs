@@ -189,7 +189,9 @@ impl Allocator {
             self.roster.join(number);
             self.learn_gate(reclaim, gate);
             //= docs/protocol/recovery.md V19
-            self.learn_census(reclaim, census);
+            if !reclaim.options.flaws().joins_unrecorded {
+                self.learn_census(reclaim, census);
+            }
             reclaim.membership.with(|m| m.settle(slot, word));
             return Ok(());
         }
