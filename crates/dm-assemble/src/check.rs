@@ -6,16 +6,17 @@ use dm_alloc::{AllocError, Census, Members, Restored, Step, Sweep, rest};
 use dm_index::{Finding, Flaw, IndexError, LevelCount, Survey};
 use dm_lock::{DOUBT, LockWord};
 use dm_sync::epoch::Epochs;
-use dm_verbs::{Control, Nanos, Place, RemotePtr, Verbs};
+use dm_verbs::{Control, Nanos, Place, Verbs};
 
 use crate::{Handle, Parts};
 
-/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged.
+/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged. Maximum number
+/// of walks of a census, too.
 const WALKS: u32 = 4;
 /// Maximum number of walks of a sweep. A walk may finish nodes that could not be finished before the previous walk.
 const SWEEP_WALKS: u32 = 8;
 /// Maximum number of censuses of a sweep. A census ends without a result if a member leaves or is expelled meanwhile.
-const CENSUSES: u32 = 8;
+const CENSUSES: u32 = 4;
 /// Leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
 /// Parts of a lease that lie between two rounds of a census.
@@ -185,7 +186,8 @@ pub struct SweepReport {
     pub mended: u64,
     /// Lock words whose doubt was cleared.
     pub cleared: u64,
-    /// Blocks of dead members that were given back; `None` if no census succeeded.
+    /// Blocks of dead members that were given back. `None` if no census succeeded, because members came and went, the index
+    /// was in change during each walk, or the walk does not reach all nodes of this kind of index.
     pub restored: Option<Restored>,
     /// The state of the index afterwards.
     pub check: CheckReport,
@@ -262,10 +264,19 @@ impl fmt::Display for SweepReport {
             Some(Restored { blocks, bytes }) => {
                 writeln!(f, "{blocks} lost blocks given back, {bytes} bytes")?
             }
-            None => f.write_str("lost blocks could not be given back, because members came and went\n")?,
+            None => f.write_str("no census of blocks succeeded, so lost memory was not given back\n")?,
         }
         check.fmt(f)
     }
+}
+
+/// The result of a census.
+enum Outcome {
+    Restored(Restored),
+    /// Members came and went, or the index was in change during each walk.
+    Disturbed,
+    /// The walk does not reach all nodes.
+    Impossible,
 }
 
 /// The results of one walk.
@@ -285,6 +296,21 @@ impl Walk {
     fn is_stable(&self) -> bool {
         let [before, after] = &self.members;
         before.are_all_in(after)
+    }
+
+    /// Returns whether every node was visited that was in use throughout the walk.
+    fn reached_all(&self) -> bool {
+        let harmless = |flaw| {
+            matches!(
+                flaw,
+                Flaw::InDoubt
+                    | Flaw::LockOfGone { .. }
+                    | Flaw::NotASibling
+                    | Flaw::Separator
+                    | Flaw::Unfinished(_)
+            )
+        };
+        self.survey.unread == 0 && self.faults.iter().all(|(finding, _)| harmless(finding.flaw))
     }
 
     /// Returns whether every node was visited and no node was damaged or in change. A wrong pointer may hide nodes.
@@ -350,10 +376,12 @@ impl<P: Parts> Handle<P> {
         })
     }
 
-    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, and then
-    /// clears the doubt of lock words (V8). Other clients may work meanwhile. It ends with a [check](Handle::check).
+    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, clears the
+    /// doubt of lock words (V8), and gives back the blocks that dead members have lost (V16). Other clients may work
+    /// meanwhile. It ends with a [check](Handle::check).
     ///
-    /// It waits for about one lease if a member is silent. Afterwards it takes as long as two checks or more.
+    /// It waits for about one lease if a member is silent. Afterwards it takes as long as three checks or more, and several
+    /// rounds of all members. The list of the blocks that it has reached takes 8 bytes of local memory for each block.
     ///
     /// # Errors
     /// Returns errors of verbs and of the control plane. If a memory node does not answer, a member cannot be fenced,
@@ -371,66 +399,67 @@ impl<P: Parts> Handle<P> {
     async fn sweep_all<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
         let mut report = self.alloc.visit(v, Box::pin(self.sweep_within(v))).await?;
         for _ in 0..CENSUSES {
-            report.restored = self.take_census(v).await?;
-            if report.restored.is_some() {
-                break;
+            match self.take_census(v).await? {
+                Outcome::Restored(restored) => report.restored = Some(restored),
+                Outcome::Impossible => {}
+                Outcome::Disturbed => {
+                    let waiting = async { Ok::<_, IndexError>(self.alloc.outlast_silent(v).await?) };
+                    self.alloc.visit(v, waiting).await?;
+                    continue;
+                }
             }
-            self.alloc
-                .visit(v, async {
-                    Ok::<_, IndexError>(self.alloc.outlast_silent(v).await?)
-                })
-                .await?;
+            break;
         }
         report.check = self.check(v).await?;
         Ok(report)
     }
 
-    /// Finds the blocks that dead members have lost, and gives them back. Returns `None` if the census has failed, because
-    /// members came and went, or the index changed too much during each walk.
-    async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Option<Restored>, IndexError> {
+    /// Finds the blocks that dead members have lost, and gives them back.
+    async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
         let Some(mut census) = self.alloc.begin_census(v).await? else {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         };
         //= docs/protocol/recovery.md V20
         if !self.until(v, async || census.told().await).await? {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         }
         census.grace().await?;
         if !self.until(v, async || census.quiet().await).await? {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         }
         let walk = Box::pin(self.whole_walk(v));
-        let Some(reached) = self.alloc.visit(v, walk).await? else {
-            return Ok(None);
+        let Some(walk) = self.alloc.visit(v, walk).await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        let Some(reached) = walk.survey.reached else {
+            return Ok(Outcome::Impossible);
         };
         census.know(&reached);
         drop(reached);
         if census.know_depots().await? != Step::Done {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         }
         census.grace().await?;
         if !self.until(v, async || census.quiet().await).await? {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         }
         self.ask(v, census).await
     }
 
     /// Does the second half of a census.
-    async fn ask<V: Verbs + Control>(
-        &self,
-        v: &V,
-        mut census: Census<'_, V>,
-    ) -> Result<Option<Restored>, IndexError> {
+    async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
         let asked = self
             .alloc
             .visit(v, async { Ok::<_, IndexError>(census.ask().await?) });
         if asked.await? != Step::Done || !self.until(v, async || census.told().await).await? {
-            return Ok(None);
+            return Ok(Outcome::Disturbed);
         }
-        let restored = census.close().await?;
+        let Some(restored) = census.close().await? else {
+            return Ok(Outcome::Disturbed);
+        };
         let has_clients = self.alloc.epochs().is_some_and(|epochs| epochs.seats() > 1);
-        if restored.is_none() || has_clients {
-            return Ok(restored);
+        if has_clients {
+            return Ok(Outcome::Restored(restored));
         }
         // This compute node is about to leave, so the blocks must be in the depots before, or they are lost again.
         for _ in 0..ROUNDS {
@@ -441,15 +470,15 @@ impl<P: Parts> Handle<P> {
             rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await;
         }
         self.alloc.give_away(v).await?;
-        Ok(restored)
+        Ok(Outcome::Restored(restored))
     }
 
-    /// Walks until a walk has found everything whole, and returns the blocks that it has reached; `None` if no walk has.
-    async fn whole_walk<V: Verbs + Control>(&self, v: &V) -> Result<Option<Vec<RemotePtr>>, IndexError> {
-        for _ in 0..SWEEP_WALKS {
+    /// Walks until a walk has reached all nodes, and returns that walk; `None` if no walk has.
+    async fn whole_walk<V: Verbs + Control>(&self, v: &V) -> Result<Option<Walk>, IndexError> {
+        for _ in 0..WALKS {
             let walk = self.walk(v, self.survey_of(false).recording()).await?;
-            if walk.is_complete() {
-                return Ok(walk.survey.reached);
+            if walk.reached_all() {
+                return Ok(Some(walk));
             }
         }
         Ok(None)

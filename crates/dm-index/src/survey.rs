@@ -226,6 +226,8 @@ pub struct Survey {
     pub faults: Vec<(Finding, u64)>,
     /// Nodes that a client was changing.
     pub in_change: u64,
+    /// Those of them behind which the walk may have missed nodes.
+    pub unread: u64,
     /// Nodes that this walk has finished.
     pub mended: u64,
     /// The addresses of all blocks that the walk has reached, if it records them.
@@ -248,6 +250,7 @@ impl Survey {
             words: Vec::new(),
             faults: Vec::new(),
             in_change: 0,
+            unread: 0,
             mended: 0,
             reached: None,
             mends,
@@ -285,6 +288,11 @@ impl Survey {
         if !self.faults.iter().any(|(known, _)| *known == finding) {
             self.faults.push((finding, image));
         }
+    }
+
+    /// Records that this walk does not reach all nodes that are in use.
+    pub fn misses_nodes(&mut self) {
+        self.reached = None;
     }
 
     fn reach(&mut self, block: RemotePtr) {
@@ -330,13 +338,15 @@ impl Survey {
             self.levels[i].entries += level.entries;
             self.levels[i].bytes += level.bytes;
         }
-        if let (Some(reached), Some(others)) = (&mut self.reached, other.reached) {
-            reached.extend(others);
+        match (&mut self.reached, other.reached) {
+            (Some(reached), Some(others)) => reached.extend(others),
+            _ => self.misses_nodes(),
         }
         self.removed += other.removed;
         self.words.extend(other.words);
         self.faults.extend(other.faults);
         self.in_change += other.in_change;
+        self.unread += other.unread;
         self.mended += other.mended;
     }
 
@@ -362,6 +372,7 @@ impl Survey {
             }
             _ if seen.held => {
                 self.in_change += 1;
+                self.unread += u64::from(matches!(seen.condition, Condition::Dead | Condition::Torn));
                 return seen.condition != Condition::Dead;
             }
             Condition::Dead => Flaw::Dead,

@@ -7,7 +7,7 @@ use dm_alloc::{
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
 use dm_sync::Fingerprint;
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{Env, Nanos, RemotePtr, Verbs, Why};
+use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
 
 use super::member::AREA;
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
@@ -119,16 +119,16 @@ fn seat(alloc: &Allocator) -> Seat {
 }
 
 /// A compute node joins, takes a block, and goes. With `links`, the block is linked.
-async fn go(v: Endpoint, links: bool) {
+async fn go(v: &Endpoint, links: bool) {
     let alloc = allocator(9, ReclaimFlaws::default());
     let seat = seat(&alloc);
-    alloc.prepare(&v, &seat).await.expect("a free slot");
-    let block = alloc.take(&v, CLASS, None).await.expect("a chunk");
+    alloc.prepare(v, &seat).await.expect("a free slot");
+    let block = alloc.take(v, CLASS, None).await.expect("a chunk");
     if links {
         v.load(root(), &block.at.raw().to_le_bytes()).expect("setting up");
-        alloc.give_away(&v).await.expect("a magazine");
+        alloc.give_away(v).await.expect("a magazine");
     }
-    alloc.vacate(&v, seat);
+    alloc.vacate(v, seat);
 }
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
@@ -144,9 +144,9 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .memory(64 << 10, 0)
         .setup(move |v| async move {
             v.load(busy(), &1_u64.to_le_bytes()).expect("setting up");
-            go(v.clone(), false).await;
+            go(&v, false).await;
             if joins {
-                go(v.clone(), true).await;
+                go(&v, true).await;
                 v.load(done(), &u64::MAX.to_le_bytes()).expect("setting up");
             }
         })
