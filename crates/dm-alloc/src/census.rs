@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::block::{Block, Class};
 use crate::chunks::Chunk;
 use crate::depot::MAGAZINE;
-use crate::lists::{LIST, LIST_BLOCKS, List};
+use crate::lists::{LIST, LIST_BLOCKS, List, ListPtr};
 use crate::members::{CensusWord, MemberArea};
 use crate::reclaim::Reclaim;
 use crate::{AllocError, Allocator};
@@ -143,7 +143,7 @@ impl Part {
             words.iter().any(|word| *word != 0).then(|| List {
                 round: 0,
                 number: 0,
-                next: RemotePtr::NULL,
+                next: ListPtr::default(),
                 first: start.add(first * class.block_bytes()),
                 bytes: class.block_bytes(),
                 blocks: count,
@@ -173,8 +173,8 @@ pub struct Census<'a, V: Verbs> {
     tag: u64,
     /// The chunks, by address.
     parts: Vec<Part>,
-    /// The blocks of the lists, and whether the WRITE to each was awaited.
-    lists: Vec<(Block, bool)>,
+    /// The blocks of the lists, the pointer to each, and whether the WRITE to it was awaited.
+    lists: Vec<(Block, ListPtr, bool)>,
 }
 
 impl<V: Verbs> fmt::Debug for Census<'_, V> {
@@ -194,7 +194,7 @@ impl<V: Verbs> Drop for Census<'_, V> {
                 self.v.cas(self.area().census(), word.0, word.closed().0).detach();
             }
         }
-        for (block, awaited) in self.lists.drain(..) {
+        for (block, _, awaited) in self.lists.drain(..) {
             let next = block.after(block.version);
             match awaited {
                 // Members may still be reading the lists, within operations.
@@ -275,6 +275,13 @@ impl Allocator {
         };
         census.open = v.cas(at, found.0, census.word.0).await? == found.0;
         Ok(census.open.then_some(census))
+    }
+
+    /// Returns whether a block is free memory of this compute node, or waits in its limbo.
+    #[cfg(feature = "study")]
+    pub fn holds(&self, block: RemotePtr) -> bool {
+        let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim));
+        holdings.is_some_and(|holdings| holdings.contain(block))
     }
 
     /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to leave the
@@ -367,19 +374,20 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         let (v, alloc) = (self.v, self.alloc);
         let _unmetered = v.meter().housekeeping();
         let lists = self.parts.iter().flat_map(Part::lists);
-        let mut next = RemotePtr::NULL;
+        let mut next = ListPtr::default();
         let lists: Vec<(u64, List)> = (0..).zip(lists).collect();
         for (number, mut list) in lists.into_iter().rev() {
             let block = alloc.take(v, LIST, None).await?;
-            self.lists.push((block, false));
+            let pointer = ListPtr::new(block.at, list.words.len());
+            self.lists.push((block, pointer, false));
             (list.round, list.number, list.next) = (self.word.round(), number, next);
             v.write(block.at, &list.encode()).await?;
-            if let Some((_, awaited)) = self.lists.last_mut() {
+            if let Some((_, _, awaited)) = self.lists.last_mut() {
                 *awaited = true;
             }
-            next = block.at;
+            next = pointer;
         }
-        v.write(self.area().lists(), &next.raw().to_le_bytes()).await?;
+        v.write(self.area().lists(), &next.0.to_le_bytes()).await?;
         let found = v
             .cas(self.area().census(), self.word.0, self.word.asking().0)
             .await?;
@@ -409,8 +417,9 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         }
         let mut restored = Restored::default();
         for i in 0..self.lists.len() {
-            let at = self.lists[i].0.at;
-            let image = v.read(at, LIST.bytes).await?;
+            let pointer = self.lists[i].1;
+            let at = pointer.at();
+            let image = v.read(at, pointer.bytes()).await?;
             let list = List::decode(&image).filter(|list| list.round == self.word.round());
             let list = list.ok_or(AllocError::Corrupt {
                 at,

@@ -5,7 +5,8 @@
 //! again.
 //!
 //! ```text
-//!   list   next list 8 · first block 8 · bytes of a block 4 · blocks 4 · magic 8 · round of the census 8 ·
+//!   pointer   address, a multiple of 64 · lines of the list that are in use, minus 1, in the 6 low bits
+//!   list   pointer to the next list 8 · first block 8 · bytes of a block 4 · blocks 4 · magic 8 · round of the census 8 ·
 //!          number of the list 8 · zero 16 · words of 64 bits …
 //! ```
 //! The round and the number show whether the lists that a member reads are all lists of this census.
@@ -28,12 +29,36 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/ls");
 const MAGIC_AT: usize = 24;
 const WORD: u64 = 64;
 
+/// A pointer to a list. It says how much of the list is to be read, because most lists are short.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct ListPtr(pub(crate) u64);
+
+impl ListPtr {
+    /// Returns the pointer to a list of so many words.
+    pub(crate) fn new(at: RemotePtr, words: usize) -> Self {
+        Self(at.raw() | (8 * words).div_ceil(LINE) as u64)
+    }
+    /// Returns whether there is no list.
+    pub(crate) fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    /// Returns the address of the list.
+    pub(crate) fn at(self) -> RemotePtr {
+        RemotePtr::from_raw(self.0 & !(LINE as u64 - 1))
+    }
+    /// Returns the bytes that are to be read.
+    pub(crate) fn bytes(self) -> u32 {
+        // The casts lose nothing: the number is less than 64.
+        (1 + (self.0 % LINE as u64) as u32) * LINE as u32
+    }
+}
+
 /// A list as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct List {
     pub(crate) round: u64,
     pub(crate) number: u64,
-    pub(crate) next: RemotePtr,
+    pub(crate) next: ListPtr,
     pub(crate) first: RemotePtr,
     /// Bytes of a block.
     pub(crate) bytes: u64,
@@ -45,7 +70,7 @@ pub(crate) struct List {
 impl List {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut image = vec![0; LINE];
-        image[..8].copy_from_slice(&self.next.raw().to_le_bytes());
+        image[..8].copy_from_slice(&self.next.0.to_le_bytes());
         image[8..16].copy_from_slice(&self.first.raw().to_le_bytes());
         // The casts lose nothing: a class has 32 bits, and a list has at most `LIST_BLOCKS` blocks.
         image[16..20].copy_from_slice(&(self.bytes as u32).to_le_bytes());
@@ -69,7 +94,7 @@ impl List {
         Some(Self {
             round: word(32)?,
             number: word(40)?,
-            next: RemotePtr::from_raw(word(0)?),
+            next: ListPtr(word(0)?),
             first: RemotePtr::from_raw(word(8)?),
             bytes,
             blocks,
@@ -164,12 +189,21 @@ mod tests {
         List {
             round: 7,
             number: 3,
-            next: at(64),
+            next: ListPtr(77),
             first: at(0x1000),
             bytes: 128,
             blocks: 100,
             words: vec![u64::MAX, (1 << 36) - 1],
         }
+    }
+
+    #[test]
+    fn a_pointer_says_how_long_the_list_is() {
+        for (words, bytes) in [(1, 128), (8, 128), (9, 192), (504, 4096)] {
+            let list = ListPtr::new(at(0x1000), words);
+            assert_eq!((list.at(), list.bytes()), (at(0x1000), bytes), "{words} words");
+        }
+        assert!(ListPtr::default().is_null());
     }
 
     #[test]

@@ -18,6 +18,8 @@ use dm_sync::roster::MEMBERS_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
+use crate::lists::ListPtr;
+
 /// The area of a pool in which its members announce themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MemberArea {
@@ -71,9 +73,9 @@ impl MemberArea {
     pub(crate) fn lists(&self) -> RemotePtr {
         self.at.add(32)
     }
-    /// Returns the address of the census's first list in an image of the area. This accepts any bytes.
-    pub(crate) fn lists_of(&self, image: &[u8]) -> RemotePtr {
-        RemotePtr::from_raw(word_at(image, 32))
+    /// Returns the pointer to the census's first list in an image of the area. This accepts any bytes.
+    pub(crate) fn lists_of(&self, image: &[u8]) -> ListPtr {
+        ListPtr(word_at(image, 32))
     }
     /// Returns the address of the word in which the member of slot `i` answers the census.
     pub(crate) fn told(&self, i: u16) -> RemotePtr {

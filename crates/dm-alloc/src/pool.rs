@@ -63,6 +63,18 @@ pub(crate) struct Holdings {
     pub(crate) rests: Vec<(RemotePtr, u64)>,
 }
 
+#[cfg(feature = "study")]
+impl Holdings {
+    /// Returns whether a block is among these, or in one of the rests.
+    pub(crate) fn contain(&self, block: RemotePtr) -> bool {
+        let within = |(start, bytes): &(RemotePtr, u64)| {
+            let offset = block.offset().checked_sub(start.offset());
+            block.node() == start.node() && offset.is_some_and(|offset| offset < *bytes)
+        };
+        self.blocks.contains(&block) || self.rests.iter().any(within)
+    }
+}
+
 /// Maximum number of blocks that a compute node records for each memory node. If there are more, the census fails.
 pub(crate) const RECORDS_MAX: usize = dm_sync::scaled(1 << 20, 4);
 

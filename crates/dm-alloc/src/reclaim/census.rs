@@ -5,10 +5,10 @@
 
 use dm_sync::atomic::Ordering;
 use dm_sync::epoch::{Epochs, Running, Seat};
-use dm_verbs::{LocalStep, RemotePtr, Verbs};
+use dm_verbs::{LocalStep, Verbs};
 
 use super::Reclaim;
-use crate::lists::{LIST, List};
+use crate::lists::{List, ListPtr};
 use crate::members::{CensusWord, Phase};
 use crate::pool::{Holdings, NodePool};
 use crate::{AllocError, Allocator};
@@ -17,7 +17,7 @@ use crate::{AllocError, Allocator};
 pub(super) struct CensusLook {
     word: CensusWord,
     /// The first list.
-    lists: RemotePtr,
+    lists: ListPtr,
     /// The slot of this compute node.
     slot: u16,
 }
@@ -180,8 +180,8 @@ impl Allocator {
         let holdings = self.holdings(reclaim);
         let (mut next, mut number) = (look.lists, 0);
         while found == look.word && !next.is_null() {
-            let at = next;
-            let image = v.read(at, LIST.bytes).await?;
+            let at = next.at();
+            let image = v.read(at, next.bytes()).await?;
             // The word that leads to the lists may still be that of an earlier census.
             let is_next = |list: &List| (list.round, list.number) == (look.word.round(), number);
             let list = List::decode(&image).filter(is_next).ok_or(AllocError::Corrupt {
@@ -197,7 +197,7 @@ impl Allocator {
     }
 
     /// Returns everything that this compute node holds or has recorded. The blocks are sorted.
-    fn holdings(&self, reclaim: &Reclaim) -> Holdings {
+    pub(crate) fn holdings(&self, reclaim: &Reclaim) -> Holdings {
         let mut holdings = Holdings::default();
         // The limbo comes first, because its blocks move to the free lists, within its section.
         reclaim.limbo.with(|limbo| holdings.blocks.extend(limbo.blocks()));

@@ -92,7 +92,8 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
         }
         match members {
             0 => assert!(fetched[2] > fetched[0], "{fetched:?}"),
-            _ => assert_eq!(fetched[2], fetched[0], "{fetched:?}"),
+            // In the second round, a compute node may take a chunk for its first magazines.
+            _ => assert_eq!(fetched[2], fetched[1], "{fetched:?}"),
         }
     }
 }

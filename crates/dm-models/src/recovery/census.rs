@@ -17,12 +17,14 @@ pub(crate) const ENTRY: Entry = Entry {
     kind: Kind::Crash,
     source: "docs/protocol/recovery.md V16 to V23; docs/protocol/reclaim.md R16",
     about: "A member has gone with a chunk. S takes a census, while W, of another member, replaces the linked block by one from \
-        its compute node's stock and retires the old one, at any time. R does the rounds of W's compute node. In `leaves`, W \
-        is alone on its compute node, which leaves afterwards. In `joins`, W's compute node joins at any time, and its blocks \
-        come from the depot. The census gives back all blocks of the chunk and no others, or ends without a result.",
+        its compute node's stock and retires the old one. W has taken the new block before the census (`began before`), or \
+        begins when all members record (`begins late`). R does the rounds of W's compute node. In `leaves`, W is alone on its \
+        compute node, which records, and leaves after the operation. In `joins`, W's compute node joins when all others record, \
+        and its block comes from the depot. The census gives back all lost blocks and no others, or ends without a result.",
     cases: || {
         vec![
-            Case::holds("works", Knobs::strong()),
+            Case::holds("began before", Knobs::strong()),
+            Case::holds("begins late", Knobs::strong()),
             Case::holds("leaves", Knobs::strong()),
             Case::holds("joins", Knobs::strong()),
         ]
@@ -32,17 +34,17 @@ pub(crate) const ENTRY: Entry = Entry {
         Twin {
             name: "no-record",
             about: "members do not record the blocks that leave their free memory",
-            cases: || vec![lying("works")],
+            cases: || vec![lying("begins late")],
         },
         Twin {
             name: "walks-at-once",
             about: "the walk does not wait for operations that began before the record",
-            cases: || vec![lying("works")],
+            cases: || vec![lying("began before")],
         },
         Twin {
             name: "asks-at-once",
             about: "the question does not wait for operations that began before the end of the walk",
-            cases: || vec![lying("works")],
+            cases: || vec![lying("begins late")],
         },
         Twin {
             name: "leaves-it-open",
@@ -73,7 +75,7 @@ const ROUNDS: u32 = 3;
 
 /// Returns the address of a word of the model.
 fn word(i: u64) -> RemotePtr {
-    RemotePtr::from_raw(256 + 64 * i)
+    RemotePtr::from_raw(128 + 64 * i)
 }
 
 /// The word that leads to the linked block.
@@ -90,6 +92,15 @@ fn busy() -> RemotePtr {
 fn asked() -> RemotePtr {
     word(2)
 }
+
+/// Set when W has taken its block.
+fn taken() -> RemotePtr {
+    word(4)
+}
+
+/// The request for a round at which all members record, and at which the first grace ends.
+const RECORDED: u64 = 2;
+const QUIET: u64 = 3;
 
 /// The number of these rounds that the other member has done; `u64::MAX` if it does none.
 fn done() -> RemotePtr {
@@ -139,7 +150,9 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         ..ReclaimFlaws::default()
     };
     let graces = (!s.mutant("walks-at-once"), !s.mutant("asks-at-once"));
-    let joins = s.shape == "joins";
+    let [joins, leaves, first] = ["joins", "leaves", "began before"].map(|shape| s.shape == shape);
+    // The blocks of a compute node that leaves before the census are lost too.
+    let lost = (!leaves).then_some(BLOCKS + if joins { MAGAZINES } else { 0 });
     let model = Model::new(s.title.clone())
         .memory(64 << 10, 0)
         .setup(move |v| async move {
@@ -170,27 +183,43 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(done(), 8, "rounds done")
         .place(AREA.add(24), 8, "census")
         .client("S", 1, move |c: C| async move {
+            if first {
+                let begun = wait_until(&c, taken(), |taken| taken == 1).await;
+                c.check(begun.is_ok(), || format!("{begun:?}"));
+            }
             let restored = take_census(&c, graces).await;
-            let expected = restored
-                .as_ref()
-                .is_ok_and(|restored| restored.is_none_or(|r| r.blocks == BLOCKS));
-            c.check(expected, || format!("{restored:?}"));
+            let judged = judge(&c, restored, lost).await;
+            c.check(judged.is_ok(), || format!("{judged:?}"));
             let over = c.verbs().write(asked(), &u64::MAX.to_le_bytes()).await;
             c.check(over.is_ok(), || format!("{over:?}"));
         });
-    let leaves = s.shape == "leaves";
+    let starts = match s.shape {
+        "began before" => Starts::First,
+        "begins late" => Starts::Late,
+        "leaves" => Starts::Leaves,
+        _ => Starts::Joins,
+    };
     let model = model.client("W", 0, move |c: C| async move {
-        let worked = work(&c, leaves, joins).await;
+        let worked = work(&c, starts).await;
         c.check(worked.is_ok(), || format!("{worked:?}"));
     });
-    Box::new(match s.shape {
-        "works" => model.client("R", 0, |c: C| async move {
+    Box::new(match starts {
+        Starts::First | Starts::Late => model.client("R", 0, |c: C| async move {
             let seat = seat(c.shared());
-            let served = serve(&c, &seat).await;
+            let served = serve(&c, &seat, u64::MAX).await;
             c.check(served.is_ok(), || format!("{served:?}"));
         }),
-        _ => model,
+        Starts::Leaves | Starts::Joins => model,
     })
+}
+
+/// The moment at which W begins its operation.
+#[derive(Clone, Copy, PartialEq)]
+enum Starts {
+    First,
+    Late,
+    Leaves,
+    Joins,
 }
 
 /// Waits by READs until the word at `at` is as wanted, and returns it.
@@ -206,10 +235,10 @@ async fn wait_until(c: &C, at: RemotePtr, wanted: impl Fn(u64) -> bool) -> Resul
     }
 }
 
-/// Does the rounds for which S asks.
-async fn serve(c: &C, seat: &Seat) -> Result<(), AllocError> {
+/// Does the rounds for which S asks, up to the one of this number.
+async fn serve(c: &C, seat: &Seat, last: u64) -> Result<(), AllocError> {
     let mut round = 0;
-    loop {
+    while round < last {
         round = wait_until(c, asked(), |asked| asked > round).await?;
         if round == u64::MAX {
             return Ok(());
@@ -217,10 +246,11 @@ async fn serve(c: &C, seat: &Seat) -> Result<(), AllocError> {
         c.shared().collect(c.verbs(), seat).await?;
         c.verbs().write(done(), &round.to_le_bytes()).await?;
     }
+    Ok(())
 }
 
 /// Replaces the linked block, in one operation.
-async fn replace(c: &C, seat: &Seat) -> Result<(), AllocError> {
+async fn replace(c: &C, seat: &Seat, tells: bool) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let running = loop {
         match seat.enter() {
@@ -229,9 +259,11 @@ async fn replace(c: &C, seat: &Seat) -> Result<(), AllocError> {
         }
     };
     let block = alloc.take(v, CLASS, None).await?;
+    if tells {
+        v.write(taken(), &1_u64.to_le_bytes()).await?;
+    }
     let old = v.word(root()).await?;
     v.write(root(), &block.at.raw().to_le_bytes()).await?;
-    v.word(root()).await?;
     let old = dm_alloc::Block::fresh(RemotePtr::from_raw(old));
     alloc.retire(old.after(1), CLASS);
     drop(running);
@@ -239,26 +271,28 @@ async fn replace(c: &C, seat: &Seat) -> Result<(), AllocError> {
 }
 
 /// The work of W.
-async fn work(c: &C, leaves: bool, joins: bool) -> Result<(), AllocError> {
+async fn work(c: &C, starts: Starts) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let seat = seat(alloc);
-    if leaves {
-        // One round, in which the compute node answers, if the census has begun.
-        alloc.collect(v, &seat).await?;
+    match starts {
+        Starts::First => {}
+        Starts::Late => _ = wait_until(c, asked(), |asked| asked >= QUIET).await?,
+        Starts::Leaves => serve(c, &seat, QUIET).await?,
+        Starts::Joins => _ = wait_until(c, asked(), |asked| asked >= RECORDED).await?,
     }
-    replace(c, &seat).await?;
-    if leaves {
-        alloc.vacate(v, seat);
-        v.write(done(), &u64::MAX.to_le_bytes()).await?;
-        return Ok(v.write(busy(), &0_u64.to_le_bytes()).await?);
-    }
-    if joins {
-        v.write(done(), &0_u64.to_le_bytes()).await?;
-    }
-    v.write(busy(), &0_u64.to_le_bytes()).await?;
-    match joins {
-        true => serve(c, &seat).await,
-        false => Ok(()),
+    replace(c, &seat, starts == Starts::First).await?;
+    match starts {
+        Starts::Leaves => {
+            alloc.vacate(v, seat);
+            v.write(done(), &u64::MAX.to_le_bytes()).await?;
+            Ok(v.write(busy(), &0_u64.to_le_bytes()).await?)
+        }
+        Starts::Joins => {
+            v.write(done(), &0_u64.to_le_bytes()).await?;
+            v.write(busy(), &0_u64.to_le_bytes()).await?;
+            serve(c, &seat, u64::MAX).await
+        }
+        Starts::First | Starts::Late => Ok(v.write(busy(), &0_u64.to_le_bytes()).await?),
     }
 }
 
@@ -287,6 +321,23 @@ async fn until(
     }
     c.check(false, || "the members do not answer".to_owned());
     Ok(false)
+}
+
+/// Checks that the census gave back `lost` blocks, if this is known, and not the linked one.
+async fn judge(
+    c: &C,
+    restored: Result<Option<Restored>, AllocError>,
+    lost: Option<u64>,
+) -> Result<(), AllocError> {
+    let Some(restored) = restored? else { return Ok(()) };
+    let expected = lost.is_none_or(|lost| lost == restored.blocks);
+    c.check(expected, || format!("{restored:?}"));
+    wait_until(c, busy(), |busy| busy == 0).await?;
+    let linked = RemotePtr::from_raw(c.verbs().word(root()).await?);
+    c.check(!c.shared().holds(linked), || {
+        format!("{linked} is linked, and was given back")
+    });
+    Ok(())
 }
 
 /// Takes a census. The index is the root alone.
