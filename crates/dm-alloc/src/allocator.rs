@@ -10,12 +10,13 @@ use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemoteP
 
 use crate::AllocError;
 use crate::block::{Block, Class};
-use crate::pool::{Found, NodePool};
+use crate::census::Lives;
+use crate::pool::{Found, NodePool, Trip};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
 use crate::sweep::Sweep;
 
-/// Default size of a chunk in bytes (Sherman §4.2.4).
+/// Default size of a large chunk in bytes (Sherman §4.2.4).
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Memory use of an [`Allocator`] in bytes, over all memory nodes.
@@ -50,7 +51,8 @@ pub struct AllocStats {
 }
 
 /// A two-stage allocator (Sherman §4.2.4), shared by the clients of one compute node. It fetches chunks from the
-/// memory nodes' control plane and cuts blocks out of them without communication.
+/// memory nodes' control plane and cuts blocks out of them without communication. All blocks of a chunk are of one size
+/// and kind.
 ///
 /// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own size, rounded up to
 /// 64 bytes. A block is zero the first time it is handed out; a reused block has its old content.
@@ -64,11 +66,12 @@ pub struct Allocator {
     /// The pool's lock tables. They are swept if this compute node expels a member.
     pub(crate) sweep: Option<Sweep>,
     pub(crate) roster: Arc<Roster>,
+    pub(crate) lives: Mutex<Lives>,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
 impl Allocator {
-    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. The round robin
+    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of at most [`DEFAULT_CHUNK_BYTES`]. The round robin
     /// starts at a memory node that depends on `compute_node`, so that different compute nodes start with different
     /// memory nodes.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
@@ -81,6 +84,7 @@ impl Allocator {
             reach: u64::MAX,
             sweep: None,
             roster: Arc::default(),
+            lives: Mutex::default(),
             reclaim: None,
         }
     }
@@ -114,7 +118,7 @@ impl Allocator {
         &self.roster
     }
 
-    /// Sets the size of chunks to `bytes`, rounded up to whole pages.
+    /// Sets the size of large chunks to `bytes`, rounded up to whole pages. The first chunks of each class are smaller.
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = bytes.max(1).next_multiple_of(PAGE);
@@ -214,7 +218,7 @@ impl Allocator {
         let near = near.or_else(|| self.richest(class));
         let mut failed = None;
         if let Some(node) = near
-            && let Some(block) = self.block_of(v, node, class, &mut failed).await?
+            && let Some(block) = self.block_of(v, node, (class, true), &mut failed).await?
         {
             return Ok(block);
         }
@@ -223,7 +227,7 @@ impl Allocator {
         for i in 0..u32::from(nodes) {
             let node = NodeId((first.wrapping_add(i) % u32::from(nodes)) as u16);
             if near != Some(node)
-                && let Some(block) = self.block_of(v, node, class, &mut failed).await?
+                && let Some(block) = self.block_of(v, node, (class, true), &mut failed).await?
             {
                 return Ok(block);
             }
@@ -247,15 +251,25 @@ impl Allocator {
     /// Takes back a block of a class, like [`Allocator::free_unpublished`]. `block` has the incarnation and
     /// version for its next node.
     pub fn give_back(&self, block: Block, class: Class) {
-        self.pool_of(block.at).with(|pool| pool.put(block, class));
+        self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
+            true => pool.retire(class),
+            false => pool.put(block, class),
+        });
     }
 
     /// Takes back a block that only `client` has ever been able to reach, and to which a WRITE of this client may still
     /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE has
     /// landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
-        self.pool_of(block.at)
-            .with(|pool| pool.put_orphan(client, block, class));
+        self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
+            true => pool.retire(class),
+            false => pool.put_orphan(client, block, class),
+        });
+    }
+
+    /// Returns whether blocks that come back now must be forgotten. Call it in the section of a pool.
+    fn forgets_blocks(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(Reclaim::forgets_blocks)
     }
 
     pub(crate) fn pool_of(&self, block: RemotePtr) -> &Mutex<NodePool> {
@@ -291,23 +305,24 @@ impl Allocator {
     }
 
     /// Takes a block on `node`. Returns `None` if the memory node is full or the request to it failed; in the
-    /// second case this sets `failed`.
-    async fn block_of<V: Verbs + Control>(
+    /// second case this sets `failed`. If `receives` is set, the depot comes before a new chunk.
+    pub(crate) async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,
         node: NodeId,
-        class: Class,
+        (class, receives): (Class, bool),
         failed: &mut Option<ControlError>,
     ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
         // The loop ends: each iteration returns, waits for a chunk, or finds that the memory node has less memory left
         // than before.
+        let kept = self.kept();
         loop {
             v.local(LocalStep::Section).await;
-            let wanted = match pool.with(|p| p.take(v.client(), class, self.chunk_bytes)) {
+            let wanted = match pool.with(|p| p.take(v.client(), class, (self.chunk_bytes, kept))) {
                 Found::Block(block) => return Ok(Some(block)),
                 // First use free blocks that another compute node gave up; see below.
-                Found::Full if self.receive(v, node).await? => continue,
+                Found::Full if receives && self.receive(v, node).await? => continue,
                 Found::Full => return Ok(None),
                 Found::Fetching => {
                     poll_fn(|cx| match pool.with(|p| p.wait(cx.waker())) {
@@ -319,15 +334,25 @@ impl Allocator {
                 }
                 Found::Fetch(wanted) => wanted,
             };
-            let fetch = Fetch { pool };
+            let fetch = Fetch {
+                pool,
+                trip: pool.with(NodePool::begin_trip),
+            };
             // Free blocks that another compute node gave up are used before new memory.
-            if self.receive(v, node).await? {
+            if receives && self.receive(v, node).await? {
                 continue;
             }
             let answer = v.chunk(node, wanted).await;
             match answer {
                 Ok(start) if start.offset() + wanted > self.reach => pool.with(|p| p.out_of_reach(wanted)),
-                Ok(start) => pool.with(|p| p.add(start, wanted)),
+                Ok(start) => {
+                    self.record_chunk(v, class, (start, wanted)).await?;
+                    pool.with(|p| {
+                        if p.remembers(fetch.trip) {
+                            p.add(class, (start, wanted), kept);
+                        }
+                    });
+                }
                 Err(ControlError::OutOfMemory { left, .. }) => pool.with(|p| p.refused(left.min(wanted - 1))),
                 Err(e @ ControlError::Fenced) => return Err(e.into()),
                 Err(e) => {
@@ -362,11 +387,16 @@ impl Fingerprint for NodePool {
 /// A chunk request in flight. Dropping it wakes the waiting clients, whether the request succeeded or not.
 struct Fetch<'a> {
     pool: &'a Mutex<NodePool>,
+    trip: Trip,
 }
 
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
-        for waker in self.pool.with(NodePool::fetched) {
+        let waiting = self.pool.with(|p| {
+            p.end_trip(self.trip);
+            p.fetched()
+        });
+        for waker in waiting {
             waker.wake();
         }
     }

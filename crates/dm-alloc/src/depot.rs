@@ -16,14 +16,16 @@ use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, V
 
 use crate::block::{Block, Class};
 use crate::members::MemberArea;
-use crate::pool::NodePool;
+use crate::pool::{NodePool, Trip};
 use crate::{AllocError, Allocator};
 
 /// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`BATCH`] more
 /// than that, it gives up [`BATCH`] of them.
-pub(crate) const KEEP: usize = dm_sync::scaled(16, 1);
+const KEEP: usize = dm_sync::scaled(16, 1);
 /// Number of blocks in a magazine; at most 63 fit.
 pub(crate) const BATCH: usize = dm_sync::scaled(63, 1);
+/// Number of free blocks of one class on one memory node from which on a compute node gives some up.
+pub(crate) const SURPLUS: usize = KEEP + BATCH;
 /// The class of magazines.
 pub(crate) const MAGAZINE: Class = Class {
     bytes: 1024,
@@ -53,6 +55,7 @@ struct Batch<'a, V: Verbs> {
     pool: &'a Mutex<NodePool>,
     magazine: Block,
     blocks: Vec<(Block, Class)>,
+    trip: Trip,
     /// Whether the magazine was written to.
     written: bool,
     /// Whether the blocks belong, or may belong, to the client that pops them.
@@ -61,11 +64,11 @@ struct Batch<'a, V: Verbs> {
 
 impl<V: Verbs> Drop for Batch<'_, V> {
     fn drop(&mut self) {
-        if self.gone {
-            return;
-        }
         let client = self.v.client();
         self.pool.with(|pool| {
+            if !pool.end_trip(self.trip) || self.gone {
+                return;
+            }
             for (block, class) in self.blocks.drain(..) {
                 pool.put_reclaimed(block, class);
             }
@@ -77,21 +80,74 @@ impl<V: Verbs> Drop for Batch<'_, V> {
     }
 }
 
-/// Blocks taken from a depot. They belong to this compute node even if the operation is dropped.
+/// Blocks that are being taken from a depot. Once they are taken, they belong to this compute node even if the operation is
+/// dropped.
 struct Taken<'a> {
     pool: &'a Mutex<NodePool>,
     magazine: RemotePtr,
     blocks: Vec<(Block, Class)>,
+    trip: Trip,
+    /// Whether the magazine was taken from the depot.
+    got: bool,
+}
+
+impl<'a> Taken<'a> {
+    fn begin(pool: &'a Mutex<NodePool>, magazine: RemotePtr, blocks: Vec<(Block, Class)>) -> Self {
+        let trip = pool.with(|pool| {
+            // Nobody holds the blocks while the CAS is in flight, so they are recorded before it is posted.
+            pool.note(magazine);
+            blocks.iter().for_each(|(block, _)| pool.note(block.at));
+            pool.begin_trip()
+        });
+        Self {
+            pool,
+            magazine,
+            blocks,
+            trip,
+            got: false,
+        }
+    }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.pool.with(|pool| {
+            if !pool.end_trip(self.trip) || !self.got {
+                return;
+            }
             for (block, class) in self.blocks.drain(..) {
                 pool.put_reclaimed(block, class);
             }
             pool.put_reclaimed(Block::fresh(self.magazine), MAGAZINE);
         });
+    }
+}
+
+impl<V: Verbs> Batch<'_, V> {
+    /// Puts the blocks into the depot whose head is at `depot`.
+    async fn give(mut self, depot: RemotePtr) -> Result<(), AllocError> {
+        let v = self.v;
+        let mut retry = v.retry(ATTEMPTS);
+        let mut head = v.word(depot).await?;
+        loop {
+            self.written = true;
+            v.write(self.magazine.at, &encode(&self.blocks, head)).await?;
+            // Once the CAS is posted, the magazine may be on the stack.
+            self.gone = true;
+            let posted = v
+                .cas(depot, head, next_head(head, self.magazine.at.offset()))
+                .await;
+            let without = |e: &VerbError| e.overall() == Effect::None;
+            self.gone = posted
+                .as_ref()
+                .map_or_else(|e| !without(e), |found| *found == head);
+            let found = posted?;
+            if self.gone {
+                return Ok(());
+            }
+            head = found;
+            retry.again(depot, Why::Raced).await?;
+        }
     }
 }
 
@@ -138,53 +194,61 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 }
 
 impl Allocator {
-    /// Moves surplus free blocks of this compute node into the depots.
-    pub(crate) async fn give_up<V: Verbs>(&self, v: &V, area: &MemberArea) -> Result<(), AllocError> {
-        for (node, pool) in (0..).zip(&self.pools) {
+    /// Moves free blocks of this compute node into the depots, as long as it has at least `least` of one class on a memory
+    /// node.
+    pub(crate) async fn give_up<V: Verbs + Control>(
+        &self,
+        v: &V,
+        area: &MemberArea,
+        least: usize,
+    ) -> Result<(), AllocError> {
+        for (node, pool) in (0..).map(NodeId).zip(&self.pools) {
             v.local(LocalStep::Section).await;
-            while let Some((magazine, blocks)) = pool.with(NodePool::surplus) {
-                self.give_one(v, area.depot(NodeId(node)), pool, (magazine, blocks))
-                    .await?;
+            while pool.with(|p| p.has_batch(least)) {
+                // Boxed, because it is rare and would make the future of every round large.
+                let Some(mut batch) = Box::pin(self.empty_batch(v, node)).await? else {
+                    break;
+                };
+                v.local(LocalStep::Section).await;
+                // Another client may have taken some blocks meanwhile.
+                let Some(blocks) = pool.with(|p| p.batch(least)) else {
+                    break;
+                };
+                batch.blocks = blocks;
+                batch.give(area.depot(node)).await?;
                 v.local(LocalStep::Section).await;
             }
         }
         Ok(())
     }
 
-    async fn give_one<V: Verbs>(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        pool: &Mutex<NodePool>,
-        (magazine, blocks): (Block, Vec<(Block, Class)>),
-    ) -> Result<(), AllocError> {
-        let mut batch = Batch {
+    /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. A magazine is not taken
+    /// from the depot, which would empty the magazine that lists it.
+    async fn empty_batch<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        node: NodeId,
+    ) -> Result<Option<Batch<'a, V>>, AllocError> {
+        let pool = &*self.pools[usize::from(node.0)];
+        let mut found = pool.with(NodePool::magazine);
+        if found.is_none() {
+            let block = self.block_of(v, node, (MAGAZINE, false), &mut None).await?;
+            found = block.and_then(|block| {
+                pool.with(|p| {
+                    p.put(block, MAGAZINE);
+                    p.magazine()
+                })
+            });
+        }
+        Ok(found.map(|(magazine, trip)| Batch {
             v,
             pool,
             magazine,
-            blocks,
+            blocks: Vec::new(),
+            trip,
             written: false,
             gone: false,
-        };
-        let mut retry = v.retry(ATTEMPTS);
-        let mut head = v.word(at).await?;
-        loop {
-            batch.written = true;
-            v.write(magazine.at, &encode(&batch.blocks, head)).await?;
-            // Once the CAS is posted, the magazine may be on the stack.
-            batch.gone = true;
-            let posted = v.cas(at, head, next_head(head, magazine.at.offset())).await;
-            let without = |e: &VerbError| e.overall() == Effect::None;
-            batch.gone = posted
-                .as_ref()
-                .map_or_else(|e| !without(e), |found| *found == head);
-            let found = posted?;
-            if batch.gone {
-                return Ok(());
-            }
-            head = found;
-            retry.again(at, Why::Raced).await?;
-        }
+        }))
     }
 
     /// Takes a magazine of free blocks of `node` from its depot. Returns `false` if the depot is empty.
@@ -213,21 +277,45 @@ impl Allocator {
                 retry.again(at, Why::Raced).await?;
                 continue;
             };
+            v.local(LocalStep::Section).await;
+            let mut taken = Taken::begin(self.pool_of(magazine), magazine, blocks);
             let found = v.cas(at, head, next_head(head, offset_of(below))).await?;
             if found != head {
+                drop(taken);
                 head = found;
                 retry.again(at, Why::Raced).await?;
                 continue;
             }
-            let taken = Taken {
-                pool: self.pool_of(magazine),
-                magazine,
-                blocks,
-            };
+            taken.got = true;
             v.local(LocalStep::Section).await;
             drop(taken);
             return Ok(true);
         }
+    }
+
+    /// Returns the blocks in the depot of `node`, and its magazines. Returns `None` if the depot has changed meanwhile, or is
+    /// unreadable.
+    pub(crate) async fn depot_blocks<V: Verbs>(
+        &self,
+        v: &V,
+        node: NodeId,
+    ) -> Result<Option<Vec<RemotePtr>>, AllocError> {
+        let Some(area) = self.area() else {
+            return Ok(Some(Vec::new()));
+        };
+        let (first, mut listed) = (v.word(area.depot(node)).await?, Vec::new());
+        let (mut head, mut seen) = (first, std::collections::HashSet::new());
+        while let Some(magazine) = RemotePtr::new(node, offset_of(head)).filter(|p| p.offset() != 0) {
+            let image = v.read(magazine, MAGAZINE.bytes).await?;
+            let Some((below, blocks)) = decode(&image, node).filter(|_| seen.insert(magazine)) else {
+                return Ok(None);
+            };
+            listed.push(magazine);
+            listed.extend(blocks.iter().map(|(block, _)| block.at));
+            head = below;
+        }
+        let unchanged = v.word(area.depot(node)).await? == first;
+        Ok(unchanged.then_some(listed))
     }
 
     /// Returns the bytes of the blocks in the depot of `node`, and of its magazines. If other compute nodes use the depot

@@ -43,15 +43,18 @@
 //! # Limits
 //! Chunks are never returned to their memory node. If a creator dies between CREATING and READY, the pool is unusable:
 //! the other clients get [`AllocError::CreationStuck`], which names the creator. If a compute node dies, its free and
-//! its retired blocks are lost.
+//! its retired blocks are lost until a member takes a [`Census`].
 #![forbid(unsafe_code)]
 
 mod allocator;
 mod announce;
 mod block;
+mod census;
+mod chunks;
 mod depot;
 mod error;
 mod limbo;
+mod lists;
 mod members;
 mod page;
 mod pool;
@@ -61,6 +64,7 @@ mod sweep;
 
 pub use allocator::{AllocStats, Allocator, DEFAULT_CHUNK_BYTES};
 pub use block::{Block, Class};
+pub use census::{Census, Life, Restored, Step};
 pub use error::AllocError;
 pub use limbo::Limbo;
 pub use members::MemberArea;

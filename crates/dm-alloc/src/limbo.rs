@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use dm_sync::{Fingerprint, fingerprint_of};
+use dm_verbs::RemotePtr;
 
 use crate::block::{Block, Class};
 
@@ -70,6 +71,13 @@ impl Limbo {
         freed
     }
 
+    /// Returns the addresses of all retired blocks.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = RemotePtr> + '_ {
+        let waiting = self.waiting.iter().flat_map(|(_, list)| list);
+        let all = self.fresh.iter().chain(&self.closed).chain(waiting);
+        all.map(|(block, _)| block.at)
+    }
+
     /// Returns the bytes of all retired blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -92,7 +100,6 @@ impl Fingerprint for Limbo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dm_verbs::RemotePtr;
 
     const CLASS: Class = Class { bytes: 1000, kind: 2 };
 
@@ -114,6 +121,7 @@ mod tests {
         limbo.tag(9);
         assert!(!limbo.close(), "nothing new");
         assert_eq!(limbo.bytes(), 4 * 1024);
+        assert_eq!(limbo.blocks().count(), 4);
         assert_eq!(limbo.free_below(7), Vec::<Vec<_>>::new());
         let first = [1, 2, 3].map(|i| (block(i), CLASS));
         assert_eq!(limbo.free_below(9), [first.to_vec()]);

@@ -1,10 +1,12 @@
 //! Members: the compute nodes of a pool. Each announces the epoch of its oldest running operation in a slot.
 //!
 //! ```text
-//!    0  epoch: grows with each collection of retired blocks · next member number · gate   one line
+//!    0  epoch: grows with each collection of retired blocks · next member number · gate ·
+//!       census · lists of the census                                                      one line
 //!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64 ·
-//!       answered: the last round of the gate that the member has answered                 one line each
-//!      depots: the free blocks of each memory node                                       one word each
+//!       answered: the last round of the gate that the member has answered ·
+//!       told: the last phase of a census that the member has answered                     one line each
+//!      depot · chunks, for each memory node: its free blocks, and its last recorded chunk         one word each
 //! ```
 //! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
 //! the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat
@@ -15,6 +17,8 @@
 use dm_sync::roster::MEMBERS_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
+
+use crate::lists::ListPtr;
 
 /// The area of a pool in which its members announce themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,7 +35,13 @@ fn slots_bytes(slots: u16) -> u64 {
 }
 
 pub(crate) fn area_bytes(slots: u16, memory_nodes: u16) -> u64 {
-    slots_bytes(slots) + 8 * u64::from(memory_nodes)
+    slots_bytes(slots) + 16 * u64::from(memory_nodes)
+}
+
+/// Returns the word at offset `at` of an image, or 0 if the image ends before.
+fn word_at(image: &[u8], at: usize) -> u64 {
+    let word = image.get(at..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 impl MemberArea {
@@ -43,16 +53,37 @@ impl MemberArea {
     }
     /// Returns the number of the next member in an image of the area. This accepts any bytes.
     pub(crate) fn next_of(&self, image: &[u8]) -> u16 {
-        let word = image.get(8..).and_then(|rest| rest.first_chunk());
-        (word.map_or(0, |word| u64::from_le_bytes(*word)) % u64::from(MEMBERS_MAX)) as u16
+        (word_at(image, 8) % u64::from(MEMBERS_MAX)) as u16
     }
     pub(crate) fn gate(&self) -> RemotePtr {
         self.at.add(16)
     }
     /// Returns the gate's word in an image of the area, or of its first line. This accepts any bytes.
     pub(crate) fn gate_of(&self, image: &[u8]) -> GateWord {
-        let word = image.get(16..).and_then(|rest| rest.first_chunk());
-        GateWord(word.map_or(0, |word| u64::from_le_bytes(*word)))
+        GateWord(word_at(image, 16))
+    }
+    pub(crate) fn census(&self) -> RemotePtr {
+        self.at.add(24)
+    }
+    /// Returns the word of the census in an image of the area, or of its first line. This accepts any bytes.
+    pub(crate) fn census_of(&self, image: &[u8]) -> CensusWord {
+        CensusWord(word_at(image, 24))
+    }
+    /// Returns the address of the word that leads to the lists of the census.
+    pub(crate) fn lists(&self) -> RemotePtr {
+        self.at.add(32)
+    }
+    /// Returns the pointer to the census's first list in an image of the area. This accepts any bytes.
+    pub(crate) fn lists_of(&self, image: &[u8]) -> ListPtr {
+        ListPtr(word_at(image, 32))
+    }
+    /// Returns the address of the word in which the member of slot `i` answers the census.
+    pub(crate) fn told(&self, i: u16) -> RemotePtr {
+        self.slot(i).add(24)
+    }
+    /// Returns the phase of the census that slot `i` has answered, in an image of the area. This accepts any bytes.
+    pub(crate) fn told_of(&self, image: &[u8], i: u16) -> u64 {
+        word_at(image, (1 + usize::from(i)) * LINE + 24)
     }
     /// Returns the address of the word in which the member of slot `i` answers.
     pub(crate) fn answered(&self, i: u16) -> RemotePtr {
@@ -60,9 +91,7 @@ impl MemberArea {
     }
     /// Returns the round of the gate that slot `i` has answered, in an image of the area. This accepts any bytes.
     pub(crate) fn answered_of(&self, image: &[u8], i: u16) -> u64 {
-        let at = (1 + usize::from(i)) * LINE + 16;
-        let word = image.get(at..).and_then(|rest| rest.first_chunk());
-        word.map_or(0, |word| u64::from_le_bytes(*word))
+        word_at(image, (1 + usize::from(i)) * LINE + 16)
     }
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
@@ -77,7 +106,11 @@ impl MemberArea {
         slots_bytes(self.slots) as u32
     }
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
-        self.at.add(slots_bytes(self.slots) + 8 * u64::from(node.0))
+        self.at.add(slots_bytes(self.slots) + 16 * u64::from(node.0))
+    }
+    /// Returns the head of the list of a memory node's chunks.
+    pub(crate) fn chunks(&self, node: NodeId) -> RemotePtr {
+        self.depot(node).add(8)
     }
     /// Returns the slots in an image of the area. This accepts any bytes.
     pub(crate) fn looks<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, Look)> + 'a {
@@ -131,6 +164,68 @@ impl GateWord {
     /// Returns the place of this word among all words that a gate has had. A takeover does not change it.
     pub(crate) fn order(self) -> u64 {
         2 * self.round() + u64::from(self.is_open())
+    }
+}
+
+/// The word of the census: its round, its phase, and the member that takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct CensusWord(pub(crate) u64);
+
+/// The phase of a census.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// No census is taken.
+    Closed,
+    /// Members record the blocks that leave their free memory.
+    Recording,
+    /// Members mark the listed blocks that they hold or have recorded.
+    Asking,
+}
+
+impl CensusWord {
+    const RECORDING: u64 = 1;
+    const ASKING: u64 = 2;
+    const ROUND_SHIFT: u32 = 18;
+
+    pub(crate) fn round(self) -> u64 {
+        self.0 >> Self::ROUND_SHIFT
+    }
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 >> ROUND_SHIFT & 3 {
+            Self::RECORDING => Phase::Recording,
+            Self::ASKING => Phase::Asking,
+            _ => Phase::Closed,
+        }
+    }
+    pub(crate) fn is_closed(self) -> bool {
+        self.phase() == Phase::Closed
+    }
+    fn with(round: u64, phase: u64, member: u16) -> Self {
+        Self(round << Self::ROUND_SHIFT | phase << ROUND_SHIFT | u64::from(member))
+    }
+    /// Returns the word of the next round, in which `member` takes a census.
+    pub(crate) fn opened_by(self, member: u16) -> Self {
+        Self::with(self.round() + 1, Self::RECORDING, member)
+    }
+    /// Returns the word of the same census when members mark the blocks that they hold.
+    pub(crate) fn asking(self) -> Self {
+        Self::with(self.round(), Self::ASKING, self.0 as u16)
+    }
+    /// Returns the word of the same census when members record.
+    pub(crate) fn recording(self) -> Self {
+        Self::with(self.round(), Self::RECORDING, self.0 as u16)
+    }
+    pub(crate) fn closed(self) -> Self {
+        Self::with(self.round(), 0, 0)
+    }
+    /// Returns the place of this word among all words that a census has had. It is also the answer to this word.
+    pub(crate) fn order(self) -> u64 {
+        let phase = match self.phase() {
+            Phase::Recording => 0,
+            Phase::Asking => 1,
+            Phase::Closed => 2,
+        };
+        4 * self.round() + phase
     }
 }
 
@@ -232,6 +327,10 @@ pub(crate) struct Membership {
     pub(crate) gate: GateWord,
     /// The gate's word of the last look, if the member that it names has no slot.
     pub(crate) orphan: Option<GateWord>,
+    /// The latest word of the census that was read.
+    pub(crate) census: CensusWord,
+    /// Whether a client is marking the blocks that this compute node holds.
+    pub(crate) telling: bool,
 }
 
 impl Membership {
@@ -288,7 +387,16 @@ impl Fingerprint for Membership {
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         let gate = (self.gate, self.orphan);
-        fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen, gate))
+        let census = (self.census, self.telling);
+        fingerprint_of(&(
+            self.standing,
+            &self.posted,
+            rounds,
+            epochs,
+            &self.seen,
+            gate,
+            census,
+        ))
     }
 }
 
@@ -306,12 +414,17 @@ mod tests {
         assert_eq!((area.epoch(), area.next_number()), (at(0x3000), at(0x3008)));
         assert_eq!((area.slot(0), area.slot(4)), (at(0x3040), at(0x3140)));
         assert_eq!(area.beat(4), at(0x3148));
+        assert_eq!(
+            (area.census(), area.lists(), area.told(4)),
+            (at(0x3018), at(0x3020), at(0x3158))
+        );
         assert_eq!(area.bytes(), 0x180);
         assert_eq!(
             (area.depot(NodeId(0)), area.depot(NodeId(3))),
-            (at(0x3180), at(0x3198))
+            (at(0x3180), at(0x31B0))
         );
-        assert_eq!(area_bytes(5, 4), 0x1A0, "with the last depot");
+        assert_eq!(area.chunks(NodeId(3)), at(0x31B8));
+        assert_eq!(area_bytes(5, 4), 0x1C0, "with the last list of chunks");
 
         let mut image = [0; 0x180];
         image[0x140..0x148].copy_from_slice(&SlotWord::active(3, 9).0.to_le_bytes());
@@ -319,6 +432,13 @@ mod tests {
         let looks: Vec<_> = area.looks(&image).collect();
         let (word, beat) = (SlotWord::active(3, 9), 77);
         assert_eq!((looks.len(), looks[4]), (5, (4, Look { word, beat })));
+        image[24] = 5;
+        image[0x158] = 9;
+        assert_eq!(
+            (area.census_of(&image), area.told_of(&image, 4)),
+            (CensusWord(5), 9)
+        );
+        assert_eq!(area.told_of(&image, 5), 0, "there is no such slot");
         image[8..16].copy_from_slice(&(3 * u64::from(MEMBERS_MAX) + 7).to_le_bytes());
         assert_eq!((area.next_of(&image), area.next_of(&[])), (7, 0));
         assert!(
@@ -326,6 +446,27 @@ mod tests {
                 .iter()
                 .all(|(_, look)| look.word.is_free() && look.beat == 0)
         );
+    }
+
+    #[test]
+    fn the_words_of_a_census_come_in_order() {
+        let closed = CensusWord::default();
+        let recording = closed.opened_by(2047);
+        let asking = recording.asking();
+        assert_eq!(asking.recording(), recording);
+        let words = [
+            closed,
+            recording,
+            asking,
+            asking.closed(),
+            asking.closed().opened_by(3),
+        ];
+        assert!(words.is_sorted_by(|a, b| a.order() < b.order()));
+        assert_eq!(recording.closed(), asking.closed());
+        let phases = [closed, recording, asking].map(CensusWord::phase);
+        assert_eq!(phases, [Phase::Closed, Phase::Recording, Phase::Asking]);
+        assert_eq!(words.map(CensusWord::round), [0, 1, 1, 1, 2]);
+        assert_eq!(CensusWord(3 << 16).phase(), Phase::Closed, "any word is a word");
     }
 
     #[test]

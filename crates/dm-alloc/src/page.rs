@@ -29,7 +29,7 @@ const MEMBERS_AT: usize = HEAD_AT as usize + 32;
 /// Maximum number of memory nodes in a superblock.
 pub const MEMORY_NODES_MAX: u16 = ((RESERVED_BYTES as usize - TABLES_AT) / 8) as u16;
 /// Version of the superblock format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 pub(crate) const PAGE_BYTES: usize = RESERVED_BYTES as usize;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/sb");
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_page_is_as_pictured() {
         let page = encode(&sample());
-        assert_eq!(&page[64..84], b"dmkit/sb\x03\0\0\0test\0\x80\0\0");
+        assert_eq!(&page[64..84], b"dmkit/sb\x04\0\0\0test\0\x80\0\0");
         assert_eq!(page[84..88], [2, 0, 0, 0]);
         assert_eq!(page[96..104], [0, 0x30, 0, 0, 0, 0, 5, 0]);
         assert_eq!(page[128..132], [0, 1, 2, 3]);

@@ -1,29 +1,29 @@
-//! The part of an allocator for one memory node: unused ranges, free lists, and the client that is fetching a
-//! chunk.
+//! The part of an allocator for one memory node: the free blocks of each class, the rest of its last chunk, and the
+//! client that is fetching a chunk.
 
 use core::task::Waker;
 
 use dm_verbs::{ClientId, RemotePtr};
 
 use crate::block::{Block, Class};
-use crate::depot::{BATCH, KEEP, MAGAZINE};
+use crate::depot::{BATCH, MAGAZINE};
 use crate::superblock::PAGE;
 
-/// Maximum number of unused ranges. If there are more, the smallest is dropped.
-const RANGES_MAX: usize = 8;
+/// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, up to the size of
+/// chunks that the allocator has.
+const FIRST_CHUNK: u64 = 64 << 10;
 
-/// A range that was never handed out.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Range {
-    start: RemotePtr,
-    bytes: u64,
-}
-
-/// The freed blocks of one class.
+/// The memory of one class.
 #[derive(Debug)]
-struct FreeList {
+struct Stock {
     class: Class,
+    /// Blocks that were freed.
     free: Vec<Block>,
+    /// The rest of the last chunk of this class, which was never handed out.
+    rest: RemotePtr,
+    rest_bytes: u64,
+    /// Bytes of all chunks of this class.
+    fetched: u64,
 }
 
 /// A block that was given back while a WRITE to it was in flight. This WRITE lands before any later WRITE of the same
@@ -45,10 +45,42 @@ pub(crate) enum Found {
     Full,
 }
 
+/// Blocks that were taken out of a pool and may come back, other than the blocks that operations take.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a trip that never ends keeps this compute node from answering a census"]
+pub(crate) struct Trip {
+    life: u32,
+    /// Whether the blocks were recorded, so that a census need not wait for their return.
+    recorded: bool,
+}
+
+/// The blocks that a compute node holds, and those that it has handed out since a census began.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    /// Single blocks, in any order.
+    pub(crate) blocks: Vec<RemotePtr>,
+    /// Memory that was never handed out: its start and its bytes.
+    pub(crate) rests: Vec<(RemotePtr, u64)>,
+}
+
+#[cfg(feature = "study")]
+impl Holdings {
+    /// Returns whether a block is among these, or in one of the rests.
+    pub(crate) fn contain(&self, block: RemotePtr) -> bool {
+        let within = |(start, bytes): &(RemotePtr, u64)| {
+            let offset = block.offset().checked_sub(start.offset());
+            block.node() == start.node() && offset.is_some_and(|offset| offset < *bytes)
+        };
+        self.blocks.contains(&block) || self.rests.iter().any(within)
+    }
+}
+
+/// Maximum number of blocks that a compute node records for each memory node. If there are more, the census fails.
+pub(crate) const RECORDS_MAX: usize = dm_sync::scaled(1 << 20, 4);
+
 #[derive(Debug, Default)]
 pub(crate) struct NodePool {
-    ranges: Vec<Range>,
-    classes: Vec<FreeList>,
+    stocks: Vec<Stock>,
     orphans: Vec<Orphan>,
     /// Whether a client is fetching a chunk. The clients that wait for it are in `waiting`.
     fetching: bool,
@@ -61,50 +93,146 @@ pub(crate) struct NodePool {
     /// Bytes of blocks handed out, minus those that were freed. It may be negative, because a freed block may
     /// have come from another compute node.
     in_use: i64,
-    /// Bytes of dropped ranges.
+    /// Bytes of chunks that no block can use.
     wasted: u64,
+    /// During a census, the blocks that have left this pool since it began.
+    record: Option<Vec<RemotePtr>>,
+    /// Number of trips that began before the record and have not ended.
+    away: u32,
+    /// Number of times that this compute node has forgotten its memory.
+    life: u32,
 }
 
 impl NodePool {
     /// Returns the bytes that the tables of this value have allocated.
     pub(crate) fn heap_bytes(&self) -> usize {
         let lists: usize = self
-            .classes
+            .stocks
             .iter()
-            .map(|c| c.free.capacity() * size_of::<Block>())
+            .map(|stock| stock.free.capacity() * size_of::<Block>())
             .sum();
-        self.ranges.capacity() * size_of::<Range>()
-            + self.classes.capacity() * size_of::<FreeList>()
+        self.stocks.capacity() * size_of::<Stock>()
             + self.orphans.capacity() * size_of::<Orphan>()
             + self.waiting.capacity() * size_of::<Waker>()
+            + self.record.as_ref().map_or(0, Vec::capacity) * size_of::<RemotePtr>()
             + lists
     }
 
     /// Takes a block of `class` for `client` without communication, if there is one.
     #[inline]
     pub(crate) fn at_hand(&mut self, client: ClientId, class: Class) -> Option<Block> {
-        let bytes = class.block_bytes();
-        let list = self.classes.iter_mut().find(|c| c.class == class);
-        let block = list
-            .and_then(|c| c.free.pop())
+        let stock = self.stocks.iter_mut().find(|stock| stock.class == class);
+        let block = stock
+            .and_then(|stock| stock.free.pop())
             .or_else(|| self.adopt(client, class))
-            .or_else(|| self.bump(bytes).map(Block::fresh))?;
-        self.in_use += bytes as i64;
+            .or_else(|| self.carve(class))?;
+        self.in_use += class.block_bytes() as i64;
+        self.note(block.at);
         Some(block)
     }
 
-    /// Takes a block like [`NodePool::at_hand`], or returns how to get one.
-    pub(crate) fn take(&mut self, client: ClientId, class: Class, chunk: u64) -> Found {
-        let bytes = class.block_bytes();
+    /// Records that a block leaves this pool, or passes it, if a census is being taken.
+    #[inline]
+    pub(crate) fn note(&mut self, block: RemotePtr) {
+        //= docs/protocol/recovery.md V18
+        if let Some(record) = &mut self.record
+            && record.len() <= RECORDS_MAX
+        {
+            record.push(block);
+        }
+    }
+
+    /// Begins a record of the blocks that leave this pool, or continues the record that exists.
+    pub(crate) fn begin_record(&mut self) {
+        self.record.get_or_insert_default();
+    }
+
+    /// Ends the record.
+    pub(crate) fn end_record(&mut self) {
+        self.record = None;
+    }
+
+    /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has ended.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.away == 0
+            && self
+                .record
+                .as_ref()
+                .is_some_and(|record| record.len() <= RECORDS_MAX)
+    }
+
+    /// Returns whether more blocks have left this pool than a record may have.
+    pub(crate) fn has_overflown(&self) -> bool {
+        self.record
+            .as_ref()
+            .is_some_and(|record| record.len() > RECORDS_MAX)
+    }
+
+    /// Adds the blocks in this pool and, with `recorded`, those that have left it since the record began.
+    pub(crate) fn add_holdings(&self, holdings: &mut Holdings, recorded: bool) {
+        let free = self
+            .stocks
+            .iter()
+            .flat_map(|stock| stock.free.iter().map(|block| block.at));
+        let orphans = self.orphans.iter().map(|orphan| orphan.block.at);
+        holdings.blocks.extend(free.chain(orphans));
+        let record = self.record.iter().filter(|_| recorded);
+        holdings.blocks.extend(record.flatten());
+        let rests = self.stocks.iter().map(|stock| (stock.rest, stock.rest_bytes));
+        holdings.rests.extend(rests.filter(|(_, bytes)| *bytes > 0));
+    }
+
+    /// Forgets all memory, because a census may have given it to others. Blocks that come back from earlier trips are
+    /// forgotten too.
+    pub(crate) fn forget(&mut self) {
+        //= docs/protocol/recovery.md V23
+        self.stocks.clear();
+        self.orphans.clear();
+        self.life += 1;
+        self.away = 0;
+    }
+
+    /// Returns whether this pool has never held memory.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.stocks.is_empty() && self.orphans.is_empty() && self.fetched == 0
+    }
+
+    /// Returns whether the memory of a trip need not be forgotten.
+    pub(crate) fn remembers(&self, trip: Trip) -> bool {
+        trip.life == self.life
+    }
+
+    /// Begins a trip.
+    pub(crate) fn begin_trip(&mut self) -> Trip {
+        let recorded = self.record.is_some();
+        self.away += u32::from(!recorded);
+        Trip {
+            life: self.life,
+            recorded,
+        }
+    }
+
+    /// Ends a trip. Returns `false` if its blocks must be forgotten.
+    pub(crate) fn end_trip(&mut self, trip: Trip) -> bool {
+        let same = self.remembers(trip);
+        self.away -= u32::from(same && !trip.recorded);
+        same
+    }
+
+    /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the size of a large chunk, of which
+    /// the last `kept` bytes are not for blocks.
+    pub(crate) fn take(&mut self, client: ClientId, class: Class, (chunk, kept): (u64, u64)) -> Found {
         if let Some(block) = self.at_hand(client, class) {
             return Found::Block(block);
         }
         if self.fetching {
             return Found::Fetching;
         }
+        let least = (class.block_bytes() + kept).next_multiple_of(PAGE);
+        let fetch = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk).max(least);
         // After a refusal a smaller chunk may still fit.
-        let fetch = self.left.map_or(chunk, |left| chunk.min(left / PAGE * PAGE));
-        if fetch < bytes {
+        let fetch = self.left.map_or(fetch, |left| fetch.min(left / PAGE * PAGE));
+        if fetch < least {
             return Found::Full;
         }
         self.fetching = true;
@@ -130,61 +258,76 @@ impl NodePool {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Takes out a batch of surplus blocks of one class, and a magazine for them.
-    pub(crate) fn surplus(&mut self) -> Option<(Block, Vec<(Block, Class)>)> {
-        let plenty = |list: &FreeList| list.class != MAGAZINE && list.free.len() >= KEEP + BATCH;
-        let i = self.classes.iter().position(plenty)?;
-        let magazine = match self.list(MAGAZINE).pop() {
-            Some(magazine) => magazine,
-            None => Block::fresh(self.bump(MAGAZINE.block_bytes())?),
-        };
-        let FreeList { class, free } = &mut self.classes[i];
-        let blocks = free.drain(..BATCH).map(|block| (block, *class)).collect();
-        Some((magazine, blocks))
+    /// Takes out a batch of free blocks of one class, if it has at least `least`, for a magazine.
+    pub(crate) fn batch(&mut self, least: usize) -> Option<Vec<(Block, Class)>> {
+        let plenty = |stock: &&mut Stock| stock.class != MAGAZINE && stock.free.len() >= least;
+        let Stock { class, free, .. } = self.stocks.iter_mut().find(plenty)?;
+        let count = free.len().min(BATCH);
+        let blocks: Vec<_> = free.drain(..count).map(|block| (block, *class)).collect();
+        blocks.iter().for_each(|(block, _)| self.note(block.at));
+        Some(blocks)
     }
 
-    /// Takes out the orphans of `client`.
-    pub(crate) fn take_orphans(&mut self, client: ClientId) -> Vec<Orphan> {
-        let (mine, others) = self.orphans.drain(..).partition(|o| o.client == client);
+    /// Returns whether some class has at least `least` free blocks for a magazine.
+    pub(crate) fn has_batch(&self, least: usize) -> bool {
+        let plenty = |stock: &Stock| stock.class != MAGAZINE && stock.free.len() >= least;
+        self.stocks.iter().any(plenty)
+    }
+
+    /// Takes out a free magazine.
+    pub(crate) fn magazine(&mut self) -> Option<(Block, Trip)> {
+        let magazine = self.stock(MAGAZINE).free.pop().or_else(|| self.carve(MAGAZINE))?;
+        self.note(magazine.at);
+        Some((magazine, self.begin_trip()))
+    }
+
+    /// Takes out the orphans of `client`, if there are any.
+    pub(crate) fn take_orphans(&mut self, client: ClientId) -> Option<(Vec<Orphan>, Trip)> {
+        let (mine, others): (Vec<_>, _) = self.orphans.drain(..).partition(|o| o.client == client);
         self.orphans = others;
-        mine
+        if mine.is_empty() {
+            return None;
+        }
+        mine.iter().for_each(|orphan| self.note(orphan.block.at));
+        Some((mine, self.begin_trip()))
     }
 
     /// Puts orphans back whose WRITEs may still be in flight.
-    pub(crate) fn put_back(&mut self, orphans: Vec<Orphan>) {
-        self.orphans.extend(orphans);
+    pub(crate) fn put_back(&mut self, (orphans, trip): (Vec<Orphan>, Trip)) {
+        if self.end_trip(trip) {
+            self.orphans.extend(orphans);
+        }
     }
 
     /// Frees orphans whose WRITEs have landed.
-    pub(crate) fn landed(&mut self, orphans: Vec<Orphan>) {
+    pub(crate) fn landed(&mut self, (orphans, trip): (Vec<Orphan>, Trip)) {
+        if !self.end_trip(trip) {
+            return;
+        }
         for Orphan { class, block, .. } in orphans {
-            self.list(class).push(block);
+            self.stock(class).free.push(block);
         }
     }
 
-    fn bump(&mut self, bytes: u64) -> Option<RemotePtr> {
-        // Takes from the smallest range that fits, so that remainders are used before fresh chunks.
-        let i = (0..self.ranges.len())
-            .filter(|&i| self.ranges[i].bytes >= bytes)
-            .min_by_key(|&i| self.ranges[i].bytes)?;
-        let block = self.ranges[i].start;
-        self.ranges[i].start = block.add(bytes);
-        self.ranges[i].bytes -= bytes;
-        if self.ranges[i].bytes == 0 {
-            self.ranges.swap_remove(i);
-        }
+    /// Cuts a block from the rest of the last chunk of its class.
+    fn carve(&mut self, class: Class) -> Option<Block> {
+        let bytes = class.block_bytes();
+        let stock = self.stocks.iter_mut().find(|stock| stock.class == class)?;
+        stock.rest_bytes = stock.rest_bytes.checked_sub(bytes)?;
+        let block = Block::fresh(stock.rest);
+        stock.rest = stock.rest.add(bytes);
         Some(block)
     }
 
     /// Takes back a block that no client can reach. It is reused only within its class.
     pub(crate) fn put(&mut self, block: Block, class: Class) {
         self.in_use -= class.block_bytes() as i64;
-        self.list(class).push(block);
+        self.stock(class).free.push(block);
     }
 
     /// Frees a block that was retired before.
     pub(crate) fn put_reclaimed(&mut self, block: Block, class: Class) {
-        self.list(class).push(block);
+        self.stock(class).free.push(block);
     }
 
     /// Counts a block of `class` as retired: it is neither in use nor free.
@@ -192,38 +335,48 @@ impl NodePool {
         self.in_use -= class.block_bytes() as i64;
     }
 
+    /// Cuts the rests of all chunks into free blocks, except for those of magazines.
+    pub(crate) fn cut_rests(&mut self) {
+        for stock in self.stocks.iter_mut().filter(|stock| stock.class != MAGAZINE) {
+            let bytes = stock.class.block_bytes();
+            while let Some(left) = stock.rest_bytes.checked_sub(bytes) {
+                stock.free.push(Block::fresh(stock.rest));
+                (stock.rest, stock.rest_bytes) = (stock.rest.add(bytes), left);
+            }
+        }
+    }
+
     /// Returns the number of free blocks of `class`.
     pub(crate) fn free(&self, class: Class) -> usize {
-        let list = self.classes.iter().find(|c| c.class == class);
-        list.map_or(0, |c| c.free.len())
+        let stock = self.stocks.iter().find(|stock| stock.class == class);
+        stock.map_or(0, |stock| stock.free.len())
     }
 
-    fn list(&mut self, class: Class) -> &mut Vec<Block> {
-        let i = self.classes.iter().position(|c| c.class == class);
+    fn stock(&mut self, class: Class) -> &mut Stock {
+        let i = self.stocks.iter().position(|stock| stock.class == class);
         let i = i.unwrap_or_else(|| {
-            self.classes.push(FreeList {
+            self.stocks.push(Stock {
                 class,
                 free: Vec::new(),
+                rest: RemotePtr::NULL,
+                rest_bytes: 0,
+                fetched: 0,
             });
-            self.classes.len() - 1
+            self.stocks.len() - 1
         });
-        &mut self.classes[i].free
+        &mut self.stocks[i]
     }
 
-    /// Adds a fetched chunk.
-    pub(crate) fn add(&mut self, start: RemotePtr, bytes: u64) {
+    /// Adds a fetched chunk for blocks of `class`. The last `kept` bytes are not for blocks.
+    pub(crate) fn add(&mut self, class: Class, (start, bytes): (RemotePtr, u64), kept: u64) {
         self.fetched += bytes;
-        let before = self.ranges.iter_mut().find(|r| r.start.add(r.bytes) == start);
-        if let Some(before) = before {
-            before.bytes += bytes;
-            return;
-        }
-        self.ranges.push(Range { start, bytes });
-        if self.ranges.len() > RANGES_MAX
-            && let Some(i) = (0..self.ranges.len()).min_by_key(|&i| self.ranges[i].bytes)
-        {
-            self.wasted += self.ranges.swap_remove(i).bytes;
-        }
+        let usable = (bytes - kept) / class.block_bytes() * class.block_bytes();
+        let stock = self.stock(class);
+        stock.fetched += bytes;
+        // Chunks are fetched one at a time, and only if the rest of the last one is too small for a block.
+        let before = core::mem::replace(&mut stock.rest_bytes, usable);
+        stock.rest = start;
+        self.wasted += bytes - usable + before;
     }
 
     /// Accounts for a chunk that lies beyond the allocator's limit, so that it cannot be used. The memory
@@ -256,13 +409,13 @@ impl NodePool {
 
     /// Returns the bytes of chunks that were never handed out.
     pub(crate) fn spare(&self) -> u64 {
-        self.ranges.iter().map(|range| range.bytes).sum()
+        self.stocks.iter().map(|stock| stock.rest_bytes).sum()
     }
 
     /// Adds this memory node's memory use.
     pub(crate) fn add_to(&self, stats: &mut crate::AllocStats) {
-        let lists = self.classes.iter();
-        let free: u64 = lists.map(|c| c.class.block_bytes() * c.free.len() as u64).sum();
+        let blocks = |stock: &Stock| stock.class.block_bytes() * stock.free.len() as u64;
+        let free: u64 = self.stocks.iter().map(blocks).sum();
         let orphans: u64 = self.orphans.iter().map(|o| o.class.block_bytes()).sum();
         stats.fetched_bytes += self.fetched;
         stats.in_use_bytes += self.in_use;
@@ -273,15 +426,19 @@ impl NodePool {
     /// Returns everything that later behaviour depends on. Only the number of waiters counts, because all of them
     /// are woken.
     pub(crate) fn state(&self) -> impl core::hash::Hash + '_ {
-        let ranges: Vec<_> = self.ranges.iter().map(|r| (r.start.raw(), r.bytes)).collect();
-        let classes: Vec<_> = self.classes.iter().map(|c| (c.class, &c.free)).collect();
+        let state = |stock: &'_ Stock| (stock.class, stock.rest.raw(), stock.rest_bytes, stock.fetched);
+        let stocks: Vec<_> = self
+            .stocks
+            .iter()
+            .map(|stock| (state(stock), &stock.free))
+            .collect();
         (
-            ranges,
-            classes,
+            stocks,
             &self.orphans,
             self.fetching,
             self.waiting.len(),
             self.left,
+            (&self.record, self.away, self.life),
         )
     }
 }
@@ -301,9 +458,9 @@ mod tests {
     #[test]
     fn after_a_refusal_whole_pages_of_what_is_left_are_asked_for() {
         let mut pool = NodePool::default();
-        let fetches = |pool: &mut NodePool, bytes| matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetch(b) if b == bytes);
+        let fetches = |pool: &mut NodePool, bytes| matches!(pool.take(ME, CLASS, (1 << 16, 0)), Found::Fetch(b) if b == bytes);
         assert!(fetches(&mut pool, 1 << 16));
-        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetching));
+        assert!(matches!(pool.take(ME, CLASS, (1 << 16, 0)), Found::Fetching));
         pool.fetched();
         pool.refused(10_000);
         assert!(fetches(&mut pool, 8192));
@@ -313,7 +470,7 @@ mod tests {
         assert!(fetches(&mut pool, 8192));
         pool.fetched();
         pool.refused(4095);
-        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Full));
+        assert!(matches!(pool.take(ME, CLASS, (1 << 16, 0)), Found::Full));
     }
 
     #[test]
@@ -322,7 +479,7 @@ mod tests {
         let waker = Waker::noop();
         assert!(!pool.wait(waker), "nobody fetches");
         assert!(pool.fetched().is_empty());
-        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetch(_)));
+        assert!(matches!(pool.take(ME, CLASS, (1 << 16, 0)), Found::Fetch(_)));
         assert!(pool.wait(waker) && pool.wait(waker));
         assert_eq!(pool.fetched().len(), 1);
         assert!(!pool.wait(waker));
@@ -330,29 +487,39 @@ mod tests {
     }
 
     #[test]
-    fn of_more_ranges_than_are_kept_the_smallest_is_given_up() {
+    fn chunks_of_a_class_double_and_belong_to_it_alone() {
         let mut pool = NodePool::default();
-        let wasted = |pool: &NodePool| {
-            let mut stats = crate::AllocStats::default();
-            pool.add_to(&mut stats);
-            stats.wasted_bytes
-        };
-        for i in 0..RANGES_MAX as u64 {
-            pool.add(at((i + 1) << 20), 8192 + 4096 * i);
+        let other = Class { kind: 2, ..CLASS };
+        let mut chunks = Vec::new();
+        for i in 0..4 {
+            let Found::Fetch(bytes) = pool.take(ME, CLASS, (200 << 10, 64)) else {
+                panic!("no chunk is left");
+            };
+            pool.add(CLASS, (at((i + 1) << 20), bytes), 64);
+            pool.fetched();
+            chunks.push(bytes >> 10);
+            let mut count = 0;
+            while pool.at_hand(ME, CLASS).is_some() {
+                count += 1;
+            }
+            assert_eq!(count, (bytes >> 10) - 1, "the last line is kept");
+            assert!(pool.at_hand(ME, other).is_none());
         }
-        assert_eq!(wasted(&pool), 0);
-        pool.add(at(100 << 20), 4096);
-        pool.add(at(200 << 20), 1 << 16);
-        assert_eq!(wasted(&pool), 4096 + 8192);
-        // A chunk that begins where a range ends extends that range.
-        pool.add(at((200 << 20) + (1 << 16)), 1 << 16);
-        assert_eq!(wasted(&pool), 4096 + 8192);
+        assert_eq!(chunks, [64, 64, 128, 200]);
+        let mut stats = crate::AllocStats::default();
+        pool.add_to(&mut stats);
+        assert_eq!((stats.wasted_bytes, stats.fetched_bytes), (4 << 10, 456 << 10));
+        let large = Class {
+            bytes: 300 << 10,
+            kind: 0,
+        };
+        assert!(matches!(pool.take(ME, large, (200 << 10, 64)), Found::Fetch(b) if b == 304 << 10));
     }
 
     #[test]
     fn blocks_are_accounted_for_wherever_they_are() {
         let mut pool = NodePool::default();
-        pool.add(at(1 << 20), 1 << 16);
+        pool.add(CLASS, (at(1 << 20), 1 << 16), 0);
         let [a, b, c, d] = [(); 4].map(|()| pool.at_hand(ME, CLASS).expect("room"));
         let stats = |pool: &NodePool| {
             let mut stats = crate::AllocStats::default();
@@ -368,9 +535,46 @@ mod tests {
         pool.put_orphan_again(ClientId(6), d, CLASS);
         assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 2));
         assert_eq!(pool.free(Class { kind: 2, ..CLASS }), 0);
-        let mine = pool.take_orphans(ME);
-        assert_eq!((mine.len(), stats(&pool)), (1, (1, 3)));
+        let mine = pool.take_orphans(ME).expect("one");
+        assert_eq!((mine.0.len(), stats(&pool)), (1, (1, 3)));
         pool.landed(mine);
         assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 3));
+    }
+
+    #[test]
+    fn during_a_census_a_pool_records_what_leaves_it_and_still_has_the_rest() {
+        let mut pool = NodePool::default();
+        pool.add(CLASS, (at(1 << 20), 1 << 16), 0);
+        let held = |pool: &NodePool| {
+            let mut holdings = Holdings::default();
+            pool.add_holdings(&mut holdings, true);
+            (holdings.blocks, holdings.rests)
+        };
+        let [a, b, c] = [(); 3].map(|()| pool.at_hand(ME, CLASS).expect("room"));
+        let rest = vec![(at((1 << 20) + 3072), (1 << 16) - 3072)];
+        assert_eq!(held(&pool), (vec![], rest.clone()), "these left before it");
+        pool.put_orphan(ME, c, CLASS);
+        let trip = pool.take_orphans(ME).expect("one");
+        pool.begin_record();
+        assert!(!pool.is_recorded(), "an orphan is away");
+        pool.put_back(trip);
+        assert!(pool.is_recorded());
+        pool.put(a, CLASS);
+        pool.put(b, CLASS);
+        assert_eq!(pool.at_hand(ME, CLASS), Some(b));
+        assert_eq!(held(&pool), (vec![a.at, c.at, b.at], rest));
+        pool.end_record();
+        assert_eq!(held(&pool).0, [a.at, c.at]);
+
+        pool.begin_record();
+        let trip = pool.take_orphans(ME).expect("one");
+        assert!(pool.is_recorded(), "it was recorded when it left");
+        pool.forget();
+        pool.put_back(trip);
+        assert_eq!(held(&pool), (vec![c.at], vec![]), "the record alone");
+        for i in 0..=RECORDS_MAX as u64 {
+            pool.note(at(64 * (i + 1)));
+        }
+        assert!(!pool.is_recorded() && pool.has_overflown());
     }
 }

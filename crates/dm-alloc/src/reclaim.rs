@@ -30,6 +30,7 @@ use crate::limbo::Limbo;
 use crate::members::{MemberArea, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
+mod census;
 mod joining;
 mod landing;
 mod options;
@@ -60,6 +61,8 @@ pub(crate) struct Reclaim {
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
     abandoned: Mutex<Vec<(ClientId, Seat)>>,
+    /// While operations that began in an epoch before this one run, blocks that come back are forgotten.
+    forgets: AtomicU64,
 }
 
 impl fmt::Debug for Reclaim {
@@ -76,6 +79,8 @@ impl Fingerprint for Reclaim {
             self.epochs.fingerprint(),
             self.membership.fingerprint(),
             self.limbo.fingerprint(),
+            // Relaxed: fingerprints are taken between steps, while no client runs.
+            self.forgets.load(Ordering::Relaxed),
         ))
     }
 }
@@ -88,6 +93,14 @@ impl Reclaim {
     pub(crate) fn heap_bytes(&self) -> usize {
         let limbo = self.limbo.with(|l| l.heap_bytes());
         limbo + self.epochs.heap_bytes()
+    }
+
+    pub(crate) fn area(&self) -> &MemberArea {
+        &self.area
+    }
+
+    pub(crate) fn epochs(&self) -> &Arc<Epochs> {
+        &self.epochs
     }
 
     fn place(&self) -> RemotePtr {
@@ -109,6 +122,7 @@ impl Allocator {
             membership: Mutex::new(Membership::default()),
             limbo: Mutex::new(Limbo::default()),
             abandoned: Mutex::new(Vec::new()),
+            forgets: AtomicU64::new(0),
         });
         self
     }
@@ -144,7 +158,11 @@ impl Allocator {
                 .with(|pool| pool.put_reclaimed(block, class));
             return;
         }
-        reclaim.limbo.with(|limbo| limbo.retire(block, class));
+        reclaim.limbo.with(|limbo| {
+            if !reclaim.forgets_blocks() {
+                limbo.retire(block, class);
+            }
+        });
     }
 
     /// Prepares `seat` for operations: joins the pool if necessary, enrols the seat, and does the compute node's
@@ -252,12 +270,13 @@ impl Allocator {
                 m.standing = Standing::Outside;
                 let mut words = core::mem::take(&mut m.posted);
                 words.push(word);
-                Some((slot, words, word))
+                Some((slot, words, word, m.census))
             }
             _ => None,
         });
-        if let Some((slot, words, last)) = left {
+        if let Some((slot, words, last, census)) = left {
             let _unmetered = v.meter().housekeeping();
+            self.quit_census(v, reclaim, census);
             // The slot may hold the last value that this compute node has awaited, or a value that it posted later. The
             // CAS from the awaited value comes first. If it frees the slot, all announcements that were posted later
             // fail.

@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::pin::pin;
 
-use dm_alloc::Allocator;
+use dm_alloc::{Allocator, Life};
 use dm_cache::PrefixCache;
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
 use dm_layout::{KEY_BYTES_MAX, NodeTypes, RadixHeader, SlotWord, build_radix_node};
@@ -13,7 +13,7 @@ use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
 use crate::ArtOptions;
 use crate::SingleStore;
-use crate::block::{Block, node_class};
+use crate::block::{Block, LIFE, leaf_class, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::presence::{Clearing, Presence, Running, end_operation};
 
@@ -65,7 +65,10 @@ impl<K, L> Art<K, L> {
         alloc: Arc<Allocator>,
         root_word: RemotePtr,
         options: ArtOptions,
-    ) -> Result<Self, IndexError> {
+    ) -> Result<Self, IndexError>
+    where
+        L: SingleStore<V, K>,
+    {
         let mut root = v.word(root_word).await?;
         if root == 0 {
             root = plant(v, &alloc, &options.types, root_word).await?;
@@ -74,6 +77,11 @@ impl<K, L> Art<K, L> {
         if SlotWord::inner(0, root, options.types.largest()).is_none() {
             return Err(misplaced(at));
         }
+        let types = &options.types;
+        for kind in 1..=types.largest() {
+            alloc.restores(node_class(types, kind), LIFE);
+        }
+        alloc.restores(leaf_class(leaves.block_bytes()), Life::Unversioned);
         Ok(Self {
             leaves,
             cache: PrefixCache::new(options.types, options.cache_bytes),

@@ -1,6 +1,6 @@
 //! Blocks that nothing points to: new blocks before they are published, and blocks that are retired.
 
-use dm_alloc::{Allocator, Class};
+use dm_alloc::{Allocator, Class, Life};
 use dm_index::IndexError;
 use dm_layout::NodeTypes;
 use dm_verbs::{Control, RemotePtr, Verbs};
@@ -9,6 +9,12 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 pub(crate) const fn leaf_class(bytes: u32) -> Class {
     Class { bytes, kind: 0 }
 }
+
+/// The place of a node's incarnation. A node has no version.
+pub(crate) const LIFE: Life = Life::Header {
+    incarnation_at: 8,
+    version_at: 0,
+};
 
 /// Returns the class of nodes of this type.
 pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {

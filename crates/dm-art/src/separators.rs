@@ -528,7 +528,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         leaves: &L,
         survey: &mut Survey,
     ) -> Result<(), IndexError> {
-        let mut entries = Survey::new(survey.mends(), None);
+        let mut entries = survey.of_inner();
         let mut listed = Vec::new();
         let client = self.art.client_within(v);
         let list = |_: &mut Survey, _, low: K, value: &[u8], _| listed.push((low, address(value)));

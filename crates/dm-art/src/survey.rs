@@ -133,7 +133,7 @@ impl<K: KeyBytes, L> Art<K, L> {
             };
             path[usize::from(from)..branch].copy_from_slice(partial);
             let children = node.words().filter(|word| word.has_child());
-            survey.count(1, children.clone().count(), types.block_bytes(kind) as u64);
+            survey.count(at, 1, children.clone().count(), types.block_bytes(kind) as u64);
             if node.is_frozen() {
                 survey.fault(at, Flaw::Unfinished(Condition::Frozen), image);
                 frozen.push(FrozenNode {
@@ -178,11 +178,11 @@ impl<K: KeyBytes, L> Art<K, L> {
                         Flaw::Path
                     }
                     (Condition::Live, Some(key)) => {
-                        survey.count(0, 1, u64::from(self.leaves.block_bytes()));
+                        survey.count(at, 0, 1, u64::from(self.leaves.block_bytes()));
                         return each(survey, at, key, value, seen.image);
                     }
                     (Condition::Dead, _) => {
-                        survey.count(0, 0, u64::from(self.leaves.block_bytes()));
+                        survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
                         survey.removed += 1;
                         return;
                     }
@@ -190,7 +190,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                     (Condition::Nowhere, _) => Flaw::Nowhere,
                     _ => Flaw::Torn,
                 };
-                survey.count(0, 0, u64::from(self.leaves.block_bytes()));
+                survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
                 survey.fault(at, flaw, seen.image);
             });
             looking.await?;

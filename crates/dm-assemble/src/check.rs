@@ -2,17 +2,27 @@
 
 use core::fmt::{self, Write as _};
 
-use dm_alloc::{Members, Sweep, rest};
+use dm_alloc::{AllocError, Census, Members, Restored, Step, Sweep, rest};
 use dm_index::{Finding, Flaw, IndexError, LevelCount, Survey};
 use dm_lock::{DOUBT, LockWord};
+use dm_sync::epoch::Epochs;
 use dm_verbs::{Control, Nanos, Place, Verbs};
 
 use crate::{Handle, Parts};
 
-/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged.
+/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged. Maximum number
+/// of walks of a census, too.
 const WALKS: u32 = 4;
 /// Maximum number of walks of a sweep. A walk may finish nodes that could not be finished before the previous walk.
 const SWEEP_WALKS: u32 = 8;
+/// Maximum number of censuses of a sweep. A census ends without a result if a member leaves or is expelled meanwhile.
+const CENSUSES: u32 = 4;
+/// Leases after which a census is given up if a member does not answer it.
+const CENSUS_LEASES: u64 = 8;
+/// Parts of a lease that lie between two rounds of a census.
+const CENSUS_PARTS: u64 = 64;
+/// Rounds after which a sweep no longer waits until the blocks that it gives back are free.
+const ROUNDS: u64 = 4 * CENSUS_PARTS;
 /// The time between two walks. It is longer than any operation that is not interrupted.
 const BETWEEN: Nanos = Nanos::from_millis(5);
 
@@ -176,6 +186,9 @@ pub struct SweepReport {
     pub mended: u64,
     /// Lock words whose doubt was cleared.
     pub cleared: u64,
+    /// Blocks of dead members that were given back. `None` if no census succeeded, because members came and went, the index
+    /// was in change during each walk, or the walk does not reach all nodes of this kind of index.
+    pub restored: Option<Restored>,
     /// The state of the index afterwards.
     pub check: CheckReport,
 }
@@ -186,6 +199,26 @@ impl SweepReport {
         self.check.findings.iter().map(ToString::to_string).collect()
     }
 
+    /// Returns the faults that remain, and the memory that is still lost if it is more than `most` bytes. Call it if no
+    /// other compute node has memory of the pool.
+    pub fn faults_and_leaks(&self, most: u64) -> Vec<String> {
+        let mut faults = self.faults();
+        let CheckReport {
+            allocated_bytes,
+            reachable_bytes,
+            leaked_bytes,
+            ..
+        } = self.check;
+        if leaked_bytes > most {
+            let restored = self.restored;
+            faults.push(format!(
+                "{leaked_bytes} of {allocated_bytes} bytes are lost, {reachable_bytes} can be reached, and the census gave back \
+                 {restored:?}"
+            ));
+        }
+        faults
+    }
+
     /// Returns the report as one JSON object.
     pub fn to_json(&self) -> String {
         let mut text = String::new();
@@ -194,11 +227,17 @@ impl SweepReport {
             freed,
             mended,
             cleared,
+            restored,
             check,
         } = self;
+        let restored = restored.map_or_else(
+            || "null".to_owned(),
+            |Restored { blocks, bytes }| format!("{{\"blocks\":{blocks},\"bytes\":{bytes}}}"),
+        );
         let written = write!(
             text,
-            "{{\"expelled\":{expelled},\"freed\":{freed},\"mended\":{mended},\"cleared\":{cleared},\"check\":{}}}",
+            "{{\"expelled\":{expelled},\"freed\":{freed},\"mended\":{mended},\"cleared\":{cleared},\
+             \"restored\":{restored},\"check\":{}}}",
             check.to_json()
         );
         debug_assert!(written.is_ok(), "a string accepts everything");
@@ -213,6 +252,7 @@ impl fmt::Display for SweepReport {
             freed,
             mended,
             cleared,
+            restored,
             check,
         } = self;
         writeln!(
@@ -220,8 +260,23 @@ impl fmt::Display for SweepReport {
             "{expelled} silent members expelled, {freed} locks freed, {mended} nodes finished, {cleared} words no longer \
              in doubt"
         )?;
+        match restored {
+            Some(Restored { blocks, bytes }) => {
+                writeln!(f, "{blocks} lost blocks given back, {bytes} bytes")?
+            }
+            None => f.write_str("no census of blocks succeeded, so lost memory was not given back\n")?,
+        }
         check.fmt(f)
     }
+}
+
+/// The result of a census.
+enum Outcome {
+    Restored(Restored),
+    /// Members came and went, or the index was in change during each walk.
+    Disturbed,
+    /// The walk does not reach all nodes.
+    Impossible,
 }
 
 /// The results of one walk.
@@ -241,6 +296,21 @@ impl Walk {
     fn is_stable(&self) -> bool {
         let [before, after] = &self.members;
         before.are_all_in(after)
+    }
+
+    /// Returns whether every node was visited that was in use throughout the walk.
+    fn reached_all(&self) -> bool {
+        let harmless = |flaw| {
+            matches!(
+                flaw,
+                Flaw::InDoubt
+                    | Flaw::LockOfGone { .. }
+                    | Flaw::NotASibling
+                    | Flaw::Separator
+                    | Flaw::Unfinished(_)
+            )
+        };
+        self.survey.unread == 0 && self.faults.iter().all(|(finding, _)| harmless(finding.flaw))
     }
 
     /// Returns whether every node was visited and no node was damaged or in change. A wrong pointer may hide nodes.
@@ -267,14 +337,14 @@ impl<P: Parts> Handle<P> {
     }
 
     async fn check_within<V: Verbs + Control>(&self, v: &V) -> Result<CheckReport, IndexError> {
-        let mut walk = self.walk(v, false).await?;
+        let mut walk = self.walk(v, self.survey_of(false)).await?;
         let mut confirmed = Vec::new();
         for _ in 1..WALKS {
             if walk.faults.is_empty() {
                 break;
             }
             rest(v, BETWEEN).await;
-            let next = self.walk(v, false).await?;
+            let next = self.walk(v, self.survey_of(false)).await?;
             confirmed.clone_from(&next.faults);
             confirmed.retain(|fault| walk.faults.contains(fault));
             let settled = confirmed.len() == next.faults.len();
@@ -306,17 +376,132 @@ impl<P: Parts> Handle<P> {
         })
     }
 
-    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, and then
-    /// clears the doubt of lock words (V8). Other clients may work meanwhile. It ends with a [check](Handle::check).
+    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, clears the
+    /// doubt of lock words (V8), and gives back the blocks that dead members have lost (V16). Other clients may work
+    /// meanwhile. It ends with a [check](Handle::check).
     ///
-    /// It waits for about one lease if a member is silent. Afterwards it takes as long as two checks or more.
+    /// It waits for about one lease if a member is silent. Afterwards it takes as long as three checks or more, and several
+    /// rounds of all members. The list of the blocks that it has reached takes 8 bytes of local memory for each block.
     ///
     /// # Errors
     /// Returns errors of verbs and of the control plane. If a memory node does not answer, a member cannot be fenced,
     /// and its locks stay held.
     pub async fn sweep<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
         let _unmetered = v.meter().housekeeping();
-        self.alloc.visit(v, Box::pin(self.sweep_within(v))).await
+        // The seat keeps this compute node in the pool between the parts of the sweep.
+        let seat = self.alloc.epochs().map(Epochs::seat);
+        let swept = Box::pin(self.sweep_all(v)).await;
+        drop(seat);
+        self.alloc.leave_if_empty(v);
+        swept
+    }
+
+    async fn sweep_all<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
+        let mut report = self.alloc.visit(v, Box::pin(self.sweep_within(v))).await?;
+        for _ in 0..CENSUSES {
+            match self.take_census(v).await? {
+                Outcome::Restored(restored) => report.restored = Some(restored),
+                Outcome::Impossible => {}
+                Outcome::Disturbed => {
+                    let waiting = async { Ok::<_, IndexError>(self.alloc.outlast_silent(v).await?) };
+                    self.alloc.visit(v, waiting).await?;
+                    continue;
+                }
+            }
+            break;
+        }
+        report.check = self.check(v).await?;
+        Ok(report)
+    }
+
+    /// Finds the blocks that dead members have lost, and gives them back.
+    async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
+        let Some(mut census) = self.alloc.begin_census(v).await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        //= docs/protocol/recovery.md V20
+        if !self.until(v, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        census.grace().await?;
+        if !self.until(v, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        let walk = Box::pin(self.whole_walk(v));
+        let Some(walk) = self.alloc.visit(v, walk).await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        let Some(reached) = walk.survey.reached else {
+            return Ok(Outcome::Impossible);
+        };
+        census.know(&reached);
+        drop(reached);
+        if census.know_depots().await? != Step::Done {
+            return Ok(Outcome::Disturbed);
+        }
+        census.grace().await?;
+        if !self.until(v, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        self.ask(v, census).await
+    }
+
+    /// Does the second half of a census.
+    async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
+        let asked = self
+            .alloc
+            .visit(v, async { Ok::<_, IndexError>(census.ask().await?) });
+        if asked.await? != Step::Done || !self.until(v, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        let Some(restored) = census.close().await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        let has_clients = self.alloc.epochs().is_some_and(|epochs| epochs.seats() > 1);
+        if has_clients {
+            return Ok(Outcome::Restored(restored));
+        }
+        // This compute node is about to leave, so the blocks must be in the depots before, or they are lost again.
+        for _ in 0..ROUNDS {
+            if self.alloc.stats().limbo_bytes == 0 {
+                break;
+            }
+            self.collect(v).await?;
+            rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await;
+        }
+        self.alloc.give_away(v).await?;
+        Ok(Outcome::Restored(restored))
+    }
+
+    /// Walks until a walk has reached all nodes, and returns that walk; `None` if no walk has.
+    async fn whole_walk<V: Verbs + Control>(&self, v: &V) -> Result<Option<Walk>, IndexError> {
+        for _ in 0..WALKS {
+            let walk = self.walk(v, self.survey_of(false).recording()).await?;
+            if walk.reached_all() {
+                return Ok(Some(walk));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer.
+    async fn until<V: Verbs + Control>(
+        &self,
+        v: &V,
+        step: impl AsyncFn() -> Result<Step, AllocError>,
+    ) -> Result<bool, IndexError> {
+        let (since, lease) = (v.now(), self.alloc.lease());
+        loop {
+            self.collect(v).await?;
+            match step().await? {
+                Step::Done => return Ok(true),
+                Step::Over => return Ok(false),
+                Step::Waits if v.elapsed(since, Nanos(lease.0.saturating_mul(CENSUS_LEASES))) => {
+                    return Ok(false);
+                }
+                Step::Waits => rest(v, Nanos(lease.0 / CENSUS_PARTS)).await,
+            }
+        }
     }
 
     async fn sweep_within<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
@@ -326,7 +511,7 @@ impl<P: Parts> Handle<P> {
         };
         for _ in 0..SWEEP_WALKS {
             //= docs/protocol/recovery.md V8
-            let walk = self.walk(v, true).await?;
+            let walk = self.walk(v, self.survey_of(true)).await?;
             report.mended += walk.survey.mended;
             let freed = self.free(v, &walk).await?;
             report.freed += freed;
@@ -339,7 +524,6 @@ impl<P: Parts> Handle<P> {
                 break;
             }
         }
-        report.check = self.check_within(v).await?;
         Ok(report)
     }
 
@@ -378,17 +562,21 @@ impl<P: Parts> Handle<P> {
         Ok(Sweep::clear(v, in_tables.chain(in_nodes), LockWord::cleared).await?)
     }
 
+    /// Makes an empty survey of this index.
+    fn survey_of(&self, mends: bool) -> Survey {
+        let referred = self
+            .holds_items()
+            .then_some(dm_indirect::referred as dm_index::Referred);
+        Survey::new(mends, referred)
+    }
+
     /// Walks over the whole index once.
-    async fn walk<V: Verbs + Control>(&self, v: &V, mends: bool) -> Result<Walk, IndexError> {
+    async fn walk<V: Verbs + Control>(&self, v: &V, mut survey: Survey) -> Result<Walk, IndexError> {
         let before = self.alloc.members(v).await?;
         let words = match self.alloc.lock_tables() {
             Some(tables) => tables.words(v, is_notable).await?,
             None => Vec::new(),
         };
-        let referred = self
-            .holds_items()
-            .then_some(dm_indirect::referred as dm_index::Referred);
-        let mut survey = Survey::new(mends, referred);
         let walking = Box::pin(self.survey(v, &mut survey));
         self.alloc.while_announcing(v, walking).await?;
         let members = [before, self.alloc.members(v).await?];

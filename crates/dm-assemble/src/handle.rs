@@ -82,6 +82,9 @@ impl<P: Parts> Handle<P> {
             .sweeping(Sweep::of(superblock, LockWord::freed, LockWord::unshared))
             .chunk_bytes(common.chunk_bytes)
             .reaching(common.reach);
+        if common.items {
+            alloc.restores_kind(dm_indirect::KIND);
+        }
         let alloc = Arc::new(alloc);
         let mut pool = Pool::new(v, superblock, alloc.clone());
         let parts = P::assemble(&mut pool, options).await?;

@@ -351,7 +351,8 @@ pub trait Inner<V: Verbs, K> {
     /// Visits all nodes of the inner structure and all leaves, for a check, and adds what it finds to `survey`. With
     /// [`Survey::mends`], this also finishes what other clients have left unfinished.
     ///
-    /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers.
+    /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers. Then a
+    /// sweep gives no memory back, because it does not know which blocks the inner structure uses.
     fn survey<L: Restructure<V, K>>(
         &self,
         v: &V,
@@ -365,6 +366,7 @@ pub trait Inner<V: Verbs, K> {
             let Some(first) = self.find(v, &K::MIN).await? else {
                 return Ok(());
             };
+            survey.misses_nodes();
             let unknown = (&[][..], Listing::Unknown);
             survey_level(v, leaves, (0, first.leaf.at), unknown, survey, count_keys).await
         }

@@ -227,8 +227,12 @@ pub struct Survey {
     pub faults: Vec<(Finding, u64)>,
     /// Nodes that a client was changing.
     pub in_change: u64,
+    /// Those of them behind which the walk may have missed nodes.
+    pub unread: u64,
     /// Nodes that this walk has finished.
     pub mended: u64,
+    /// The addresses of all blocks that the walk has reached, if it records them.
+    pub reached: Option<Vec<RemotePtr>>,
     mends: bool,
     referred: Option<Referred>,
 }
@@ -247,9 +251,30 @@ impl Survey {
             words: Vec::new(),
             faults: Vec::new(),
             in_change: 0,
+            unread: 0,
             mended: 0,
+            reached: None,
             mends,
             referred,
+        }
+    }
+
+    /// Returns this survey with a record of the blocks that the walk reaches.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        Self {
+            reached: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// Makes an empty survey of an inner structure of the same index. See [`Survey::include`].
+    #[must_use]
+    pub fn of_inner(&self) -> Self {
+        let inner = Self::new(self.mends, None);
+        match self.reached {
+            Some(_) => inner.recording(),
+            None => inner,
         }
     }
 
@@ -266,8 +291,20 @@ impl Survey {
         }
     }
 
-    /// Counts a node.
-    pub fn count(&mut self, level: u8, entries: usize, bytes: u64) {
+    /// Records that this walk does not reach all nodes that are in use.
+    pub fn misses_nodes(&mut self) {
+        self.reached = None;
+    }
+
+    fn reach(&mut self, block: RemotePtr) {
+        if let Some(reached) = &mut self.reached {
+            reached.push(block);
+        }
+    }
+
+    /// Counts a node, whose block begins at `at`.
+    pub fn count(&mut self, at: RemotePtr, level: u8, entries: usize, bytes: u64) {
+        self.reach(at);
         let level = usize::from(level);
         if self.levels.len() <= level {
             self.levels.resize(level + 1, LevelCount::default());
@@ -283,7 +320,10 @@ impl Survey {
         self.keys += 1;
         match self.referred.map(|referred| referred(value)) {
             None => {}
-            Some(Ok((_, bytes))) => self.item_bytes += bytes,
+            Some(Ok((block, bytes))) => {
+                self.reach(block);
+                self.item_bytes += bytes;
+            }
             Some(Err(what)) => self.fault(at, Flaw::Reference(what), image),
         }
     }
@@ -299,10 +339,15 @@ impl Survey {
             self.levels[i].entries += level.entries;
             self.levels[i].bytes += level.bytes;
         }
+        match (&mut self.reached, other.reached) {
+            (Some(reached), Some(others)) => reached.extend(others),
+            _ => self.misses_nodes(),
+        }
         self.removed += other.removed;
         self.words.extend(other.words);
         self.faults.extend(other.faults);
         self.in_change += other.in_change;
+        self.unread += other.unread;
         self.mended += other.mended;
     }
 
@@ -327,6 +372,7 @@ impl Survey {
             }
             _ if seen.held => {
                 self.in_change += 1;
+                self.unread += u64::from(matches!(seen.condition, Condition::Dead | Condition::Torn));
                 return seen.condition != Condition::Dead;
             }
             Condition::Dead => Flaw::Dead,
@@ -389,7 +435,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
                 survey.fault(at, Flaw::LowFence, seen.image);
             }
             visited.insert(at, copy.fences.low);
-            survey.count(level, copy.entries.len(), u64::from(nodes.node_bytes()));
+            survey.count(at, level, copy.entries.len(), u64::from(nodes.node_bytes()));
             if seen.condition != Condition::Torn {
                 each(survey, &copy, seen.image);
             }

@@ -33,7 +33,7 @@ pub use bundle::{Bundle, block_of};
 pub use items::{Items, Prefix, leading_bytes};
 pub use out_of_line::OutOfLine;
 pub use range::Item;
-pub use reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, REFERENCE_NODES_MAX, Reference, referred};
+pub use reference::{BLOCK_BYTES_MAX, KIND, REFERENCE_BYTES, REFERENCE_NODES_MAX, Reference, referred};
 #[cfg(feature = "study")]
 pub use study::ItemFlaws;
 

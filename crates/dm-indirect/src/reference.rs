@@ -11,8 +11,8 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Number of memory nodes that a reference can distinguish.
 pub const REFERENCE_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// Distinguishes blocks of items from nodes of the same size.
-const KIND: u8 = b'i';
+/// The kind of the blocks of items, which distinguishes them from nodes of the same size.
+pub const KIND: u8 = b'i';
 const NODE_BITS: u32 = 8;
 const LENGTH_BITS: u32 = 14;
 const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;

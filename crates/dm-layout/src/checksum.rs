@@ -183,6 +183,10 @@ impl<K: KeyBytes> NodeShape<K> for Checksummed<K> {
         self.place.version_after(version, steps)
     }
 
+    fn header_at(&self) -> usize {
+        SEAL_BYTES
+    }
+
     fn range(&self, part: Part) -> Range<usize> {
         match part {
             Part::Head => 0..self.node_bytes,

@@ -105,6 +105,10 @@ impl<K: KeyBytes> NodeShape<K> for Leaf<K> {
         either!(self, leaf => leaf.state_word())
     }
 
+    fn header_at(&self) -> usize {
+        either!(self, leaf => leaf.header_at())
+    }
+
     fn range(&self, part: Part) -> Range<usize> {
         either!(self, leaf => leaf.range(part))
     }

@@ -4,7 +4,7 @@ use core::future::Future;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use dm_alloc::{Allocator, Block, Class};
+use dm_alloc::{Allocator, Block, Class, Life};
 use dm_index::{
     Answer, Applied, BulkLoad, Created, IndexError, Inspected, Lead, Merge, Neighbours, NodeAccess,
     NodeCopies, NodeCopy, NodeStore, Restructure, Tended, Write,
@@ -56,7 +56,7 @@ const RUNS: u32 = 16;
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Makes nodes of `format`, with these locks and memory from `alloc`.
     pub fn new(format: F, locks: Arc<Locks>, alloc: Arc<Allocator>, options: NodeOptions) -> Self {
-        Self {
+        let nodes = Self {
             format,
             locks,
             alloc,
@@ -67,7 +67,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 all: 0,
             }),
             _key: PhantomData,
-        }
+        };
+        let life = Life::Header {
+            incarnation_at: nodes.format.header_at() + 4,
+            version_at: nodes.format.header_at(),
+        };
+        nodes.alloc.restores(nodes.class(), life);
+        nodes
     }
 
     /// Returns the format.

@@ -118,6 +118,10 @@ impl<I: IndexUnderTest> Checker<I> for NoChecker {
     }
 }
 
+/// Maximum number of bytes that may be lost after the sweep at the end of a run with kills, however many compute nodes died:
+/// the ends of chunks that no block fills, and requests for chunks whose answers were lost.
+pub const LEAKED_MAX: u64 = 256 << 10;
+
 /// A checker that sweeps the index and returns the faults that remain.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepChecker;

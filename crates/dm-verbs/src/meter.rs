@@ -79,6 +79,8 @@ counters! {
     expelled,
     /// Locks of dead members that were freed.
     freed_locks,
+    /// Blocks that dead members had lost and that were given back.
+    restored_blocks,
     /// Nodes that were replaced by a copy or by their only child, or removed.
     renewals,
     /// Words of the replaced nodes that were changed by CAS, to stop other writers.
@@ -144,6 +146,8 @@ pub enum Event {
     Expelled,
     /// A lock of a dead member was freed.
     FreedLock,
+    /// A block that a dead member had lost was given back.
+    Restored,
     /// A get was answered by another client's READ.
     Delegated,
     /// Another client's write replaced this one.
@@ -200,6 +204,7 @@ impl Meter {
                 Event::Mended => &c.mended,
                 Event::Expelled => &c.expelled,
                 Event::FreedLock => &c.freed_locks,
+                Event::Restored => &c.restored_blocks,
                 Event::Delegated => &c.delegated,
                 Event::Combined => &c.combined,
                 Event::WentAlone => &c.went_alone,

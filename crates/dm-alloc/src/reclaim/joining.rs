@@ -31,8 +31,8 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
     }
 }
 
-/// Bytes of the words in the area's first line: the epoch, the next number and the gate.
-const FIRST_WORDS: u32 = 24;
+/// Bytes of the words in the area's first line: the epoch, the next number, the gate and the census.
+const FIRST_WORDS: u32 = 32;
 
 impl Reclaim {
     /// Records that the other members have removed this compute node, or are about to remove it.
@@ -174,14 +174,24 @@ impl Allocator {
             // finds a link to them.
             //= docs/protocol/recovery.md V12
             let line = v.read(reclaim.area.at, FIRST_WORDS).await?;
-            let epoch = line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            let gate = reclaim.area.gate_of(&line);
+            let mut epoch = line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let (gate, census) = (reclaim.area.gate_of(&line), reclaim.area.census_of(&line));
             drop(line);
+            //= docs/protocol/recovery.md V23
+            let known = reclaim.membership.with(|m| m.census);
+            if census.round() != known.round() && !self.holds_nothing(reclaim) {
+                // Boxed, because it is rare and would make the futures of operations large.
+                epoch = Box::pin(self.forget_memory(v, reclaim)).await?;
+            }
             v.local(LocalStep::Section).await;
             joining.posted = None;
             reclaim.advance(epoch);
             self.roster.join(number);
             self.learn_gate(reclaim, gate);
+            //= docs/protocol/recovery.md V19
+            if !reclaim.options.flaws().joins_unrecorded {
+                self.learn_census(reclaim, census);
+            }
             reclaim.membership.with(|m| m.settle(slot, word));
             return Ok(());
         }

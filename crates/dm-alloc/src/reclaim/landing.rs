@@ -6,20 +6,19 @@ use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{ClientId, LocalStep, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use super::Reclaim;
-use crate::pool::{NodePool, Orphan};
+use crate::pool::{NodePool, Orphan, Trip};
 use crate::{AllocError, Allocator};
 
 /// The orphans of a client while it waits for their WRITEs to land.
 struct Landing<'p> {
     pool: &'p Mutex<NodePool>,
-    orphans: Vec<Orphan>,
+    away: Option<(Vec<Orphan>, Trip)>,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        let orphans = core::mem::take(&mut self.orphans);
-        if !orphans.is_empty() {
-            self.pool.with(|p| p.put_back(orphans));
+        if let Some(away) = self.away.take() {
+            self.pool.with(|p| p.put_back(away));
         }
     }
 }
@@ -31,17 +30,18 @@ impl Allocator {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
             // Takes only the orphans that exist now. The WRITE to a later one may be posted behind the READ.
-            let orphans = pool.with(|p| p.take_orphans(v.client()));
-            if orphans.is_empty() {
+            let away = pool.with(|p| p.take_orphans(v.client()));
+            if away.is_none() {
                 continue;
             }
-            let mut landing = Landing { pool, orphans };
+            let mut landing = Landing { pool, away };
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
             // A READ completes only after the earlier WRITEs of its queue pair have landed.
             v.word(at).await?;
             v.local(LocalStep::Section).await;
-            let landed = core::mem::take(&mut landing.orphans);
-            pool.with(|p| p.landed(landed));
+            if let Some(landed) = landing.away.take() {
+                pool.with(|p| p.landed(landed));
+            }
         }
         Ok(())
     }

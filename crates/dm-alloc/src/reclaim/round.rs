@@ -8,7 +8,9 @@ use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlRequest, Env, Event, LocalStep, Nanos, NodeId, Verbs};
 
 use super::Reclaim;
+use super::census::CensusLook;
 use super::shares::GateLook;
+use crate::depot::SURPLUS;
 use crate::limbo::Limbo;
 use crate::members::{Look, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
@@ -111,7 +113,7 @@ impl Allocator {
             reclaim.limbo.with(|limbo| limbo.tag(tag));
         }
         self.announce_and_look(v, reclaim, part).await?;
-        self.give_up(v, &reclaim.area).await
+        self.give_up(v, &reclaim.area, SURPLUS).await
     }
 
     /// Announces this compute node and looks at the slots. If the look counts, removes silent members.
@@ -125,7 +127,7 @@ impl Allocator {
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let questions = self.roster.questions();
         let before = reclaim.membership.with(|m| (m.gate, m.orphan));
-        let (next, others, gate) = self.announce(v, reclaim, part).await?;
+        let (next, others, (gate, census)) = self.announce(v, reclaim, part).await?;
         let slots = others
             .iter()
             .map(|(_, look)| (look.word.number(), !look.word.is_expelled()));
@@ -139,7 +141,7 @@ impl Allocator {
         };
         drop(others);
         reclaim.membership.with(|m| reclaim.pace(m, gate.is_some()));
-        if silent.is_empty() && absent.is_empty() && gate.is_none() {
+        if silent.is_empty() && absent.is_empty() && gate.is_none() && census.is_none() {
             return Ok(());
         }
         // Boxed, because it is rare and would make the future of every round large.
@@ -147,6 +149,9 @@ impl Allocator {
             let mut done = self.remove(v, reclaim, &silent, &absent).await;
             if let Some(gate) = gate {
                 done = done.and(self.after_gate(v, reclaim, &gate, before).await);
+            }
+            if let Some(census) = census {
+                done = done.and(self.after_census(v, reclaim, &census).await);
             }
             done
         })
@@ -183,13 +188,13 @@ impl Allocator {
 
     /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
     /// older than every member's announced epoch. Returns the number of the next member, the other members' slots, and what
-    /// the look says about the gate if this compute node may have to do something.
+    /// the look says about the gate and about a census if this compute node may have to do something.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         part: &Part<'_>,
-    ) -> Result<(u16, Looks, Option<Box<GateLook>>), AllocError> {
+    ) -> Result<(u16, Looks, (Option<Box<GateLook>>, Option<Box<CensusLook>>)), AllocError> {
         v.local(LocalStep::Section).await;
         let Some(Announcement {
             slot,
@@ -246,22 +251,25 @@ impl Allocator {
             true => self.look_at_gate(reclaim, &image, &looks, (slot, own.number())),
             false => None,
         };
+        let census = self.look_at_census(reclaim, &image, slot);
         let oldest = looks.iter().map(|(_, look)| look.word.epoch()).min();
         self.free_below(
             reclaim,
             oldest.map_or(own.epoch(), |oldest| oldest.min(own.epoch())),
         );
-        Ok((next, looks, gate))
+        Ok((next, looks, (gate, census)))
     }
 
     /// Frees the blocks that were unlinked before every running operation began.
     fn free_below(&self, reclaim: &Reclaim, oldest: u64) {
         //= docs/protocol/reclaim.md R4
-        let freed = reclaim.limbo.with(|limbo| limbo.free_below(oldest));
-        for (block, class) in freed.into_iter().flatten() {
-            self.pool_of(block.at)
-                .with(|pool| pool.put_reclaimed(block, class));
-        }
+        reclaim.limbo.with(|limbo| {
+            // The blocks move within one section, so that an answer to a census misses none.
+            for (block, class) in limbo.free_below(oldest).into_iter().flatten() {
+                self.pool_of(block.at)
+                    .with(|pool| pool.put_reclaimed(block, class));
+            }
+        });
     }
 }
 

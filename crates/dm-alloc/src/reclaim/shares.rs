@@ -232,6 +232,7 @@ impl Allocator {
         if !reclaim.options.flaws().no_fence {
             v.call(ControlRequest::FenceMember { member }).await?;
         }
+        self.close_census(v, reclaim).await?;
         let mut freed = 0;
         if let Some(sweep) = &self.sweep {
             freed = sweep.run(v, member).await?;

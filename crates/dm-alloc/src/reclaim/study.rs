@@ -23,6 +23,12 @@ pub struct ReclaimFlaws {
     pub error_proves: bool,
     /// A member's clients begin shares while the gate is shut.
     pub gate_ignored: bool,
+    /// A member does not mark the blocks that it has recorded during a census.
+    pub unrecorded: bool,
+    /// A member that leaves does not end the census.
+    pub leaves_open: bool,
+    /// A member that joins begins its record with its first look.
+    pub joins_unrecorded: bool,
 }
 
 #[cfg(feature = "study")]
@@ -38,6 +44,9 @@ impl ReclaimFlaws {
         one_announces: false,
         error_proves: false,
         gate_ignored: false,
+        unrecorded: false,
+        leaves_open: false,
+        joins_unrecorded: false,
     };
 }
 

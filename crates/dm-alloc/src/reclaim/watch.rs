@@ -75,6 +75,12 @@ impl Allocator {
         Ok(found)
     }
 
+    /// Returns the time for which a member may be silent; 0 before this compute node has joined.
+    pub fn lease(&self) -> Nanos {
+        let lease = |reclaim: &super::Reclaim| reclaim.membership.with(|m| m.lease);
+        self.reclaim.as_ref().map_or(Nanos(0), lease)
+    }
+
     /// Does rounds until every other member has announced itself or was expelled, and returns the number of members that
     /// have lost their slots. This takes about one lease if a member is silent. It runs within an operation.
     ///
@@ -85,10 +91,7 @@ impl Allocator {
         let seat = dm_sync::epoch::Epochs::seat(epochs);
         self.collect(v, &seat).await?;
         let first = self.members(v).await?;
-        let lease = self
-            .reclaim
-            .as_ref()
-            .map_or(Nanos(0), |r| r.membership.with(|m| m.lease));
+        let lease = self.lease();
         let own = self.roster.own();
         let since = v.now();
         loop {

@@ -104,12 +104,12 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
             .collect::<Vec<_>>()
     });
     assert_eq!(assert_disjoint(blocks), 1600);
-    // 800 blocks of 2368/4 bytes on average fill 7.2 chunks. Concurrent requests shared a chunk, so few are open.
+    // 800 blocks of three classes. Concurrent requests shared a chunk, so each class has one open chunk per memory node.
     for a in &shared {
         let stats = a.stats();
         let used: u64 = 200 * (1024 + 64 + 1152 + 64);
         assert_eq!((stats.in_use_bytes, stats.free_bytes), (used as i64, 0));
-        assert!(stats.fetched_bytes <= used + 4 * CHUNK, "{stats:?}");
+        assert!(stats.fetched_bytes <= used + 9 * CHUNK, "{stats:?}");
     }
 }
 
@@ -133,8 +133,8 @@ fn near_is_a_wish_and_round_robin_balances() {
     while alloc(&v, &a, 4096, Some(near)).unwrap().node() == near.node() {
         on_wished += 1;
     }
-    // 256 KiB less the reserved page and the round robin's two blocks of 1 KiB, which cost one page.
-    assert_eq!(on_wished, 62, "the whole node was used before another was taken");
+    // 256 KiB less the reserved page and the chunk of the round robin's two blocks of 1 KiB.
+    assert_eq!(on_wished, 47, "the whole node was used before another was taken");
 }
 
 #[test]
@@ -262,7 +262,7 @@ proptest! {
     fn blocks_in_use_never_overlap(
         ops in proptest::collection::vec((1u32..3000, 0u16..4, proptest::bool::weighted(0.4)), 1..200),
     ) {
-        let world = world(2, 1 << 20);
+        let world = world(2, 4 << 20);
         let v = world.connect(0).unwrap();
         let a = Allocator::new(2, 0).chunk_bytes(16 << 10);
         let mut used: Vec<(RemotePtr, u32)> = Vec::new();

@@ -112,7 +112,7 @@ fn what_one_has_too_much_of_another_gets_as_it_is() {
     let stats = b.stats();
     assert_eq!(
         stats.fetched_bytes,
-        192 << 10,
+        64 << 10,
         "one chunk, and that after the last of them"
     );
     assert_eq!(stats.free_bytes, 1024, "what they came in");
@@ -163,7 +163,7 @@ fn a_full_memory_node_still_has_what_others_give() {
 fn depot(superblock: &Superblock) -> RemotePtr {
     let area = superblock.members.unwrap();
     area.at
-        .add(64 * (1 + u64::from(area.slots)) + 8 * u64::from(NODE.0))
+        .add(64 * (1 + u64::from(area.slots)) + 16 * u64::from(NODE.0))
 }
 
 #[test]

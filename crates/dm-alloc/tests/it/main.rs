@@ -1,6 +1,7 @@
 //! Superblocks, chunks and blocks, and the reuse of memory, over loopback and the simulator.
 
 mod blocks;
+mod census;
 mod exchange;
 mod forgotten;
 mod membership;

@@ -95,7 +95,8 @@ fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
         }
         match members {
             0 => assert!(fetched[2] > fetched[0], "{fetched:?}"),
-            _ => assert_eq!(fetched[2], fetched[0], "{fetched:?}"),
+            // In the second round, a compute node may take a chunk for its first magazines.
+            _ => assert_eq!(fetched[2], fetched[1], "{fetched:?}"),
         }
     }
 }

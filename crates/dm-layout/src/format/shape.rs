@@ -53,6 +53,12 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         None
     }
 
+    /// Returns the offset of the header, whose first byte has the version, and whose fifth to eighth bytes have the
+    /// incarnation. It is in the first line.
+    fn header_at(&self) -> usize {
+        0
+    }
+
     /// Returns the bytes that a step over `part` writes. In formats that write whole nodes, the head is the whole node
     /// and the rest is empty.
     fn range(&self, part: Part) -> Range<usize>;

@@ -1,6 +1,7 @@
 //! Models of recovery: a client dies while it holds a lock, and the other members expel its compute node, free the lock
 //! and finish the work. They run the shipped `dm-alloc` and `dm-lock`.
 
+mod census;
 mod clear;
 mod expel;
 mod gate;
@@ -20,4 +21,5 @@ pub(crate) const ENTRIES: &[Entry] = &[
     gate::ENTRY,
     shares::ENTRY,
     clear::ENTRY,
+    census::ENTRY,
 ];

@@ -62,7 +62,7 @@ fn gate() -> RemotePtr {
 /// Returns the address of the word that is set when E has looked once. Then T announces its compute node, so that T
 /// does not count as silent.
 fn looked() -> RemotePtr {
-    AREA.add(24)
+    AREA.add(40)
 }
 
 /// Returns the address of the beat of slot `i`. The next function returns the address of the last round that the slot

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use dm_layout::Slotted;
-use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
 use dm_verbs::{Control, Verbs};
 use sherman::{LeafFormat, Options, RangeIndex, Sherman};
 
@@ -36,6 +36,6 @@ impl<K: TestKey, F: LeafFormat<K>> IndexUnderTest for Tree<K, F> {
     }
     async fn sweep<V: Verbs + Control>(tree: &Sherman<K, F>, v: &V) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        Ok(report.faults())
+        Ok(report.faults_and_leaks(LEAKED_MAX))
     }
 }

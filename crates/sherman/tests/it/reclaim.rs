@@ -136,8 +136,13 @@ fn in_and_out(nodes: u16) {
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
         assert_eq!((*live, *limbo), (empty, 0), "{taken:?}");
-        assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
+        assert!(
+            *fetched <= taken[1].2,
+            "a later round took a new chunk: {taken:?}"
+        );
     }
+    // In the second round, a compute node may take a chunk for its first magazines, on each memory node.
+    assert!(taken[1].2 <= taken[0].2 + (256 << 10), "{taken:?}");
 }
 
 /// Runs `client` on `clients` threads of each of two compute nodes, concurrently.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use chime::{Chime, Options, RangeIndex};
-use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
 use dm_verbs::{Control, Verbs};
 
 /// A tree with these options.
@@ -35,6 +35,6 @@ impl<K: TestKey> IndexUnderTest for Tree<K> {
     }
     async fn sweep<V: Verbs + Control>(tree: &Chime<K>, v: &V) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        Ok(report.faults())
+        Ok(report.faults_and_leaks(LEAKED_MAX))
     }
 }

@@ -7,7 +7,7 @@ mod stress;
 
 use std::marker::PhantomData;
 
-use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
 use dm_verbs::{Control, Verbs};
 use dolphin::RangeIndex;
 
@@ -36,7 +36,7 @@ impl<K: TestKey> IndexUnderTest for Assembled<K> {
     }
     async fn sweep<V: Verbs + Control>(index: &ArtHopscotch<K>, v: &V) -> Result<Vec<String>, Failure> {
         let report = index.sweep(v).await?;
-        Ok(report.faults())
+        Ok(report.faults_and_leaks(LEAKED_MAX))
     }
 }
 

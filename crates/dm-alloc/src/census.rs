@@ -1,0 +1,542 @@
+//! The census: one member finds the blocks that dead members have lost, and gives them back.
+//!
+//! ```text
+//!   this member    read chunks │ open │ … all record │ grace │ walk, read depots │ grace │ list, ask │ … all told │ close
+//!   other members                look: record, tell                                   look: clear bits, tell    look: end
+//! ```
+//! A block is lost if the walk has not reached it, no depot lists it, and no member holds it or has recorded it since the
+//! census began.
+
+use core::fmt;
+
+use dm_sync::epoch::{Epochs, Seat};
+use dm_verbs::{Control, Event, NodeId, RemotePtr, Verbs};
+use smallvec::SmallVec;
+
+use crate::block::{Block, Class};
+use crate::chunks::Chunk;
+use crate::depot::MAGAZINE;
+use crate::lists::{LIST, LIST_BLOCKS, List, ListPtr};
+use crate::members::{CensusWord, MemberArea};
+use crate::reclaim::Reclaim;
+use crate::{AllocError, Allocator};
+
+/// Number of READs that are in flight at the same time.
+const PARALLEL: usize = 16;
+/// Number of times that a depot is read until it has not changed meanwhile.
+const DEPOT_READS: u32 = 16;
+/// Bytes at the beginning of a block that hold the life of its node.
+const LIFE_BYTES: u32 = 64;
+
+/// The place of the incarnation and the version in the nodes of a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// Readers compare neither.
+    Unversioned,
+    /// Offsets in the first line of the node: the incarnation (4 bytes, little-endian) and the version (1 byte).
+    Header {
+        /// Offset of the incarnation.
+        incarnation_at: usize,
+        /// Offset of the version.
+        version_at: usize,
+    },
+}
+
+impl Life {
+    /// Returns the block for its next node, if `line` is the first line of the lost one.
+    //= docs/protocol/recovery.md V24
+    fn next(self, at: RemotePtr, line: &[u8]) -> Block {
+        let (mut incarnation, mut version) = (0, 0);
+        if let Self::Header {
+            incarnation_at,
+            version_at,
+        } = self
+        {
+            let bytes = line.get(incarnation_at..).and_then(|rest| rest.first_chunk());
+            incarnation = bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            version = line.get(version_at).copied().unwrap_or(0);
+        }
+        let last = Block {
+            at,
+            incarnation,
+            version,
+        };
+        // One for a node that was being written when its client died, and one for the next node.
+        last.after(version).after(version.wrapping_add(1))
+    }
+}
+
+/// The classes whose lost blocks can be given back.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    classes: Vec<(Class, Life)>,
+    kinds: Vec<u8>,
+}
+
+/// The blocks that a census has given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restored {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The result of a step of a [`Census`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The step is done.
+    Done,
+    /// Other members have not done their part yet. Do a round, and look again.
+    Waits,
+    /// The census was ended, because a member has left or was expelled.
+    Over,
+}
+
+/// The blocks of a chunk.
+struct Part {
+    chunk: Chunk,
+    life: Life,
+    /// A bit for each block: 1 if it may not be given back.
+    known: Vec<u64>,
+}
+
+impl Part {
+    fn new(chunk: Chunk, life: Life) -> Self {
+        Self {
+            chunk,
+            life,
+            known: vec![0; chunk.blocks.div_ceil(64) as usize],
+        }
+    }
+
+    fn mark(&mut self, at: RemotePtr) {
+        let Chunk { start, class, blocks } = self.chunk;
+        let Some(offset) = at.offset().checked_sub(start.offset()) else {
+            return;
+        };
+        let number = offset / class.block_bytes();
+        if at.node() != start.node() || number >= blocks {
+            return;
+        }
+        match offset % class.block_bytes() {
+            0 => self.known[(number / 64) as usize] |= 1 << (number % 64),
+            // The record of this chunk contradicts the index.
+            _ => self.known.fill(u64::MAX),
+        }
+    }
+
+    /// Returns the lists of the blocks that are not known.
+    fn lists(&self) -> impl Iterator<Item = List> + '_ {
+        let Chunk { start, class, blocks } = self.chunk;
+        let per_list = (LIST_BLOCKS / 64) as usize;
+        let pieces = self
+            .known
+            .chunks(per_list)
+            .zip((0..).step_by(LIST_BLOCKS as usize));
+        pieces.filter_map(move |(known, first)| {
+            let count = LIST_BLOCKS.min(blocks - first);
+            let mut words: Vec<u64> = known.iter().map(|word| !word).collect();
+            if let Some(last) = words.last_mut().filter(|_| count % 64 > 0) {
+                *last &= (1 << (count % 64)) - 1;
+            }
+            words.iter().any(|word| *word != 0).then(|| List {
+                round: 0,
+                number: 0,
+                next: ListPtr::default(),
+                first: start.add(first * class.block_bytes()),
+                bytes: class.block_bytes(),
+                blocks: count,
+                words,
+            })
+        })
+    }
+}
+
+/// A census that this compute node takes. If it is dropped, the census ends without a result.
+///
+/// The caller does the steps in this order: [`Census::told`] until it is done, [`Census::grace`] and [`Census::quiet`] until
+/// it is done, the walk, [`Census::know`], [`Census::know_depots`], the grace again, [`Census::ask`], [`Census::told`] until
+/// it is done, and [`Census::close`]. Meanwhile, it does the rounds of its compute node (R3), and it must not be within an
+/// operation while it waits.
+pub struct Census<'a, V: Verbs> {
+    alloc: &'a Allocator,
+    reclaim: &'a Reclaim,
+    v: &'a V,
+    /// Keeps the compute node in the pool.
+    _seat: Seat,
+    /// The word of the census, which nobody but this client changes unless the census is over.
+    word: CensusWord,
+    /// Whether the word may be that of this census.
+    open: bool,
+    /// The tag of the last grace.
+    tag: u64,
+    /// The chunks, by address.
+    parts: Vec<Part>,
+    /// The blocks of the lists, the pointer to each, and whether the WRITE to it was awaited.
+    lists: Vec<(Block, ListPtr, bool)>,
+}
+
+impl<V: Verbs> fmt::Debug for Census<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Census")
+            .field("word", &self.word)
+            .field("chunks", &self.parts.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V: Verbs> Drop for Census<'_, V> {
+    fn drop(&mut self) {
+        if self.open {
+            //= docs/protocol/recovery.md V22
+            for word in [self.word.recording(), self.word.asking()] {
+                self.v.cas(self.area().census(), word.0, word.closed().0).detach();
+            }
+        }
+        for (block, _, awaited) in self.lists.drain(..) {
+            let next = block.after(block.version);
+            match awaited {
+                // Members may still be reading the lists, within operations.
+                true => self.alloc.retire(next, LIST),
+                false => self.alloc.give_back_unawaited(self.v.client(), next, LIST),
+            }
+        }
+    }
+}
+
+impl Allocator {
+    /// Records that lost blocks of `class` can be given back, and where their nodes hold their life. The walk over the
+    /// index must reach all blocks of this class that are in use.
+    pub fn restores(&self, class: Class, life: Life) {
+        self.lives.with(|lives| {
+            if !lives.classes.iter().any(|(known, _)| *known == class) {
+                lives.classes.push((class, life));
+            }
+        });
+    }
+
+    /// Records that lost blocks of all classes of this kind can be given back, and that readers compare neither
+    /// incarnations nor versions in them.
+    pub fn restores_kind(&self, kind: u8) {
+        self.lives.with(|lives| lives.kinds.push(kind));
+    }
+
+    fn life_of(&self, class: Class) -> Option<Life> {
+        if class == MAGAZINE || class == LIST {
+            return Some(Life::Unversioned);
+        }
+        self.lives.with(|lives| {
+            let known = lives.classes.iter().find(|(known, _)| *known == class);
+            let of_kind = || lives.kinds.contains(&class.kind).then_some(Life::Unversioned);
+            known.map(|(_, life)| *life).or_else(of_kind)
+        })
+    }
+
+    /// Begins a census. Returns `None` if the pool reclaims nothing, or if another member takes a census.
+    ///
+    /// This takes a round trip for each chunk of the pool.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Allocator::prepare`].
+    pub async fn begin_census<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+    ) -> Result<Option<Census<'a, V>>, AllocError> {
+        let Some(reclaim) = &self.reclaim else {
+            return Ok(None);
+        };
+        let _unmetered = v.meter().housekeeping();
+        let seat = Epochs::seat(reclaim.epochs());
+        self.collect(v, &seat).await?;
+        //= docs/protocol/recovery.md V16
+        let mut parts = Vec::new();
+        for node in (0..self.memory_nodes()).map(NodeId) {
+            let chunks = self.chunks(v, node).await?.into_iter();
+            parts.extend(chunks.filter_map(|chunk| Some(Part::new(chunk, self.life_of(chunk.class)?))));
+        }
+        parts.sort_unstable_by_key(|part| part.chunk.start);
+        //= docs/protocol/recovery.md V17
+        let at = reclaim.area().census();
+        let found = CensusWord(v.word(at).await?);
+        if !found.is_closed() {
+            return Ok(None);
+        }
+        let mut census = Census {
+            alloc: self,
+            reclaim,
+            v,
+            _seat: seat,
+            word: found.opened_by(self.roster.own()),
+            open: true,
+            tag: 0,
+            parts,
+            lists: Vec::new(),
+        };
+        census.open = v.cas(at, found.0, census.word.0).await? == found.0;
+        Ok(census.open.then_some(census))
+    }
+
+    /// Returns whether a block is free memory of this compute node, or waits in its limbo.
+    #[cfg(feature = "study")]
+    pub fn holds(&self, block: RemotePtr) -> bool {
+        let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim));
+        holdings.is_some_and(|holdings| holdings.contain(block))
+    }
+
+    /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to leave the
+    /// pool for ever.
+    ///
+    /// # Errors
+    /// Returns the errors of verbs and of the control plane.
+    pub async fn give_away<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        let Some(area) = self.area() else { return Ok(()) };
+        let _unmetered = v.meter().housekeeping();
+        self.pools.iter().for_each(|pool| pool.with(|p| p.cut_rests()));
+        self.give_up(v, area, 1).await
+    }
+}
+
+impl<'a, V: Verbs + Control> Census<'a, V> {
+    /// Returns whether all members have answered the current phase of the census. The second phase begins with
+    /// [`Census::ask`].
+    ///
+    /// # Errors
+    /// Returns the error of the READ.
+    pub async fn told(&self) -> Result<Step, AllocError> {
+        self.look(|area, image, slot| area.told_of(image, slot) >= self.word.order())
+            .await
+    }
+
+    /// Begins a grace: from now on, [`Census::quiet`] waits for all operations that have begun.
+    ///
+    /// # Errors
+    /// Returns the error of the FAA.
+    pub async fn grace(&mut self) -> Result<(), AllocError> {
+        let _unmetered = self.v.meter().housekeeping();
+        self.tag = self.v.faa(self.area().epoch(), 1).await?;
+        Ok(())
+    }
+
+    /// Returns whether all operations have ended that began before the last [`Census::grace`].
+    ///
+    /// # Errors
+    /// Returns the error of the READ.
+    pub async fn quiet(&self) -> Result<Step, AllocError> {
+        //= docs/protocol/reclaim.md R4
+        self.look(|area, image, slot| {
+            let mut looks = area.looks(image);
+            looks.any(|(i, look)| i == slot && look.word.epoch() > self.tag)
+        })
+        .await
+    }
+
+    /// Records blocks that are in use: the walk has reached them.
+    pub fn know(&mut self, blocks: &[RemotePtr]) {
+        for block in blocks {
+            let after = self.parts.partition_point(|part| part.chunk.start <= *block);
+            if let Some(part) = after.checked_sub(1).and_then(|i| self.parts.get_mut(i)) {
+                part.mark(*block);
+            }
+        }
+    }
+
+    /// Records the blocks in the depots. Returns [`Step::Waits`] if other members have changed a depot each time that it was
+    /// read.
+    ///
+    /// # Errors
+    /// Returns the errors of verbs.
+    pub async fn know_depots(&mut self) -> Result<Step, AllocError> {
+        let _unmetered = self.v.meter().housekeeping();
+        for node in (0..self.alloc.memory_nodes()).map(NodeId) {
+            let mut listed = None;
+            for _ in 0..DEPOT_READS {
+                //= docs/protocol/recovery.md V20
+                listed = self.alloc.depot_blocks(self.v, node).await?;
+                if listed.is_some() {
+                    break;
+                }
+            }
+            let Some(listed) = listed else {
+                return Ok(Step::Waits);
+            };
+            self.know(&listed);
+        }
+        Ok(Step::Done)
+    }
+
+    /// Lists the blocks that are not known, and asks all members which of them they hold.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Allocator::take`] and of verbs.
+    pub async fn ask(&mut self) -> Result<Step, AllocError> {
+        //= docs/protocol/recovery.md V21
+        let (v, alloc) = (self.v, self.alloc);
+        let _unmetered = v.meter().housekeeping();
+        let lists = self.parts.iter().flat_map(Part::lists);
+        let mut next = ListPtr::default();
+        let lists: Vec<(u64, List)> = (0..).zip(lists).collect();
+        for (number, mut list) in lists.into_iter().rev() {
+            let block = alloc.take(v, LIST, None).await?;
+            let pointer = ListPtr::new(block.at, list.words.len());
+            self.lists.push((block, pointer, false));
+            (list.round, list.number, list.next) = (self.word.round(), number, next);
+            v.write(block.at, &list.encode()).await?;
+            if let Some((_, _, awaited)) = self.lists.last_mut() {
+                *awaited = true;
+            }
+            next = pointer;
+        }
+        v.write(self.area().lists(), &next.0.to_le_bytes()).await?;
+        let found = v
+            .cas(self.area().census(), self.word.0, self.word.asking().0)
+            .await?;
+        if found != self.word.0 {
+            self.open = false;
+            return Ok(Step::Over);
+        }
+        self.word = self.word.asking();
+        Ok(Step::Done)
+    }
+
+    /// Ends the census, and retires the blocks that are lost. Three rounds later they are free. Returns `None` if the census
+    /// was ended by another member. All members must have answered.
+    ///
+    /// # Errors
+    /// Returns the errors of verbs. Blocks that were not retired before the error are still lost.
+    pub async fn close(mut self) -> Result<Option<Restored>, AllocError> {
+        //= docs/protocol/recovery.md V22
+        let v = self.v;
+        let _unmetered = v.meter().housekeeping();
+        let found = v
+            .cas(self.area().census(), self.word.0, self.word.closed().0)
+            .await?;
+        self.open = false;
+        if found != self.word.0 {
+            return Ok(None);
+        }
+        let mut restored = Restored::default();
+        for i in 0..self.lists.len() {
+            let pointer = self.lists[i].1;
+            let at = pointer.at();
+            let image = v.read(at, pointer.bytes()).await?;
+            let list = List::decode(&image).filter(|list| list.round == self.word.round());
+            let list = list.ok_or(AllocError::Corrupt {
+                at,
+                what: "the list of a census was overwritten",
+            })?;
+            drop(image);
+            let lost: Vec<RemotePtr> = list.set_blocks().collect();
+            let after = self.parts.partition_point(|part| part.chunk.start <= list.first);
+            let Some(part) = after.checked_sub(1).and_then(|i| self.parts.get(i)) else {
+                continue;
+            };
+            self.restore(part, &lost).await?;
+            restored.blocks += lost.len() as u64;
+            restored.bytes += lost.len() as u64 * list.bytes;
+        }
+        tracing::info!(restored.blocks, restored.bytes, "gave lost blocks back");
+        Ok(Some(restored))
+    }
+
+    /// Retires lost blocks of a chunk.
+    async fn restore(&self, part: &Part, lost: &[RemotePtr]) -> Result<(), AllocError> {
+        let (v, alloc) = (self.v, self.alloc);
+        for batch in lost.chunks(PARALLEL) {
+            let reads = batch.iter().filter(|_| part.life != Life::Unversioned);
+            let posted: SmallVec<[_; PARALLEL]> = reads.map(|at| v.read(*at, LIFE_BYTES)).collect();
+            let mut posted = posted.into_iter();
+            for at in batch {
+                let next = match posted.next() {
+                    Some(line) => part.life.next(*at, &line.await?),
+                    None => part.life.next(*at, &[]),
+                };
+                //= docs/protocol/recovery.md V24
+                alloc.retire(next, part.chunk.class);
+                v.meter().note(Event::Restored);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the members. Returns [`Step::Done`] if `ready` holds for each slot that is taken.
+    async fn look(&self, ready: impl Fn(&MemberArea, &[u8], u16) -> bool) -> Result<Step, AllocError> {
+        let _unmetered = self.v.meter().housekeeping();
+        let area = self.area();
+        let image = self.v.read(area.at, area.bytes()).await?;
+        if area.census_of(&image) != self.word {
+            return Ok(Step::Over);
+        }
+        let mut taken = area.looks(&image).filter(|(_, look)| !look.word.is_free());
+        Ok(match taken.all(|(slot, _)| ready(area, &image, slot)) {
+            true => Step::Done,
+            false => Step::Waits,
+        })
+    }
+}
+
+impl<V: Verbs> Census<'_, V> {
+    fn area(&self) -> &MemberArea {
+        self.reclaim.area()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLASS: Class = Class { bytes: 100, kind: 1 };
+
+    fn at(offset: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(1), offset).expect("a small offset")
+    }
+
+    fn part(blocks: u64) -> Part {
+        let start = at(0x1000);
+        Part::new(
+            Chunk {
+                start,
+                class: CLASS,
+                blocks,
+            },
+            Life::Unversioned,
+        )
+    }
+
+    #[test]
+    fn what_is_not_known_is_listed() {
+        let mut part = part(LIST_BLOCKS + 70);
+        for number in
+            (0..LIST_BLOCKS + 70).filter(|number| ![3, LIST_BLOCKS, LIST_BLOCKS + 69].contains(number))
+        {
+            part.mark(at(0x1000 + 128 * number));
+        }
+        part.mark(at(0x1000 - 128));
+        part.mark(RemotePtr::from_raw(0x1000 + 3 * 128));
+        part.mark(at(0x1000 + 128 * (LIST_BLOCKS + 70)));
+        let lists: Vec<List> = part.lists().collect();
+        let listed: Vec<_> = lists.iter().flat_map(List::set_blocks).collect();
+        let unknown = [3, LIST_BLOCKS, LIST_BLOCKS + 69].map(|number| at(0x1000 + 128 * number));
+        assert_eq!((lists.len(), listed), (2, unknown.to_vec()));
+        part.mark(at(0x1000 + 64));
+        assert_eq!(part.lists().count(), 0, "the chunk is not of this class");
+    }
+
+    #[test]
+    fn the_next_node_has_a_life_that_no_line_has() {
+        let life = Life::Header {
+            incarnation_at: 4,
+            version_at: 0,
+        };
+        let next = life.next(at(64), &[255, 0, 0, 0, 7, 1, 0, 0]);
+        assert_eq!((next.incarnation, next.version), (0x109, 1));
+        let fresh = life.next(at(64), &[0; 64]);
+        assert_eq!(
+            (fresh.incarnation, fresh.version),
+            (2, 2),
+            "a node of version 1 was half-written"
+        );
+        assert_eq!(life.next(at(64), &[]), fresh);
+        assert_eq!(Life::Unversioned.next(at(64), &[9; 64]), fresh);
+    }
+}

@@ -1,0 +1,246 @@
+//! The lists of a census: which blocks of a chunk nobody has accounted for yet.
+//!
+//! A list is a block that the member that takes the census has allocated. It has a bit for each block of a part of a chunk.
+//! A bit is 1 if the walk has not reached the block. Members clear the bits of the blocks that they hold. No bit becomes 1
+//! again.
+//!
+//! ```text
+//!   pointer   address, a multiple of 64 · lines of the list that are in use, minus 1, in the 6 low bits
+//!   list   pointer to the next list 8 · first block 8 · bytes of a block 4 · blocks 4 · magic 8 · round of the census 8 ·
+//!          number of the list 8 · zero 16 · words of 64 bits …
+//! ```
+//! The round and the number show whether the lists that a member reads are all lists of this census.
+
+use dm_verbs::{LINE, RemotePtr, Verbs};
+
+use crate::AllocError;
+use crate::block::Class;
+use crate::pool::Holdings;
+
+/// The class of lists.
+pub(crate) const LIST: Class = Class {
+    // The cast loses nothing: both are small.
+    bytes: dm_sync::scaled(4096, 128) as u32,
+    kind: u8::MAX - 1,
+};
+/// Maximum number of blocks in a list.
+pub(crate) const LIST_BLOCKS: u64 = (LIST.bytes as u64 - LINE as u64) * 8;
+const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/ls");
+const MAGIC_AT: usize = 24;
+const WORD: u64 = 64;
+
+/// A pointer to a list. It says how much of the list is to be read, because most lists are short.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct ListPtr(pub(crate) u64);
+
+impl ListPtr {
+    /// Returns the pointer to a list of so many words.
+    pub(crate) fn new(at: RemotePtr, words: usize) -> Self {
+        Self(at.raw() | (8 * words).div_ceil(LINE) as u64)
+    }
+    /// Returns whether there is no list.
+    pub(crate) fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    /// Returns the address of the list.
+    pub(crate) fn at(self) -> RemotePtr {
+        RemotePtr::from_raw(self.0 & !(LINE as u64 - 1))
+    }
+    /// Returns the bytes that are to be read.
+    pub(crate) fn bytes(self) -> u32 {
+        // The casts lose nothing: the number is less than 64.
+        (1 + (self.0 % LINE as u64) as u32) * LINE as u32
+    }
+}
+
+/// A list as it was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct List {
+    pub(crate) round: u64,
+    pub(crate) number: u64,
+    pub(crate) next: ListPtr,
+    pub(crate) first: RemotePtr,
+    /// Bytes of a block.
+    pub(crate) bytes: u64,
+    pub(crate) blocks: u64,
+    /// The bits, lowest first.
+    pub(crate) words: Vec<u64>,
+}
+
+impl List {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut image = vec![0; LINE];
+        image[..8].copy_from_slice(&self.next.0.to_le_bytes());
+        image[8..16].copy_from_slice(&self.first.raw().to_le_bytes());
+        // The casts lose nothing: a class has 32 bits, and a list has at most `LIST_BLOCKS` blocks.
+        image[16..20].copy_from_slice(&(self.bytes as u32).to_le_bytes());
+        image[20..24].copy_from_slice(&(self.blocks as u32).to_le_bytes());
+        image[MAGIC_AT..MAGIC_AT + 8].copy_from_slice(&MAGIC.to_le_bytes());
+        image[32..40].copy_from_slice(&self.round.to_le_bytes());
+        image[40..48].copy_from_slice(&self.number.to_le_bytes());
+        image.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        image
+    }
+
+    /// Decodes the bytes of a list, or returns `None` if they are none.
+    pub(crate) fn decode(image: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(*image.get(at..)?.first_chunk()?));
+        let half = |at: usize| Some(u64::from(u32::from_le_bytes(*image.get(at..)?.first_chunk()?)));
+        let (bytes, blocks) = (half(16)?, half(20)?);
+        if word(MAGIC_AT)? != MAGIC || bytes == 0 || blocks > LIST_BLOCKS {
+            return None;
+        }
+        let words = (0..blocks.div_ceil(WORD)).map(|i| word(LINE + 8 * i as usize));
+        Some(Self {
+            round: word(32)?,
+            number: word(40)?,
+            next: ListPtr(word(0)?),
+            first: RemotePtr::from_raw(word(8)?),
+            bytes,
+            blocks,
+            words: words.collect::<Option<_>>()?,
+        })
+    }
+
+    /// Returns the number of the block that contains this address.
+    fn number_of(&self, at: RemotePtr) -> Option<u64> {
+        let offset = at.offset().checked_sub(self.first.offset())?;
+        let number = offset / self.bytes;
+        (at.node() == self.first.node() && number < self.blocks).then_some(number)
+    }
+
+    /// Returns the addresses of the blocks whose bits are 1.
+    pub(crate) fn set_blocks(&self) -> impl Iterator<Item = RemotePtr> + '_ {
+        let is_set = |number: &u64| self.words[(number / WORD) as usize] >> (number % WORD) & 1 == 1;
+        let numbers = (0..self.blocks).filter(is_set);
+        numbers.map(|number| self.first.add(number * self.bytes))
+    }
+
+    /// Returns the bits of the blocks that are among `holdings`, whose blocks are sorted.
+    fn held(&self, holdings: &Holdings) -> Vec<u64> {
+        let mut held = vec![0; self.words.len()];
+        let mut set = |number: u64| held[(number / WORD) as usize] |= 1 << (number % WORD);
+        let begin = holdings.blocks.partition_point(|block| *block < self.first);
+        let mine = holdings.blocks[begin..]
+            .iter()
+            .map_while(|block| self.number_of(*block));
+        mine.for_each(&mut set);
+        for (start, bytes) in &holdings.rests {
+            let end = start.offset() + bytes;
+            let from = start.offset().max(self.first.offset());
+            if let Some(mut number) = self.number_of(start.add(from - start.offset())) {
+                while number < self.blocks && self.first.offset() + number * self.bytes < end {
+                    set(number);
+                    number += 1;
+                }
+            }
+        }
+        held
+    }
+
+    /// Clears the bits of the blocks that are among `holdings`, whose blocks are sorted, in the list at `at`, which was
+    /// read before. Other members may clear other bits meanwhile.
+    //= docs/protocol/recovery.md V21
+    pub(crate) async fn clear<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        holdings: &Holdings,
+    ) -> Result<(), AllocError> {
+        let held = self.held(holdings);
+        let (mut i, words) = (0, &self.words);
+        while i < words.len() {
+            let place = at.add((LINE + 8 * i) as u64);
+            // Words that become zero are written together. Others can only clear more of their bits.
+            let zeros = (i..words.len()).take_while(|&i| words[i] & !held[i] == 0);
+            let zeros = zeros.count();
+            if words[i..i + zeros].iter().any(|word| *word != 0) {
+                v.write(place, &vec![0; 8 * zeros]).await?;
+            }
+            i += zeros;
+            if zeros > 0 {
+                continue;
+            }
+            let mut word = words[i];
+            while word & held[i] != 0 {
+                let found = v.cas(place, word, word & !held[i]).await?;
+                if found == word {
+                    break;
+                }
+                word = found;
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::NodeId;
+    use proptest::prelude::*;
+
+    fn at(offset: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(2), offset).expect("a small offset")
+    }
+
+    fn list() -> List {
+        List {
+            round: 7,
+            number: 3,
+            next: ListPtr(77),
+            first: at(0x1000),
+            bytes: 128,
+            blocks: 100,
+            words: vec![u64::MAX, (1 << 36) - 1],
+        }
+    }
+
+    #[test]
+    fn a_pointer_says_how_long_the_list_is() {
+        for (words, bytes) in [(1, 128), (8, 128), (9, 192), (504, 4096)] {
+            let list = ListPtr::new(at(0x1000), words);
+            assert_eq!((list.at(), list.bytes()), (at(0x1000), bytes), "{words} words");
+        }
+        assert!(ListPtr::default().is_null());
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_was_written() {
+        assert_eq!(List::decode(&list().encode()), Some(list()));
+        assert_eq!(List::decode(&[0; 4096]), None);
+        let short = list().encode();
+        assert_eq!(List::decode(&short[..short.len() - 1]), None);
+        let all: Vec<_> = list().set_blocks().collect();
+        assert_eq!(
+            (all.len(), all[0], all[99]),
+            (100, at(0x1000), at(0x1000 + 99 * 128))
+        );
+    }
+
+    #[test]
+    fn blocks_and_rests_are_found_in_the_list() {
+        let holdings = Holdings {
+            blocks: vec![at(0x0800), at(0x1000), at(0x1000 + 65 * 128), at(0x8000)],
+            rests: vec![
+                (at(0x0), 0x1080),
+                (at(0x1000 + 98 * 128), 1 << 20),
+                (at(0x9000), 64),
+            ],
+        };
+        assert_eq!(list().held(&holdings), [1, 1 << 1 | 0b11 << 34]);
+        let elsewhere = Holdings {
+            blocks: vec![RemotePtr::from_raw(0x1000)],
+            rests: vec![(RemotePtr::from_raw(0x1000), 1 << 20)],
+        };
+        assert_eq!(list().held(&elsewhere), [0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_list_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = List::decode(&bytes);
+        }
+    }
+}

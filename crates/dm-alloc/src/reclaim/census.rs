@@ -1,0 +1,259 @@
+//! The part of a member in a census: it records the blocks that leave its free memory, and marks those of the listed
+//! blocks that it holds or has recorded.
+//!
+//! Each look of a compute node does the next step. Nothing here waits for other members.
+
+use dm_sync::atomic::Ordering;
+use dm_sync::epoch::{Epochs, Running, Seat};
+use dm_verbs::{LocalStep, Verbs};
+
+use super::Reclaim;
+use crate::lists::{List, ListPtr};
+use crate::members::{CensusWord, Phase};
+use crate::pool::{Holdings, NodePool};
+use crate::{AllocError, Allocator};
+
+/// What a look says about a census that this compute node has not answered yet.
+pub(super) struct CensusLook {
+    word: CensusWord,
+    /// The first list.
+    lists: ListPtr,
+    /// The slot of this compute node.
+    slot: u16,
+}
+
+/// A client's answer in progress. Only one client of a compute node answers at a time.
+struct Telling<'r>(&'r Reclaim);
+
+impl<'r> Telling<'r> {
+    fn begin(reclaim: &'r Reclaim, word: CensusWord) -> Option<Self> {
+        reclaim.membership.with(|m| {
+            let may = !m.telling && m.census == word;
+            m.telling |= may;
+            may.then_some(Self(reclaim))
+        })
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.0.membership.with(|m| m.telling = false);
+    }
+}
+
+/// A seat that is vacated when it is dropped.
+struct Seated<'a, V: Verbs> {
+    alloc: &'a Allocator,
+    v: &'a V,
+    seat: Option<Seat>,
+}
+
+impl<V: Verbs> Drop for Seated<'_, V> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            self.alloc.vacate(self.v, seat);
+        }
+    }
+}
+
+/// An operation that counts as forgotten (R2a) unless it is completed.
+struct Pinned<'s>(Option<Running<'s>>);
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            running.forget();
+        }
+    }
+}
+
+impl Reclaim {
+    /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
+    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs.
+    pub(crate) fn forgets_blocks(&self) -> bool {
+        //= docs/protocol/recovery.md V23
+        // Relaxed: operations that begin in this membership see the value, because they begin after a section that follows
+        // the store. An operation of an earlier membership whose client does not see it yet ends before the store.
+        let until = self.forgets.load(Ordering::Relaxed);
+        until > 0 && {
+            let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
+            if !forgets {
+                // Relaxed: as above.
+                let _ = self
+                    .forgets
+                    .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            forgets
+        }
+    }
+}
+
+impl Allocator {
+    /// Learns the word of the census, if it is later than all words before.
+    pub(super) fn learn_census(&self, reclaim: &Reclaim, word: CensusWord) {
+        reclaim.membership.with(|m| {
+            if word.order() <= m.census.order() {
+                return;
+            }
+            m.census = word;
+            let change = match word.is_closed() {
+                true => NodePool::end_record,
+                false => NodePool::begin_record,
+            };
+            self.pools.iter().for_each(|pool| pool.with(change));
+        });
+    }
+
+    /// Learns what an image of the area says about the census, and returns it if this compute node must answer.
+    #[inline(never)]
+    pub(super) fn look_at_census(
+        &self,
+        reclaim: &Reclaim,
+        image: &[u8],
+        slot: u16,
+    ) -> Option<Box<CensusLook>> {
+        let word = reclaim.area.census_of(image);
+        self.learn_census(reclaim, word);
+        let answers = !word.is_closed() && reclaim.area.told_of(image, slot) < word.order();
+        answers.then(|| {
+            Box::new(CensusLook {
+                word,
+                lists: reclaim.area.lists_of(image),
+                slot,
+            })
+        })
+    }
+
+    /// Answers the census that a look has found, if this compute node can.
+    ///
+    /// # Errors
+    /// Returns the errors of verbs. The next look tries again.
+    pub(super) async fn after_census<V: Verbs>(
+        &self,
+        v: &V,
+        reclaim: &Reclaim,
+        look: &CensusLook,
+    ) -> Result<(), AllocError> {
+        v.local(LocalStep::Section).await;
+        let Some(_telling) = Telling::begin(reclaim, look.word) else {
+            return Ok(());
+        };
+        if self.pools.iter().any(|pool| pool.with(|p| p.has_overflown())) {
+            return self.close_census(v, reclaim).await;
+        }
+        //= docs/protocol/recovery.md V18
+        if !self.pools.iter().all(|pool| pool.with(|p| p.is_recorded())) {
+            return Ok(());
+        }
+        if look.word.phase() == Phase::Asking && !self.mark_holdings(v, reclaim, look).await? {
+            return Ok(());
+        }
+        let told = look.word.order().to_le_bytes();
+        v.write(reclaim.area.told(look.slot), &told).await?;
+        Ok(())
+    }
+
+    /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if this
+    /// compute node is no longer a member.
+    async fn mark_holdings<V: Verbs>(
+        &self,
+        v: &V,
+        reclaim: &Reclaim,
+        look: &CensusLook,
+    ) -> Result<bool, AllocError> {
+        //= docs/protocol/recovery.md V21
+        let seated = Seated {
+            alloc: self,
+            v,
+            seat: Some(Epochs::seat(&reclaim.epochs)),
+        };
+        let Some(seat) = &seated.seat else {
+            return Ok(false);
+        };
+        seat.enroll(reclaim.epochs.generation(), 1);
+        let Some(running) = seat.enter() else {
+            return Ok(false);
+        };
+        let mut pinned = Pinned(Some(running));
+        // The word is read again within the operation, so that the lists are not reused before it ends.
+        let found = CensusWord(v.word(reclaim.area.census()).await?);
+        let holdings = self.holdings(reclaim);
+        let (mut next, mut number) = (look.lists, 0);
+        while found == look.word && !next.is_null() {
+            let at = next.at();
+            let image = v.read(at, next.bytes()).await?;
+            // The word that leads to the lists may still be that of an earlier census.
+            let is_next = |list: &List| (list.round, list.number) == (look.word.round(), number);
+            let list = List::decode(&image).filter(is_next).ok_or(AllocError::Corrupt {
+                at,
+                what: "the lists of a census lead to no list of this census",
+            })?;
+            drop(image);
+            list.clear(v, at, &holdings).await?;
+            (next, number) = (list.next, number + 1);
+        }
+        pinned.0.take();
+        Ok(found == look.word)
+    }
+
+    /// Returns everything that this compute node holds or has recorded. The blocks are sorted.
+    pub(crate) fn holdings(&self, reclaim: &Reclaim) -> Holdings {
+        let mut holdings = Holdings::default();
+        // The limbo comes first, because its blocks move to the free lists, within its section.
+        reclaim.limbo.with(|limbo| holdings.blocks.extend(limbo.blocks()));
+        for pool in &self.pools {
+            pool.with(|p| p.add_holdings(&mut holdings, !reclaim.options.flaws().unrecorded));
+        }
+        holdings.blocks.sort_unstable();
+        holdings
+    }
+
+    /// Ends the census, if one is being taken: a record is lost or incomplete.
+    pub(super) async fn close_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim) -> Result<(), AllocError> {
+        //= docs/protocol/recovery.md V22
+        let at = reclaim.area.census();
+        let mut word = CensusWord(v.word(at).await?);
+        while !word.is_closed() {
+            let found = CensusWord(v.cas(at, word.0, word.closed().0).await?);
+            if found == word {
+                break;
+            }
+            // The census has got to its next phase, or is over.
+            word = found;
+        }
+        Ok(())
+    }
+
+    /// Ends the census of which this compute node knows, when it leaves: its record is lost. The requests are posted, not
+    /// awaited.
+    pub(super) fn quit_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim, census: CensusWord) {
+        self.pools.iter().for_each(|pool| pool.with(NodePool::end_record));
+        if census.is_closed() || reclaim.options.flaws().leaves_open {
+            return;
+        }
+        //= docs/protocol/recovery.md V22
+        // The census may have got from the first phase to the second one. It does not go back.
+        for word in [census.recording(), census.asking()] {
+            v.cas(reclaim.area.census(), word.0, word.closed().0).detach();
+        }
+    }
+
+    /// Forgets the free memory of this compute node, because a census may have given it to others while it was no member.
+    /// Returns the epoch in which operations begin now; all operations of earlier memberships began in earlier epochs.
+    pub(super) async fn forget_memory<V: Verbs>(&self, v: &V, reclaim: &Reclaim) -> Result<u64, AllocError> {
+        //= docs/protocol/recovery.md V23
+        let epoch = v.faa(reclaim.area.epoch(), 1).await? + 1;
+        v.local(LocalStep::Section).await;
+        // Relaxed: see `forgets_blocks`.
+        reclaim.forgets.store(epoch, Ordering::Relaxed);
+        reclaim.limbo.with(core::mem::take);
+        self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
+        Ok(epoch)
+    }
+
+    /// Returns whether this compute node holds no memory, and runs no operation that may give some back.
+    pub(super) fn holds_nothing(&self, reclaim: &Reclaim) -> bool {
+        let untouched = |pool: &NodePool| pool.is_untouched();
+        reclaim.epochs.oldest().is_none() && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
+    }
+}

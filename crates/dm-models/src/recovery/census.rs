@@ -1,0 +1,374 @@
+//! The models of a census: the shipped allocator finds the blocks that a dead member has lost, while another member takes,
+//! links, unlinks and retires blocks.
+
+use dm_alloc::{
+    AllocError, Allocator, Census, Class, Life, MemberArea, ReclaimFlaws, ReclaimOptions, Restored, Step,
+};
+use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
+use dm_sync::Fingerprint;
+use dm_sync::epoch::{Epochs, Seat};
+use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
+
+use super::member::AREA;
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "census",
+    kind: Kind::Crash,
+    source: "docs/protocol/recovery.md V16 to V23; docs/protocol/reclaim.md R16",
+    about: "A member has gone with a chunk. S takes a census, while W, of another member, replaces the linked block by one from \
+        its compute node's stock and retires the old one. W has taken the new block before the census (`began before`), or \
+        begins when all members record (`begins late`). R does the rounds of W's compute node. In `leaves`, W is alone on its \
+        compute node, which records, and leaves after the operation. In `joins`, W's compute node joins when all others record, \
+        and its block comes from the depot. The census gives back all lost blocks and no others, or ends without a result.",
+    cases: || {
+        vec![
+            Case::holds("began before", Knobs::strong()),
+            Case::holds("begins late", Knobs::strong()),
+            Case::holds("leaves", Knobs::strong()),
+            Case::holds("joins", Knobs::strong()),
+        ]
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "no-record",
+            about: "members do not record the blocks that leave their free memory",
+            cases: || vec![lying("begins late")],
+        },
+        Twin {
+            name: "walks-at-once",
+            about: "the walk does not wait for operations that began before the record",
+            cases: || vec![lying("began before")],
+        },
+        Twin {
+            name: "asks-at-once",
+            about: "the question does not wait for operations that began before the end of the walk",
+            cases: || vec![lying("begins late")],
+        },
+        Twin {
+            name: "leaves-it-open",
+            about: "a member that leaves does not end the census",
+            cases: || vec![lying("leaves")],
+        },
+        Twin {
+            name: "joins-unrecorded",
+            about: "a member that joins begins its record with its first look",
+            cases: || vec![lying("joins")],
+        },
+    ],
+    build,
+};
+
+fn lying(shape: &'static str) -> Case {
+    Case::fails(How::Check, shape, Knobs::strong())
+}
+
+/// Blocks of one line. The last line of a chunk of a page is its record.
+const CLASS: Class = Class { bytes: 64, kind: 0 };
+const CHUNK: u64 = 4096;
+const BLOCKS: u64 = CHUNK / 64 - 1;
+/// Magazines in the rest of the chunk from which the depot's only magazine was cut.
+const MAGAZINES: u64 = 2;
+/// Rounds after which all operations that have ended are announced as such.
+const ROUNDS: u32 = 3;
+
+/// Returns the address of a word of the model.
+fn word(i: u64) -> RemotePtr {
+    RemotePtr::from_raw(128 + 64 * i)
+}
+
+/// The word that leads to the linked block.
+fn root() -> RemotePtr {
+    word(0)
+}
+
+/// Set while W's operation may still run.
+fn busy() -> RemotePtr {
+    word(1)
+}
+
+/// The number of rounds for which S has asked.
+fn asked() -> RemotePtr {
+    word(2)
+}
+
+/// Set when W has taken its block.
+fn taken() -> RemotePtr {
+    word(4)
+}
+
+/// The request for a round at which all members record, and at which the first grace ends.
+const RECORDED: u64 = 2;
+const QUIET: u64 = 3;
+
+/// The number of these rounds that the other member has done; `u64::MAX` if it does none.
+fn done() -> RemotePtr {
+    word(3)
+}
+
+type C = Client<Allocator, NoSpec>;
+
+/// Makes the allocator of a compute node.
+fn allocator(compute_node: u16, flaws: ReclaimFlaws) -> Allocator {
+    let area = MemberArea { at: AREA, slots: 3 };
+    let options = ReclaimOptions {
+        period: Nanos(u64::MAX),
+        operations: 2,
+        looks: u32::MAX,
+        attempts: 2,
+        remembers: false,
+        flaws,
+    };
+    let alloc = Allocator::new(1, compute_node).reclaiming(area, options);
+    alloc.restores(CLASS, Life::Unversioned);
+    alloc.chunk_bytes(CHUNK)
+}
+
+fn seat(alloc: &Allocator) -> Seat {
+    Epochs::seat(alloc.epochs().expect("the pool has members"))
+}
+
+/// A compute node joins, takes a block, and goes. With `links`, the block is linked.
+async fn go(v: &Endpoint, links: bool) {
+    let alloc = allocator(9, ReclaimFlaws::default());
+    let seat = seat(&alloc);
+    alloc.prepare(v, &seat).await.expect("a free slot");
+    let block = alloc.take(v, CLASS, None).await.expect("a chunk");
+    if links {
+        v.load(root(), &block.at.raw().to_le_bytes()).expect("setting up");
+        alloc.give_away(v).await.expect("a magazine");
+    }
+    alloc.vacate(v, seat);
+}
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let flaws = ReclaimFlaws {
+        unrecorded: s.mutant("no-record"),
+        leaves_open: s.mutant("leaves-it-open"),
+        joins_unrecorded: s.mutant("joins-unrecorded"),
+        ..ReclaimFlaws::default()
+    };
+    let graces = (!s.mutant("walks-at-once"), !s.mutant("asks-at-once"));
+    let [joins, leaves, first] = ["joins", "leaves", "began before"].map(|shape| s.shape == shape);
+    // The blocks of a compute node that leaves before the census are lost too.
+    let lost = (!leaves).then_some(BLOCKS + if joins { MAGAZINES } else { 0 });
+    let model = Model::new(s.title.clone())
+        .memory(64 << 10, 0)
+        .setup(move |v| async move {
+            v.load(busy(), &1_u64.to_le_bytes()).expect("setting up");
+            go(&v, false).await;
+            if joins {
+                go(&v, true).await;
+                v.load(done(), &u64::MAX.to_le_bytes()).expect("setting up");
+            }
+        })
+        .shared_opened(move |v, on| async move {
+            let alloc = allocator(on, flaws);
+            if on == 0 && joins {
+                return alloc;
+            }
+            let seat = seat(&alloc);
+            alloc.prepare(&v, &seat).await.expect("a free slot");
+            if on == 0 {
+                let block = alloc.take(&v, CLASS, None).await.expect("a chunk");
+                v.load(root(), &block.at.raw().to_le_bytes()).expect("setting up");
+            }
+            alloc
+        })
+        .fingerprint(Fingerprint::fingerprint)
+        .place(root(), 8, "root")
+        .place(busy(), 8, "W is busy")
+        .place(asked(), 8, "rounds asked for")
+        .place(done(), 8, "rounds done")
+        .place(AREA.add(24), 8, "census")
+        .client("S", 1, move |c: C| async move {
+            if first {
+                let begun = wait_until(&c, taken(), |taken| taken == 1).await;
+                c.check(begun.is_ok(), || format!("{begun:?}"));
+            }
+            let restored = take_census(&c, graces).await;
+            let judged = judge(&c, restored, lost).await;
+            c.check(judged.is_ok(), || format!("{judged:?}"));
+            let over = c.verbs().write(asked(), &u64::MAX.to_le_bytes()).await;
+            c.check(over.is_ok(), || format!("{over:?}"));
+        });
+    let starts = match s.shape {
+        "began before" => Starts::First,
+        "begins late" => Starts::Late,
+        "leaves" => Starts::Leaves,
+        _ => Starts::Joins,
+    };
+    let model = model.client("W", 0, move |c: C| async move {
+        let worked = work(&c, starts).await;
+        c.check(worked.is_ok(), || format!("{worked:?}"));
+    });
+    Box::new(match starts {
+        Starts::First | Starts::Late => model.client("R", 0, |c: C| async move {
+            let seat = seat(c.shared());
+            let served = serve(&c, &seat, u64::MAX).await;
+            c.check(served.is_ok(), || format!("{served:?}"));
+        }),
+        Starts::Leaves | Starts::Joins => model,
+    })
+}
+
+/// The moment at which W begins its operation.
+#[derive(Clone, Copy, PartialEq)]
+enum Starts {
+    First,
+    Late,
+    Leaves,
+    Joins,
+}
+
+/// Waits by READs until the word at `at` is as wanted, and returns it.
+async fn wait_until(c: &C, at: RemotePtr, wanted: impl Fn(u64) -> bool) -> Result<u64, AllocError> {
+    let v = c.verbs();
+    let mut retry = v.retry(1 << 10);
+    loop {
+        let word = v.word(at).await?;
+        if wanted(word) {
+            return Ok(word);
+        }
+        retry.again(at, Why::Changing).await?;
+    }
+}
+
+/// Does the rounds for which S asks, up to the one of this number.
+async fn serve(c: &C, seat: &Seat, last: u64) -> Result<(), AllocError> {
+    let mut round = 0;
+    while round < last {
+        round = wait_until(c, asked(), |asked| asked > round).await?;
+        if round == u64::MAX {
+            return Ok(());
+        }
+        c.shared().collect(c.verbs(), seat).await?;
+        c.verbs().write(done(), &round.to_le_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// Replaces the linked block, in one operation.
+async fn replace(c: &C, seat: &Seat, tells: bool) -> Result<(), AllocError> {
+    let (v, alloc) = (c.verbs(), c.shared());
+    let running = loop {
+        match seat.enter() {
+            Some(running) => break running,
+            None => alloc.prepare(v, seat).await?,
+        }
+    };
+    let block = alloc.take(v, CLASS, None).await?;
+    if tells {
+        v.write(taken(), &1_u64.to_le_bytes()).await?;
+    }
+    let old = v.word(root()).await?;
+    v.write(root(), &block.at.raw().to_le_bytes()).await?;
+    let old = dm_alloc::Block::fresh(RemotePtr::from_raw(old));
+    alloc.retire(old.after(1), CLASS);
+    drop(running);
+    Ok(())
+}
+
+/// The work of W.
+async fn work(c: &C, starts: Starts) -> Result<(), AllocError> {
+    let (v, alloc) = (c.verbs(), c.shared());
+    let seat = seat(alloc);
+    match starts {
+        Starts::First => {}
+        Starts::Late => _ = wait_until(c, asked(), |asked| asked >= QUIET).await?,
+        Starts::Leaves => serve(c, &seat, QUIET).await?,
+        Starts::Joins => _ = wait_until(c, asked(), |asked| asked >= RECORDED).await?,
+    }
+    replace(c, &seat, starts == Starts::First).await?;
+    match starts {
+        Starts::Leaves => {
+            alloc.vacate(v, seat);
+            v.write(done(), &u64::MAX.to_le_bytes()).await?;
+            Ok(v.write(busy(), &0_u64.to_le_bytes()).await?)
+        }
+        Starts::Joins => {
+            v.write(done(), &0_u64.to_le_bytes()).await?;
+            v.write(busy(), &0_u64.to_le_bytes()).await?;
+            serve(c, &seat, u64::MAX).await
+        }
+        Starts::First | Starts::Late => Ok(v.write(busy(), &0_u64.to_le_bytes()).await?),
+    }
+}
+
+/// Does rounds until a step of the census is done. Returns `false` if the census is over.
+async fn until(
+    c: &C,
+    seat: &Seat,
+    round: &mut u64,
+    step: impl AsyncFn() -> Result<Step, AllocError>,
+) -> Result<bool, AllocError> {
+    for tries in 0..=2 * ROUNDS {
+        if tries == ROUNDS {
+            // W's operation has not ended. The rounds after it suffice.
+            wait_until(c, busy(), |busy| busy == 0).await?;
+        }
+        c.shared().collect(c.verbs(), seat).await?;
+        *round += 1;
+        c.verbs().write(asked(), &round.to_le_bytes()).await?;
+        let asked = *round;
+        wait_until(c, done(), |done| done >= asked).await?;
+        match step().await? {
+            Step::Done => return Ok(true),
+            Step::Over => return Ok(false),
+            Step::Waits => {}
+        }
+    }
+    c.check(false, || "the members do not answer".to_owned());
+    Ok(false)
+}
+
+/// Checks that the census gave back `lost` blocks, if this is known, and not the linked one.
+async fn judge(
+    c: &C,
+    restored: Result<Option<Restored>, AllocError>,
+    lost: Option<u64>,
+) -> Result<(), AllocError> {
+    let Some(restored) = restored? else { return Ok(()) };
+    let expected = lost.is_none_or(|lost| lost == restored.blocks);
+    c.check(expected, || format!("{restored:?}"));
+    wait_until(c, busy(), |busy| busy == 0).await?;
+    let linked = RemotePtr::from_raw(c.verbs().word(root()).await?);
+    c.check(!c.shared().holds(linked), || {
+        format!("{linked} is linked, and was given back")
+    });
+    Ok(())
+}
+
+/// Takes a census. The index is the root alone.
+async fn take_census(c: &C, graces: (bool, bool)) -> Result<Option<Restored>, AllocError> {
+    let (v, alloc) = (c.verbs(), c.shared());
+    let (seat, mut round) = (seat(alloc), 0);
+    let Some(mut census) = alloc.begin_census(v).await? else {
+        return Ok(None);
+    };
+    if !until(c, &seat, &mut round, async || census.told().await).await?
+        || graces.0 && !grace(c, &seat, &mut round, &mut census).await?
+    {
+        return Ok(None);
+    }
+    census.know(&[RemotePtr::from_raw(v.word(root()).await?)]);
+    if census.know_depots().await? != Step::Done
+        || graces.1 && !grace(c, &seat, &mut round, &mut census).await?
+        || census.ask().await? != Step::Done
+        || !until(c, &seat, &mut round, async || census.told().await).await?
+    {
+        return Ok(None);
+    }
+    census.close().await
+}
+
+async fn grace(
+    c: &C,
+    seat: &Seat,
+    round: &mut u64,
+    census: &mut Census<'_, Endpoint>,
+) -> Result<bool, AllocError> {
+    census.grace().await?;
+    until(c, seat, round, async || census.quiet().await).await
+}
