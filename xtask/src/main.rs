@@ -13,6 +13,7 @@ mod bench;
 mod layout;
 mod mutants;
 mod outside;
+mod package;
 mod rxe;
 mod steps;
 mod tidy;
@@ -35,8 +36,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, all tests and
-    /// doc tests.
+    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, contents of packages, all
+    /// tests and doc tests.
     ///
     /// Takes about 20 minutes on 2 cores for a clean build, mostly for compiling, and about 5 minutes after a small
     /// change. All steps run even when an early one fails; the tests come last, so that their closing lines end the
@@ -108,6 +109,17 @@ enum Command {
     /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about half a
     /// minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
+    /// Checks that a registry would accept every crate: makes the packages, looks into them, compiles the crates that are
+    /// in them, and runs `cargo publish --dry-run` on all in the order of their dependencies.
+    ///
+    /// Takes 2 to 4 minutes, mostly for compiling; half a minute if little has changed. Needs the network, to look for
+    /// versions that the registry already has. Says what a maintainer must fill in before the first release. The packages
+    /// are in `target/package`. dm-ib is packaged but not compiled, because it needs RDMA packages.
+    Package {
+        /// Only make the packages and look into them, as `cargo xtask test` does. Takes 3 seconds, and no network.
+        #[arg(long)]
+        contents: bool,
+    },
     /// Attacks the control plane of a memory node, which runs in its own process: 100,000 changed messages, garbage,
     /// replays, floods, wrong proofs, and misuse of the secret.
     ///
@@ -207,6 +219,8 @@ fn run(command: Command) -> Result<()> {
             charts,
         } => steps::models(&root, check, nightly, charts.as_deref()),
         Command::Outside => outside::run(&root),
+        Command::Package { contents: true } => package::contents(&root),
+        Command::Package { contents: false } => package::run(&root),
         Command::Hostile => steps::hostile(&root),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress {

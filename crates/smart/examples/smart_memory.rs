@@ -2,7 +2,7 @@
 //! `cargo xtask memory --index smart`.
 //!
 //! ```text
-//! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
+//! cargo run --release -p dm-smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
 //! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
