@@ -45,7 +45,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sum = sum.wrapping_add(balance?);
     }
     assert_eq!(sum, 0, "what one account lost, another has");
-    let handed: u64 = clients.iter().map(|v| v.meter().counters().handovers).sum();
-    println!("800 transfers; {handed} locks went from client to client without a verb");
+    let counts: Vec<_> = clients.iter().map(|v| v.meter().counters()).collect();
+    let (verbs, trips): (u64, u64) = counts
+        .iter()
+        .fold((0, 0), |(a, b), c| (a + c.verbs(), b + c.round_trips));
+    println!(
+        "a transfer took {:.1} verbs in {:.1} round trips",
+        verbs as f64 / 800.0,
+        trips as f64 / 800.0
+    );
     Ok(())
 }

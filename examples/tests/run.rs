@@ -32,7 +32,10 @@ fn own_index() {
 #[test]
 fn own_lock() {
     let out = run(env!("CARGO_BIN_EXE_own_lock"));
-    assert!(out.contains("the count is 1, not 2"), "{out}");
+    assert!(
+        out.starts_with("exhaustive") && out.contains("FAIL spin lock: stuck"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -44,8 +47,12 @@ fn what_if() {
 #[test]
 fn lock_table() {
     let out = run(env!("CARGO_BIN_EXE_lock_table"));
-    assert!(out.starts_with("800 transfers; "), "{out}");
-    assert!(!out.contains("; 0 locks"), "{out}");
+    // Without contention: two CASes, two READs, two WRITEs and two unlocks.
+    let verbs = out.split_whitespace().nth(3).and_then(|word| word.parse().ok());
+    assert!(
+        verbs.is_some_and(|verbs: f64| (8.0..20.0).contains(&verbs)),
+        "{out}"
+    );
 }
 
 /// A measurement with two columns more than the program reads, because it must find them by name.

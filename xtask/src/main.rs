@@ -14,6 +14,7 @@ mod layout;
 mod mutants;
 mod outside;
 mod package;
+mod release;
 mod rxe;
 mod steps;
 mod tidy;
@@ -120,6 +121,27 @@ enum Command {
         #[arg(long)]
         contents: bool,
     },
+    /// Compiles every published crate with the oldest Rust that its manifest promises: 1.85 for dm-sync, dm-layout,
+    /// dm-verbs and dm-history, with all features, and 1.90 for the others.
+    ///
+    /// Takes half a minute for the four crates and 2 minutes for the others. Needs these toolchains of rustup; if one is
+    /// missing, says how to install it, checks the crates of the other, and fails.
+    Msrv,
+    /// Checks the licences, sources and duplicate versions of all dependencies (`deny.toml`), and known vulnerabilities.
+    ///
+    /// Takes seconds. Needs `cargo install cargo-deny --locked`. Without a network it skips the vulnerabilities and says
+    /// so.
+    Deny,
+    /// Compares the public interfaces of all crates with those of the last release, the newest tag that begins with `v`.
+    /// Fails if a change needs a higher version than the manifests have.
+    ///
+    /// Takes about 10 minutes, or under 1 second if there is no release yet. Needs `cargo install cargo-semver-checks
+    /// cargo-public-api --locked` and a nightly toolchain, because the interfaces are read from rustdoc's JSON.
+    Api,
+    /// Makes a book of all pages: `target/book/html/index.html`. Fails if a link leads nowhere.
+    ///
+    /// Takes seconds. Needs `cargo install mdbook --locked`.
+    Book,
     /// Attacks the control plane of a memory node, which runs in its own process: 100,000 changed messages, garbage,
     /// replays, floods, wrong proofs, and misuse of the secret.
     ///
@@ -221,6 +243,10 @@ fn run(command: Command) -> Result<()> {
         Command::Outside => outside::run(&root),
         Command::Package { contents: true } => package::contents(&root),
         Command::Package { contents: false } => package::run(&root),
+        Command::Msrv => release::msrv(&root),
+        Command::Deny => release::deny(&root),
+        Command::Api => release::api(&root),
+        Command::Book => release::book(&root),
         Command::Hostile => steps::hostile(&root),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress {

@@ -145,6 +145,7 @@ mod tests {
             targets: Vec::new(),
             manifest_path: PathBuf::from("/crates/a/Cargo.toml"),
             publish: None,
+            rust_version: None,
             repository: Some(repository.to_owned()),
         }
     }
@@ -185,7 +186,7 @@ mod tests {
             .filter(|package| !package.is_published())
             .map(|package| package.name)
             .collect();
-        assert_eq!(internal, ["xtask"]);
+        assert_eq!(internal, ["dmkit-examples", "xtask"]);
         #[derive(serde::Deserialize)]
         struct All {
             packages: Vec<Words>,

@@ -321,6 +321,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             manifest_path: Path::new("/crates").join(name).join("Cargo.toml"),
             publish: None,
+            rust_version: None,
             repository: None,
             targets: vec![workspace::Target {
                 name: target.to_owned(),

@@ -20,6 +20,8 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     /// The registries that accept the package: any if `None`, and none if the list is empty.
     pub(crate) publish: Option<Vec<String>>,
+    /// The oldest compiler that the manifest promises.
+    pub(crate) rust_version: Option<String>,
     /// The address of the repository, from the workspace's `Cargo.toml`.
     pub(crate) repository: Option<String>,
 }
