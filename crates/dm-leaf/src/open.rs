@@ -37,7 +37,17 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl core::error::Error for OpenError {}
+impl core::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(match self {
+            Self::Pool(e) => e,
+            Self::Geometry(e) => e,
+            Self::Refused(e) => e,
+            Self::Locks(e) => e,
+            Self::Index(e) => e,
+        })
+    }
+}
 
 /// Checks that the first `memory_nodes` memory nodes have all capabilities without a fallback that one of `locks`, or
 /// nodes with line versions, need.
