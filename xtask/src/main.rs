@@ -13,6 +13,8 @@ mod bench;
 mod layout;
 mod mutants;
 mod outside;
+mod package;
+mod release;
 mod rxe;
 mod steps;
 mod tidy;
@@ -35,8 +37,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, all tests and
-    /// doc tests.
+    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, contents of packages, all
+    /// tests and doc tests.
     ///
     /// Takes about 20 minutes on 2 cores for a clean build, mostly for compiling, and about 5 minutes after a small
     /// change. All steps run even when an early one fails; the tests come last, so that their closing lines end the
@@ -108,6 +110,38 @@ enum Command {
     /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about half a
     /// minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
+    /// Checks that a registry would accept every crate: makes the packages, looks into them, compiles the crates that are
+    /// in them, and runs `cargo publish --dry-run` on all in the order of their dependencies.
+    ///
+    /// Takes 2 to 4 minutes, mostly for compiling; half a minute if little has changed. Needs the network, to look for
+    /// versions that the registry already has. Says what a maintainer must fill in before the first release. The packages
+    /// are in `target/package`. dm-ib is packaged but not compiled, because it needs RDMA packages.
+    Package {
+        /// Only make the packages and look into them, as `cargo xtask test` does. Takes 3 seconds, and no network.
+        #[arg(long)]
+        contents: bool,
+    },
+    /// Compiles every published crate with the oldest Rust that its manifest promises: 1.85 for dm-sync, dm-layout,
+    /// dm-verbs and dm-history, with all features, and 1.90 for the others.
+    ///
+    /// Takes half a minute for the four crates and 2 minutes for the others. Needs these toolchains of rustup; if one is
+    /// missing, says how to install it, checks the crates of the other, and fails.
+    Msrv,
+    /// Checks the licences, sources and duplicate versions of all dependencies (`deny.toml`), and known vulnerabilities.
+    ///
+    /// Takes seconds. Needs `cargo install cargo-deny --locked`. Without a network it skips the vulnerabilities and says
+    /// so.
+    Deny,
+    /// Compares the public interfaces of all crates with those of the last release, the newest tag that begins with `v`.
+    /// Fails if a change needs a higher version than the manifests have.
+    ///
+    /// Takes about 10 minutes, or under 1 second if there is no release yet. Needs `cargo install cargo-semver-checks
+    /// cargo-public-api --locked` and a nightly toolchain, because the interfaces are read from rustdoc's JSON.
+    Api,
+    /// Makes a book of all pages: `target/book/html/index.html`. Fails if a link leads nowhere.
+    ///
+    /// Takes seconds. Needs `cargo install mdbook --locked`.
+    Book,
     /// Attacks the control plane of a memory node, which runs in its own process: 100,000 changed messages, garbage,
     /// replays, floods, wrong proofs, and misuse of the secret.
     ///
@@ -207,6 +241,12 @@ fn run(command: Command) -> Result<()> {
             charts,
         } => steps::models(&root, check, nightly, charts.as_deref()),
         Command::Outside => outside::run(&root),
+        Command::Package { contents: true } => package::contents(&root),
+        Command::Package { contents: false } => package::run(&root),
+        Command::Msrv => release::msrv(&root),
+        Command::Deny => release::deny(&root),
+        Command::Api => release::api(&root),
+        Command::Book => release::book(&root),
         Command::Hostile => steps::hostile(&root),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress {

@@ -2,7 +2,7 @@
 //!
 //! The steps skip dm-ib, which needs RDMA packages. `cargo xtask rxe` tests it.
 
-use crate::{Result, layout, outside, tidy, workspace};
+use crate::{Result, layout, outside, package, tidy, workspace};
 use std::{
     ops::Range,
     path::Path,
@@ -15,9 +15,9 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Checks formatting, tidy rules and byte pictures. If `strict` is set, also runs clippy, documentation, loom, shuttle,
-/// the check of the models' page, the crate outside of the workspace, and the attack on the control plane. Then runs
-/// every test.
+/// Checks formatting, tidy rules, byte pictures and the contents of packages. If `strict` is set, also runs clippy,
+/// documentation, loom, shuttle, the check of the models' page, the crate outside of the workspace, and the attack on the
+/// control plane. Then runs every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -45,6 +45,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     steps.run("formatting", || Ok(cmd!(shell, "cargo fmt --all --check").run()?));
     steps.run("tidy", || tidy::run(root));
     steps.run("layout", || layout::run(root, true));
+    steps.run("packages", || package::contents(root));
     if strict {
         steps.run("clippy", || {
             Ok(cmd!(
@@ -122,13 +123,13 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     let test = [
         "test",
         "--package",
-        "sherman",
+        "dm-sherman",
         "--package",
-        "smart",
+        "dm-smart",
         "--package",
-        "chime",
+        "dm-chime",
         "--package",
-        "dolphin",
+        "dm-dolphin",
         "--package",
         "dm-hopscotch",
         "--test",
@@ -154,10 +155,10 @@ pub(crate) fn hostile(root: &Path) -> Result<()> {
 pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     let shell = shell_in(root)?;
     let keys = keys.to_string();
-    let example = format!("{index}_memory");
+    let (package, example) = (format!("dm-{index}"), format!("{index}_memory"));
     Ok(cmd!(
         shell,
-        "cargo run --release -p {index} --example {example} -- --keys {keys}"
+        "cargo run --release -p {package} --example {example} -- --keys {keys}"
     )
     .run()?)
 }
@@ -326,6 +327,11 @@ mod tests {
     fn a_crate_with_models_of_a_checker_is_not_left_out() {
         let package = |name: &str, target: &str, kind: &str| workspace::Package {
             name: name.to_owned(),
+            version: "0.1.0".to_owned(),
+            manifest_path: Path::new("/crates").join(name).join("Cargo.toml"),
+            publish: None,
+            rust_version: None,
+            repository: None,
             targets: vec![workspace::Target {
                 name: target.to_owned(),
                 kind: vec![kind.to_owned()],

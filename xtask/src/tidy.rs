@@ -8,6 +8,8 @@ mod names;
 mod paths;
 mod tree;
 
+pub(crate) use docs::resolve;
+
 use crate::Result;
 use std::path::Path;
 use tree::Tree;

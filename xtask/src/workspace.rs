@@ -12,8 +12,34 @@ use std::{
 pub(crate) struct Package {
     /// The package's name.
     pub(crate) name: String,
+    /// The version.
+    pub(crate) version: String,
     /// The package's library, binaries, examples and tests.
     pub(crate) targets: Vec<Target>,
+    /// The path of the package's `Cargo.toml`.
+    pub(crate) manifest_path: PathBuf,
+    /// The registries that accept the package: any if `None`, and none if the list is empty.
+    pub(crate) publish: Option<Vec<String>>,
+    /// The oldest compiler that the manifest promises.
+    pub(crate) rust_version: Option<String>,
+    /// The address of the repository, from the workspace's `Cargo.toml`.
+    pub(crate) repository: Option<String>,
+}
+
+impl Package {
+    /// Returns the name of the package's directory. The façades' packages have another name, because the registry has
+    /// packages with the names of the papers' indexes.
+    pub(crate) fn folder(&self) -> &str {
+        let folder = self.manifest_path.parent().and_then(Path::file_name);
+        folder.and_then(|name| name.to_str()).unwrap_or(&self.name)
+    }
+
+    /// Returns whether the package goes to a registry.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish
+            .as_ref()
+            .is_none_or(|registries| !registries.is_empty())
+    }
 }
 
 /// One target that cargo builds of a package.
@@ -54,13 +80,22 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     Ok(metadata::<Metadata>(root)?.packages)
 }
 
+/// Returns the names of the members' directories, which traces and debug information contain.
+pub(crate) fn folders(root: &Path) -> Result<Vec<String>> {
+    let members = packages(root)?;
+    Ok(members
+        .iter()
+        .map(|package| package.folder().to_owned())
+        .collect())
+}
+
 /// Returns the directory of the workspace's builds.
 pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
     Ok(metadata::<Build>(root)?.target_directory)
 }
 
 /// Runs `cargo metadata` on the workspace at `root` and parses its output.
-fn metadata<T: for<'de> Deserialize<'de>>(root: &Path) -> Result<T> {
+pub(crate) fn metadata<T: for<'de> Deserialize<'de>>(root: &Path) -> Result<T> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])

@@ -2,7 +2,7 @@
 //! --index chime`.
 //!
 //! ```text
-//! cargo run --release -p chime --example chime_memory -- [--keys 10000000]
+//! cargo run --release -p dm-chime --example chime_memory -- [--keys 10000000]
 //! ```
 //!
 //! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.

@@ -206,7 +206,16 @@ impl fmt::Display for Kind {
     }
 }
 
-impl core::error::Error for AllocError {}
+impl core::error::Error for AllocError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Verb(e) => Some(e),
+            Self::Control(e) => Some(e),
+            Self::Contended(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 impl From<VerbError> for AllocError {
     fn from(e: VerbError) -> Self {

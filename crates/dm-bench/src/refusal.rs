@@ -115,7 +115,14 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Workload(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 /// Rounds down to two digits, because an estimate has no more.
 fn two_digits(count: f64) -> u64 {

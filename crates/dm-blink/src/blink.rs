@@ -112,11 +112,6 @@ impl<K: KeyBytes, S> Blink<K, S> {
         &self.nodes
     }
 
-    /// Returns the address of the word that points to the root.
-    pub fn root_word(&self) -> RemotePtr {
-        self.root_word
-    }
-
     /// Updates the cache with the node to which the new child of `split` was just added.
     pub(crate) fn refresh<V: Verbs>(&self, copy: &mut NodeCopy<K>, split: &Split<K>) -> Result<(), IndexError>
     where

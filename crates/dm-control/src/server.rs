@@ -226,7 +226,14 @@ impl fmt::Display for StartError {
     }
 }
 
-impl core::error::Error for StartError {}
+impl core::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Bind { reason, .. } | Self::Random(reason) | Self::System(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
 
 /// A running control plane. Dropping it ends every connection, with its queue pair.
 ///

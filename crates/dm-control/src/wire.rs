@@ -310,6 +310,7 @@ pub enum Answer {
 
 /// The reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum WireError {
     /// The length is 0, or greater than the maximum length of a message.
     Length(u32),

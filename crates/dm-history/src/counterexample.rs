@@ -216,11 +216,7 @@ impl<'a, S: Spec> Piece<'a, S> {
             .iter()
             .filter(|item| last_began.is_none_or(|began| item.returned >= began))
         {
-            if let Some(state) = made(item)
-                && !states.contains(&state)
-            {
-                states.push(state);
-            }
+            states.extend(made(item).filter(|state| !states.contains(state)));
         }
         states
     }

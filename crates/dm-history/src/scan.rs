@@ -97,9 +97,7 @@ where
     }
     let mut before: Option<&K> = None;
     for (at, (key, value)) in items.iter().enumerate() {
-        if let Some(before) = before
-            && before >= key
-        {
+        if let Some(before) = before.filter(|before| *before >= key) {
             return Err(ScanFault::NotAscending {
                 at,
                 before: before.clone(),

@@ -373,9 +373,8 @@ impl<'a, S: Spec> Search<'a, S> {
             while at != end && self.items[at as usize].source.invoked <= deadline {
                 if !self.known[at as usize].pure && self.in_turn(at) {
                     budget.spend()?;
-                    if let Some(next) = self.step(at)
-                        && !self.is_useless(at, &next)
-                    {
+                    let next = self.step(at);
+                    if next.is_some_and(|next| !self.is_useless(at, &next)) {
                         found.push(at);
                     }
                 }

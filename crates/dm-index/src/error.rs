@@ -29,7 +29,7 @@ pub enum IndexError {
         /// The lock word.
         lock: Place,
         /// The cause.
-        why: &'static str,
+        why: LockFault,
     },
     /// A node's bytes contradict each other.
     Corrupt {
@@ -89,6 +89,49 @@ pub enum IndexError {
         why: &'static str,
     },
 }
+
+/// The reason why a lock could not be taken, or was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LockFault {
+    /// Another client took the lock over, or its word was overwritten, while this client held it.
+    Lost {
+        /// The word that was expected.
+        held: u64,
+        /// The word that was found.
+        found: u64,
+    },
+    /// The sharers of the lock did not release it.
+    Shared {
+        /// Number of sharers.
+        sharers: u64,
+        /// Number of attempts.
+        attempts: u32,
+    },
+    /// This client holds the lock already.
+    AlreadyHeld,
+    /// The memory node has no lock table.
+    NoTable,
+}
+
+impl fmt::Display for LockFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { held, found } => write!(
+                f,
+                "it was taken over or overwritten while this client held it (word {found:#018x} instead of {held:#018x})"
+            ),
+            Self::Shared { sharers, attempts } => write!(
+                f,
+                "its {sharers} sharers did not release it in {attempts} attempts: one of them has probably died"
+            ),
+            Self::AlreadyHeld => f.write_str("this client holds it already"),
+            Self::NoTable => f.write_str("its memory node has no lock table"),
+        }
+    }
+}
+
+impl core::error::Error for LockFault {}
 
 impl IndexError {
     /// Returns whether the operation that failed may have had an effect.
@@ -182,7 +225,19 @@ impl fmt::Display for IndexError {
     }
 }
 
-impl core::error::Error for IndexError {}
+impl core::error::Error for IndexError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Verb(e) => Some(e),
+            Self::Control(e) => Some(e),
+            Self::Exhausted(e) => Some(e),
+            Self::Lock { why, .. } => Some(why),
+            Self::Corrupt { what, .. } => Some(what),
+            Self::Refused(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 impl From<VerbError> for IndexError {
     fn from(e: VerbError) -> Self {

@@ -46,7 +46,7 @@ pub use child::{
 #[cfg(feature = "study")]
 pub use composed::Flaws;
 pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, end_operation};
-pub use error::IndexError;
+pub use error::{IndexError, LockFault};
 pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};

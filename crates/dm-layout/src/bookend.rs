@@ -47,7 +47,7 @@ impl<K: KeyBytes> Bookend<K> {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
-        if !node_bytes.is_multiple_of(LINE_BYTES) {
+        if node_bytes % LINE_BYTES != 0 {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
         Self::with_bytes(node_bytes, value_len)
@@ -175,6 +175,18 @@ impl<K: KeyBytes> Bookend<K> {
         }
         at..rear + 1
     }
+
+    /// Returns the slots of a node of `node_bytes` bytes, which are those of [`NodeRead::slots`]. The iterator borrows
+    /// nothing, so the image can be edited while it is in use.
+    fn all_slots(&self, node_bytes: usize) -> impl Iterator<Item = Slot> + use<K> {
+        let count = if node_bytes == self.node_bytes {
+            self.capacity
+        } else {
+            0
+        };
+        let stride = self.entry_bytes();
+        (0..count).map(move |index| Slot::at(Self::ENTRIES_AT + index * stride))
+    }
 }
 
 impl<K> sealed::Sealed for Bookend<K> {}
@@ -248,14 +260,8 @@ impl<K: KeyBytes> NodeRead<K> for Bookend<K> {
         Ok(free.map_or(Place::Full, Place::Free))
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
-        let count = if bytes.len() == self.node_bytes {
-            self.capacity
-        } else {
-            0
-        };
-        let stride = self.entry_bytes();
-        (0..count).map(move |index| Slot::at(Self::ENTRIES_AT + index * stride))
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
+        self.all_slots(bytes.len())
     }
 
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
@@ -284,7 +290,7 @@ impl<K: KeyBytes> NodeEdit<K> for Bookend<K> {
     ) {
         assert_eq!(image.len(), self.node_bytes, "an image of one node");
         image.fill(0);
-        let mut slots = self.slots(image);
+        let mut slots = self.all_slots(image.len());
         for (key, value) in entries {
             let Some(slot) = slots.next() else {
                 panic!("{} entries at most", self.capacity)
@@ -311,7 +317,7 @@ impl<K: KeyBytes> NodeEdit<K> for Bookend<K> {
         if part == Part::Rest {
             return;
         }
-        for slot in self.slots(image) {
+        for slot in self.all_slots(image.len()) {
             let at = slot.offset();
             if image[at] & PRESENT != 0 && K::read_from(&image[at + 1..]) >= *from {
                 self.write(image, slot, None, false);

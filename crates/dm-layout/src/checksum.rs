@@ -52,10 +52,7 @@ impl<K: KeyBytes> Checksummed<K> {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
-        if !node_bytes.is_multiple_of(LINE_BYTES)
-            || node_bytes < 2 * LINE_BYTES
-            || node_bytes > NODE_BYTES_MAX
-        {
+        if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
         let capacity = (node_bytes - Self::ENTRIES_AT) / (K::LEN + value_len);
@@ -238,7 +235,7 @@ impl<K: KeyBytes> NodeRead<K> for Checksummed<K> {
         })
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
         let stride = self.entry_bytes();
         let count = self.count(bytes).unwrap_or(0);
         (0..count).map(move |index| Slot::at(Self::ENTRIES_AT + index * stride))

@@ -143,7 +143,14 @@ impl fmt::Display for CheckFailure {
     }
 }
 
-impl core::error::Error for CheckFailure {}
+impl core::error::Error for CheckFailure {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Corrupt(corrupt) => Some(corrupt),
+            _ => None,
+        }
+    }
+}
 
 /// The reason why a geometry is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

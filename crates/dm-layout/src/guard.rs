@@ -1,5 +1,6 @@
 //! Consistency guards for objects in remote memory that are not nodes.
 
+use crate::chunks::Chunks as _;
 use twox_hash::XxHash3_64;
 
 use crate::error::{CheckFailure, Reason};
@@ -119,7 +120,7 @@ impl Guard for LineVersions {
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8) {
         fits::<Self>(buffer, payload);
         let mut pieces = payload.chunks(LINE_PAYLOAD);
-        for line in buffer.as_chunks_mut::<LINE_BYTES>().0 {
+        for line in buffer.in_chunks_mut::<LINE_BYTES>() {
             let piece = pieces.next().unwrap_or(&[]);
             line[0] = version;
             line[1..1 + piece.len()].copy_from_slice(piece);
@@ -128,7 +129,7 @@ impl Guard for LineVersions {
     }
 
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure> {
-        let (lines, rest) = buffer.as_chunks::<LINE_BYTES>();
+        let (lines, rest) = buffer.in_chunks::<LINE_BYTES>();
         let Some((first, others)) = lines.split_first().filter(|_| rest.is_empty()) else {
             return Err(CheckFailure::corrupt(buffer.len(), Reason::Length));
         };

@@ -1,5 +1,6 @@
 //! Keys of a fixed size as byte strings, and the fence keys between nodes.
 
+use crate::chunks::Chunks as _;
 use core::fmt::Debug;
 use core::hash::Hash;
 
@@ -36,7 +37,7 @@ impl Rise {
         let mut all = [0; Self::BYTES];
         all[..width].copy_from_slice(&bytes[..width]);
         let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(all.as_chunks().0) {
+        for (word, bytes) in words.iter_mut().zip(all.in_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
         Self(words)
@@ -48,7 +49,7 @@ impl Rise {
     pub(crate) fn write_to(self, bytes: &mut [u8], width: usize) {
         assert!(self.bytes() <= width, "a number of more than {width} bytes");
         let mut all = [0; Self::BYTES];
-        for (bytes, word) in all.as_chunks_mut().0.iter_mut().zip(self.0) {
+        for (bytes, word) in all.in_chunks_mut().iter_mut().zip(self.0) {
             *bytes = word.to_le_bytes();
         }
         bytes[..width].copy_from_slice(&all[..width]);

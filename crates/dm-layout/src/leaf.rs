@@ -141,7 +141,7 @@ impl<K: KeyBytes> NodeRead<K> for Leaf<K> {
         either!(self, leaf => leaf.torn_entry(bytes, key))
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
         let (packed, slotted) = match self {
             Self::Packed(leaf) => (Some(leaf.slots(bytes)), None),
             Self::Slotted(leaf) => (None, Some(leaf.slots(bytes))),

@@ -96,6 +96,7 @@ extern crate std;
 
 mod bookend;
 mod checksum;
+mod chunks;
 mod cut;
 mod error;
 mod format;

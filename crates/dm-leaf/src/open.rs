@@ -37,7 +37,17 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl core::error::Error for OpenError {}
+impl core::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(match self {
+            Self::Pool(e) => e,
+            Self::Geometry(e) => e,
+            Self::Refused(e) => e,
+            Self::Locks(e) => e,
+            Self::Index(e) => e,
+        })
+    }
+}
 
 /// Checks that the first `memory_nodes` memory nodes have all required capabilities: those that have no fallback and
 /// that one of `locks`, or nodes with line versions, need.
@@ -91,5 +101,44 @@ impl From<IndexError> for OpenError {
 impl From<VerbError> for OpenError {
     fn from(e: VerbError) -> Self {
         Self::Index(e.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::error::Error;
+    use dm_index::LockFault;
+    use dm_verbs::{Place, RemotePtr, VerbErrorKind};
+
+    /// Returns the error and its causes, the outermost first.
+    fn chain(error: &dyn Error) -> Vec<String> {
+        core::iter::successors(Some(error), |error| error.source())
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn an_error_leads_to_its_first_cause() {
+        let at = RemotePtr::NULL.into();
+        let verb = VerbError::refused(VerbErrorKind::Fenced, at);
+        let error = OpenError::Index(IndexError::Verb(verb));
+        let causes = chain(&error);
+        assert_eq!(causes.len(), 3, "{causes:?}");
+        assert_eq!(causes[2], verb.to_string());
+    }
+
+    #[test]
+    fn an_index_says_what_is_wrong_with_a_lock() {
+        let place: Place = RemotePtr::NULL.into();
+        let lost = LockError::Lost {
+            place,
+            held: 1,
+            found: 2,
+        };
+        let error = IndexError::from(lost);
+        let fault = LockFault::Lost { held: 1, found: 2 };
+        assert!(matches!(error, IndexError::Lock { why, .. } if why == fault));
+        assert_eq!(chain(&error)[1..], [fault.to_string()]);
     }
 }

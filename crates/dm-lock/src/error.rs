@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use dm_index::IndexError;
+use dm_index::{IndexError, LockFault};
 use dm_verbs::{ClientId, Exhausted, NodeId, Place, Refused, RemotePtr, VerbError, Why};
 
 use crate::LockWord;
@@ -113,7 +113,16 @@ impl fmt::Display for LockError {
     }
 }
 
-impl core::error::Error for LockError {}
+impl core::error::Error for LockError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Verb(e) => Some(e),
+            Self::Held(e) => Some(e),
+            Self::Refused(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 impl From<VerbError> for LockError {
     fn from(e: VerbError) -> Self {
@@ -147,21 +156,25 @@ impl From<LockError> for IndexError {
                 attempts,
             },
             LockError::Held(e) => IndexError::Exhausted(e),
-            LockError::Lost { place, .. } => IndexError::Lock {
+            LockError::Lost { place, held, found } => IndexError::Lock {
                 lock: place,
-                why: "it was taken over or overwritten while this client held it",
+                why: LockFault::Lost { held, found },
             },
-            LockError::Shared { place, .. } => IndexError::Lock {
+            LockError::Shared {
+                place,
+                sharers,
+                attempts,
+            } => IndexError::Lock {
                 lock: place,
-                why: "its sharers did not give it back: one of them has probably died",
+                why: LockFault::Shared { sharers, attempts },
             },
             LockError::AlreadyHeld { place } => IndexError::Lock {
                 lock: place,
-                why: "this client holds it already",
+                why: LockFault::AlreadyHeld,
             },
             LockError::NoLockTable { node } => IndexError::Lock {
                 lock: RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL).into(),
-                why: "its memory node has no lock table",
+                why: LockFault::NoTable,
             },
             _ => IndexError::BadInput {
                 why: "this client's id does not fit into a lock word",

@@ -73,7 +73,8 @@ impl core::error::Error for AlreadyHeld {}
 /// time when there were most of them.
 ///
 /// ```
-/// use dm_lock::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, LockId, Turn};
+/// use dm_lock::LockId;
+/// use dm_lock::local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Turn};
 /// use dm_loopback::block_on;
 /// use dm_verbs::{ClientId, NodeId};
 ///

@@ -11,7 +11,8 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dm_lock::{Handed, LocalLockTable, LockId, Turn};
+use dm_lock::LockId;
+use dm_lock::local::{Handed, LocalLockTable, Turn};
 use dm_sync::atomic::{AtomicU32, Ordering as Modelled};
 use dm_sync::{Arc, thread};
 use dm_verbs::{ClientId, NodeId};

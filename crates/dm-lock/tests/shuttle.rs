@@ -7,7 +7,8 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
-use dm_lock::{Arrival, Handed, LocalLockTable, LockId, Turn};
+use dm_lock::LockId;
+use dm_lock::local::{Arrival, Handed, LocalLockTable, Turn};
 use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use dm_sync::schedules::{Witness, below, block_on, explore, must_fail};
 use dm_sync::{Arc, thread};

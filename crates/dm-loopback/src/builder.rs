@@ -313,7 +313,14 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl core::error::Error for BuildError {}
+impl core::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Memory(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 impl From<RegionError> for BuildError {
     fn from(e: RegionError) -> Self {

@@ -36,7 +36,12 @@
 //!     Ok(v.cas(at, old, old + 1).await? == old)
 //! }
 //! ```
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod addr;
 mod caps;

@@ -1,5 +1,6 @@
 //! A connection for tests that changes some answers.
 
+use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::fmt;
 use core::task::{Context, Poll};

@@ -4,6 +4,10 @@
 //! simulator included. With the feature `serde` a [`Recording`] becomes JSON; `docs/trace.md` describes it field by
 //! field.
 
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use alloc::{format, vec};
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::task::{Context, Poll};

@@ -23,7 +23,7 @@ pub(crate) struct New {
     #[arg(long, value_name = "PATH")]
     at: Option<PathBuf>,
     /// dmkit itself: a checkout, or the address of a git repository. Default: the checkout in which this command was
-    /// built, or the public repository if that checkout is gone.
+    /// built, or the packages of this command's version in the registry if there is no such checkout.
     #[arg(long, value_name = "PATH|URL")]
     dmkit: Option<String>,
 }
@@ -50,6 +50,8 @@ enum Leaf {
 enum Source {
     Checkout(PathBuf),
     Git(String),
+    /// The registry, with this command's version.
+    Registry,
 }
 
 /// A file of the template: its path in the new crate, and its text.
@@ -167,6 +169,7 @@ fn manifest(text: &str, code: &[Text], source: &Source) -> String {
                     format!("path = {}", quoted(root.join("crates").join(rest).display()))
                 }
                 Source::Git(url) => format!("git = {}", quoted(url)),
+                Source::Registry => format!("version = {}", quoted(env!("CARGO_PKG_VERSION"))),
             };
             manifest += &format!("{package} = {{ {place} }}\n");
         }
@@ -214,7 +217,7 @@ fn source(asked: Option<&str>) -> Result<Source, String> {
     let Some(asked) = asked else {
         return Ok(match fs::canonicalize(built_in) {
             Ok(root) if is_checkout(&root) => Source::Checkout(root),
-            _ => Source::Git(env!("CARGO_PKG_REPOSITORY").to_owned()),
+            _ => Source::Registry,
         });
     };
     if asked.contains("://") || asked.starts_with("git@") {
@@ -313,6 +316,10 @@ mod tests {
         );
         new.dmkit = Some(env!("CARGO_MANIFEST_DIR").to_owned());
         assert!(manifest(&new).expect_err("no checkout").contains("no checkout"));
+        let line = "dm-verbs = { path = \"../../dm-verbs\" }";
+        let code = [("src/lib.rs", "use dm_verbs::Verbs;")];
+        let expected = concat!("dm-verbs = { version = \"", env!("CARGO_PKG_VERSION"), "\" }\n");
+        assert_eq!(super::manifest(line, &code, &Source::Registry), expected);
         assert_eq!(quoted("a\"b\\c"), r#""a\"b\\c""#);
     }
 

@@ -1,8 +1,8 @@
 //! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask
-//! bench client --package sherman`.
+//! bench client --package dm-sherman`.
 //!
 //! ```text
-//! cargo run --release -p sherman --example sherman_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
+//! cargo run --release -p dm-sherman --example sherman_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
 //! ```
 //!
 //! The script is [`dm_testkit::OneClient`]. The inner nodes are cached.

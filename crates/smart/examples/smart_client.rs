@@ -1,8 +1,8 @@
 //! Runs one client's operations over in-process memory, to count the client's instructions: `cargo xtask bench client
-//! --package smart`.
+//! --package dm-smart`.
 //!
 //! ```text
-//! cargo run --release -p smart --example smart_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
+//! cargo run --release -p dm-smart --example smart_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
 //! ```
 //!
 //! The script is [`dm_testkit::OneClient`]. The inner nodes are cached.

@@ -2,7 +2,7 @@
 //! `cargo xtask memory --index smart` runs this program.
 //!
 //! ```text
-//! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
+//! cargo run --release -p dm-smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
 //! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.

@@ -25,9 +25,9 @@ use xshell::{Shell, cmd};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The package whose example is measured.
-    #[arg(long, default_value = "sherman")]
+    #[arg(long, default_value = "dm-sherman")]
     package: String,
-    /// The example; `PACKAGE_client` by default.
+    /// The example; by default `sherman_client` for the package `dm-sherman`, and so on.
     #[arg(long)]
     example: Option<String>,
     /// The operations, one measurement each, by the names that the example accepts.
@@ -93,12 +93,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let example = options
         .example
         .clone()
-        .unwrap_or_else(|| format!("{}_client", options.package));
+        .unwrap_or_else(|| format!("{}_client", options.package.trim_start_matches("dm-")));
     let program = build(&shell, &options.package, &example)?;
-    let crates: Vec<_> = workspace::packages(root)?
-        .into_iter()
-        .map(|package| package.name)
-        .collect();
+    let crates = workspace::folders(root)?;
     for op in &options.ops {
         let mut measured = measure(&shell, &program, op, (options.low, options.high), &options.args)?;
         measured.place(&inlined::own_files(

@@ -94,7 +94,7 @@ const TREES: Stage = models("models: trees", &["trees_begin", "crashes_begin"]);
 // These are the façade's tests that count verbs and blocks, use bad input, or run every operation. They take a few
 // seconds.
 const SHERMAN: Stage = facade(
-    "sherman",
+    "dm-sherman",
     &[
         "budgets::",
         "items::",
@@ -104,12 +104,15 @@ const SHERMAN: Stage = facade(
     ],
 );
 const SMART: Stage = facade(
-    "smart",
+    "dm-smart",
     &["budgets::", "items::", "bad_input::", "reclaim::", "one_key::"],
 );
-const CHIME: Stage = facade("chime", &["budgets::", "items::", "bad_input::", "conformance::"]);
+const CHIME: Stage = facade(
+    "dm-chime",
+    &["budgets::", "items::", "bad_input::", "conformance::"],
+);
 const DOLPHIN: Stage = facade(
-    "dolphin",
+    "dm-dolphin",
     &["budgets::", "hints::", "bad_input::", "conformance::"],
 );
 

@@ -60,7 +60,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Resolves `target` relative to a file. Returns `None` if it leaves the tree.
-fn resolve(file: &str, target: &str) -> Option<String> {
+pub(crate) fn resolve(file: &str, target: &str) -> Option<String> {
     let mut parts: Vec<_> = file.split('/').collect();
     parts.pop();
     for part in target.split('/') {

@@ -7,6 +7,7 @@ use super::Row;
 
 /// The reason why rows could not be written or read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum RowError {
     /// A figure is infinite or not a number, which neither format can express.
     NotFinite {
@@ -36,7 +37,15 @@ impl fmt::Display for RowError {
     }
 }
 
-impl std::error::Error for RowError {}
+impl std::error::Error for RowError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Line { why, .. } => Some(why),
+            Self::Io(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 impl From<io::Error> for RowError {
     fn from(why: io::Error) -> Self {

@@ -59,6 +59,7 @@ pub struct Curves<'a> {
 
 /// The reason why no picture was made.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum PlotError {
     /// No row has a throughput and latencies above zero.
     Nothing,
@@ -83,7 +84,14 @@ impl fmt::Display for PlotError {
     }
 }
 
-impl std::error::Error for PlotError {}
+impl std::error::Error for PlotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Mixed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 

@@ -47,7 +47,16 @@ impl fmt::Display for RunError {
     }
 }
 
-impl std::error::Error for RunError {}
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(e) => Some(e),
+            Self::Index(e) => Some(e),
+            Self::Refused(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 impl From<Refusal> for RunError {
     fn from(e: Refusal) -> Self {

@@ -188,6 +188,7 @@ impl Search {
 
 /// The reason why a trace does not replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum BadReplay {
     /// At this position (from 0), the trace selects a step that does not exist.
     NoSuchStep(usize),

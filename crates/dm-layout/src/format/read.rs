@@ -56,7 +56,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     }
 
     /// Returns the slots that may hold an entry, in byte order. Returns none if `bytes` is not as long as a node.
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot>;
 
     /// Returns the entry in `slot` of an accepted image, if there is one.
     ///
@@ -87,10 +87,9 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
         for slot in self.slots(bytes) {
-            if let Some((k, value)) = self.entry(bytes, slot)?
-                && k <= *key
-                && best.is_none_or(|(_, b, _)| b < k)
-            {
+            let entry = self.entry(bytes, slot)?;
+            let entry = entry.filter(|(k, _)| k <= key && best.is_none_or(|(_, b, _)| b < *k));
+            if let Some((k, value)) = entry {
                 best = Some((slot, k, value));
             }
         }

@@ -37,10 +37,10 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         self.evict(left, &plan.separator, Part::Rest);
-        if let Some((key, value)) = plan.new_left
-            && let Place::Free(slot) = self.place(left, &key)?
-        {
-            self.put(left, slot, &key, value);
+        if let Some((key, value)) = plan.new_left {
+            if let Place::Free(slot) = self.place(left, &key)? {
+                self.put(left, slot, &key, value);
+            }
         }
         self.seal_rest(left, header.version);
         Ok(self.range(Part::Rest))

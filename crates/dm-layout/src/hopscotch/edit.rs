@@ -83,7 +83,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         let mut at = from;
         for mut piece in value.pieces() {
             while !piece.is_empty() {
-                if at.is_multiple_of(LINE_BYTES) {
+                if at % LINE_BYTES == 0 {
                     at += self.geometry.prefix;
                 }
                 let take = piece.len().min(LINE_BYTES - at % LINE_BYTES);

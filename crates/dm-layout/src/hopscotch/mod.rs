@@ -224,7 +224,7 @@ impl<K: KeyBytes> NodeRead<K> for Hopscotch<K> {
         self.torn_slot(bytes, key)
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
         let count = match bytes.len() == self.geometry.node_bytes {
             true => self.geometry.span,
             false => 0,

@@ -1,5 +1,6 @@
 //! Homes of keys, and the assignment of entries to slots.
 
+use crate::chunks::Chunks as _;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -49,7 +50,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         // If a key does not end at a word, its last word is filled with zeros.
         let mut bytes = [0; KEY_BYTES_MAX];
         key.write_to(&mut bytes);
-        let words = bytes[..K::LEN.next_multiple_of(8)].as_chunks::<8>().0;
+        let words = bytes[..K::LEN.next_multiple_of(8)].in_chunks::<8>().0;
         words.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, word| {
             spread(hash ^ u64::from_le_bytes(*word))
         })

@@ -18,9 +18,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         let header = self.accept(left)?;
         let mut entries = Vec::with_capacity(self.capacity());
         for slot in self.slots(left) {
-            if let Some((key, value)) = self.entry(left, slot)?
-                && header.fences.contains(&key)
-            {
+            let entry = self.entry(left, slot)?;
+            if let Some((key, value)) = entry.filter(|(key, _)| header.fences.contains(key)) {
                 entries.push((key, slot, value));
             }
         }

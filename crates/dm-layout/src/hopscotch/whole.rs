@@ -3,6 +3,7 @@
 use super::geometry::MARK_VERSION;
 use super::{Hopscotch, PRESENT, VERSION_AT};
 use crate::LINE_BYTES;
+use crate::chunks::Chunks as _;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Lookup, Place, Slot, Stale};
 use crate::header::{Header, LineLag, NodeState};
@@ -206,7 +207,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             return ValueRef::from(&entry[from..from + geometry.value_len]);
         }
         let (head, rest) = entry.split_at(LINE_BYTES);
-        let lines = rest.as_chunks::<LINE_BYTES>().0;
+        let lines = rest.in_chunks::<LINE_BYTES>().0;
         ValueRef::striped_behind(
             geometry.prefix,
             &head[from..],

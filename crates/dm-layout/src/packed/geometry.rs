@@ -26,7 +26,7 @@ pub(crate) const LINE_PARTS: usize = 60;
 const _: () = {
     let mut count = 1;
     while count <= PRESENCE_BITS {
-        assert!(LINE_PARTS.is_multiple_of(count));
+        assert!(LINE_PARTS % count == 0);
         count += 1;
     }
 };
@@ -129,10 +129,7 @@ impl PackedGeometry {
         key_len: usize,
         value_len: usize,
     ) -> Result<Self, GeometryError> {
-        if !node_bytes.is_multiple_of(LINE_BYTES)
-            || node_bytes < 2 * LINE_BYTES
-            || node_bytes > NODE_BYTES_MAX
-        {
+        if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
         if key_len + value_len > ROOM {

@@ -1,5 +1,6 @@
 //! Functions on one line of entries.
 
+use crate::chunks::Chunks as _;
 use core::marker::PhantomData;
 
 use super::Packed;
@@ -126,7 +127,7 @@ fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     let wanted = bytes
         .first_chunk::<W>()
         .filter(|_| W == 8 || number >> (8 * W) == 0);
-    let keys = line[KEYS..].as_chunks::<W>().0.get(..shape.count());
+    let keys = line[KEYS..].in_chunks::<W>().0.get(..shape.count());
     match (wanted, keys) {
         (Some(wanted), Some(keys)) => keys.iter().fold(false, |found, key| found | (key == wanted)),
         _ => false,

@@ -7,6 +7,7 @@ mod read;
 mod share;
 mod write;
 
+use crate::chunks::Chunks as _;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -82,7 +83,7 @@ impl<K: KeyBytes> Packed<K> {
         if bytes.len() != self.geometry.node_bytes {
             return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
         }
-        Ok(bytes.as_chunks::<LINE_BYTES>().0)
+        Ok(bytes.in_chunks::<LINE_BYTES>().0)
     }
 }
 
@@ -179,7 +180,7 @@ impl<K: KeyBytes> NodeRead<K> for Packed<K> {
         self.judge_node(bytes, key, level)
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
         let lines = match bytes.len() == self.geometry.node_bytes {
             true => self.geometry.first_line..self.geometry.first_line + self.geometry.lines(),
             false => 0..0,

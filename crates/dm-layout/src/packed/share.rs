@@ -1,5 +1,6 @@
 //! Decides which keys fit into one node, for splits and merges.
 
+use crate::chunks::Chunks as _;
 use alloc::vec::Vec;
 
 use super::Packed;
@@ -93,7 +94,7 @@ impl<K: KeyBytes> Packed<K> {
     /// Returns whether some line of `left` has room for `new` after the entries from `separator` on are removed.
     fn keeps_room(&self, left: &[u8], low: &K, separator: &K, new: &K) -> bool {
         let (limit, class) = (separator.above(low), self.geometry.class(new.above(low)));
-        let lines = left.as_chunks().0.iter().skip(self.geometry.first_line);
+        let lines = left.in_chunks().0.iter().skip(self.geometry.first_line);
         lines
             .into_iter()
             .any(|line| self.line_takes(line, Some(limit), class))
@@ -116,7 +117,7 @@ impl<K: KeyBytes> Packed<K> {
             // put the missing entries into the other lines, so they get the same places again.
             let unchanged = |line: &Line| line[0] == header.version;
             let rise = key.above(&header.fences.low);
-            let Some(slot) = self.room_in(left.as_chunks().0, rise, unchanged) else {
+            let Some(slot) = self.room_in(left.in_chunks().0, rise, unchanged) else {
                 return Ok(false);
             };
             self.put_entry(left, slot, &key, value);

@@ -1,5 +1,6 @@
 //! Edits of an image. Each edit returns the range of bytes to WRITE.
 
+use crate::chunks::Chunks as _;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -38,7 +39,7 @@ impl<K: KeyBytes> Packed<K> {
 
     fn line_mut<'i>(&self, image: &'i mut [u8], number: usize) -> &'i mut Line {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
-        &mut image.as_chunks_mut().0[number]
+        &mut image.in_chunks_mut()[number]
     }
 
     fn write_entry(&self, line: &mut Line, nth: usize, rise: Rise, value: ValueRef<'_>) {
@@ -98,7 +99,7 @@ impl<K: KeyBytes> Packed<K> {
             true => from.above(&low),
             false => Rise([0; 4]),
         };
-        let lines = image.as_chunks_mut::<LINE_BYTES>().0;
+        let lines = image.in_chunks_mut::<LINE_BYTES>();
         for line in lines.iter_mut().skip(self.geometry.first_line) {
             let shape = self.geometry.shape(shape_of(line));
             let mut presence = presence_of(line);
@@ -120,7 +121,7 @@ impl<K: KeyBytes> Packed<K> {
         image.fill(0);
         self.stamp_lines(image, init.version);
         self.geometry.place.encode(&init.header(), image);
-        let mut lines = image.as_chunks_mut().0.iter_mut().skip(self.geometry.first_line);
+        let mut lines = image.in_chunks_mut().iter_mut().skip(self.geometry.first_line);
         let mut left = &entries[..];
         while let Some((widest, _)) = left.first() {
             let Some(line) = lines.next() else {
@@ -138,7 +139,7 @@ impl<K: KeyBytes> Packed<K> {
 
     /// Sets the node version of every line except the header's.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
-        for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {
+        for line in image.in_chunks_mut::<LINE_BYTES>().iter_mut().skip(1) {
             line[0] = version;
         }
     }

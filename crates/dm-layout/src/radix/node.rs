@@ -1,5 +1,6 @@
 //! A whole radix node, which is decoded from the bytes of one READ.
 
+use crate::chunks::Chunks as _;
 use alloc::vec::Vec;
 
 use crate::error::{Corrupt, Reason};
@@ -52,7 +53,7 @@ impl<'a> RadixNode<'a> {
     /// Returns [`Corrupt`] if the bytes are not such a node. A slot is checked only when it is accessed.
     pub fn decode(bytes: &'a [u8], types: &NodeTypes, node_type: u8) -> Result<Self, Corrupt> {
         let corrupt = |offset, reason| Err(Corrupt { offset, reason });
-        let (words, _) = bytes.as_chunks::<8>();
+        let (words, _) = bytes.in_chunks::<8>();
         let [header, identity, slots @ ..] = words else {
             return corrupt(0, Reason::Length);
         };

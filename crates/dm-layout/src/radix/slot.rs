@@ -94,7 +94,7 @@ impl SlotWord {
         let node = at >> POINTER_OFFSET_BITS;
         let offset = at & ((1 << POINTER_OFFSET_BITS) - 1);
         let lines = offset / LINE_BYTES as u64;
-        if node >> NODE_BITS != 0 || !offset.is_multiple_of(LINE_BYTES as u64) || lines >> OFFSET_BITS != 0 {
+        if node >> NODE_BITS != 0 || offset % LINE_BYTES as u64 != 0 || lines >> OFFSET_BITS != 0 {
             return None;
         }
         Some(Self(

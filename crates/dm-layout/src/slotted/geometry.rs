@@ -57,10 +57,7 @@ impl SlotGeometry {
         key_len: usize,
         value_len: usize,
     ) -> Result<Self, GeometryError> {
-        if !node_bytes.is_multiple_of(LINE_BYTES)
-            || node_bytes < 2 * LINE_BYTES
-            || node_bytes > NODE_BYTES_MAX
-        {
+        if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
         let geometry = Self::fill(node_bytes, key_len, value_len, false);

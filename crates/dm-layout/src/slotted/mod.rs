@@ -5,6 +5,7 @@ mod geometry;
 mod read;
 mod write;
 
+use crate::chunks::Chunks as _;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -146,7 +147,18 @@ impl<K: KeyBytes> Slotted<K> {
         if bytes.len() != self.geometry.node_bytes {
             return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
         }
-        Ok(bytes.as_chunks::<LINE_BYTES>().0)
+        Ok(bytes.in_chunks::<LINE_BYTES>().0)
+    }
+
+    /// Returns the slots of a node of `node_bytes` bytes, which are those of [`NodeRead::slots`]. The iterator borrows
+    /// nothing, so the image can be edited while it is in use.
+    fn all_slots(&self, node_bytes: usize) -> impl Iterator<Item = Slot> + use<K> {
+        let count = if node_bytes == self.geometry.node_bytes {
+            self.geometry.capacity
+        } else {
+            0
+        };
+        self.geometry.offsets().take(count).map(Slot::at)
     }
 }
 
@@ -229,13 +241,8 @@ impl<K: KeyBytes> NodeRead<K> for Slotted<K> {
         self.floor_key(bytes, key)
     }
 
-    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
-        let count = if bytes.len() == self.geometry.node_bytes {
-            self.geometry.capacity
-        } else {
-            0
-        };
-        self.geometry.offsets().take(count).map(Slot::at)
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> {
+        self.all_slots(bytes.len())
     }
 
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
@@ -268,7 +275,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
     ) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         image.fill(0);
-        let mut slots = self.slots(image);
+        let mut slots = self.all_slots(image.len());
         for (key, value) in entries {
             let Some(slot) = slots.next() else {
                 panic!("{} entries at most", self.geometry.capacity)

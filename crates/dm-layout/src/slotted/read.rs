@@ -2,6 +2,7 @@
 
 use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
 use super::{EMPTY, PRESENT, Slotted};
+use crate::chunks::Chunks as _;
 use crate::cut::{Cut, accept, from_head, is_at_rest, offset_in};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
@@ -92,7 +93,7 @@ impl<K: KeyBytes> Slotted<K> {
             }
         }
         match Self::seek::<E>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
-            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<E>(lines, probe, cut),
+            Some(at) if at % LINE_BYTES == 0 => self.scan_mixed::<E>(lines, probe, cut),
             Some(at) => Ok(Some(Slot::at(at))),
             None if first_line == 1 => Ok(None),
             None => cut.whole(lines).map(|()| None),
@@ -106,7 +107,7 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline(never)]
     fn seek<E: Entry>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
         // Each iteration handles two lines, because an iteration itself costs a quarter as much as a line.
-        let (pairs, last) = lines.as_chunks::<2>();
+        let (pairs, last) = lines.in_chunks::<2>();
         for [line, next] in pairs {
             if let Some(byte) = Self::seek_in::<E>(line, probe, version) {
                 return Some(byte);
@@ -375,9 +376,8 @@ impl<K: KeyBytes> Slotted<K> {
         let bad = |entry: &[u8]| CheckFailure::corrupt(offset_in(lines, &entry[0]), Reason::Presence);
         let Some(head) = lines.first() else { return Ok(()) };
         for index in 0..self.geometry.head_slots {
-            if let Some(entry) = head[header_bytes(K::LEN) + index * E::STRIDE..].get(..E::STRIDE)
-                && !Self::show::<E>(entry, &mut each)
-            {
+            let entry = head[header_bytes(K::LEN) + index * E::STRIDE..].get(..E::STRIDE);
+            if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                 return Err(bad(entry));
             }
         }
@@ -388,17 +388,15 @@ impl<K: KeyBytes> Slotted<K> {
         let (full, last) = lines.split_at_checked(full).unwrap_or((lines, &[]));
         for line in full {
             for nth in 0..E::PER_LINE {
-                if let Some(entry) = line[1 + nth * E::STRIDE..].get(..E::STRIDE)
-                    && !Self::show::<E>(entry, &mut each)
-                {
+                let entry = line[1 + nth * E::STRIDE..].get(..E::STRIDE);
+                if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                     return Err(bad(entry));
                 }
             }
         }
         for nth in 0..rest.min(last.len() * LINE_PAYLOAD) {
-            if let Some(entry) = last[0][1 + nth * E::STRIDE..].get(..E::STRIDE)
-                && !Self::show::<E>(entry, &mut each)
-            {
+            let entry = last[0][1 + nth * E::STRIDE..].get(..E::STRIDE);
+            if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                 return Err(bad(entry));
             }
         }
@@ -487,7 +485,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
         let first_line = slot.offset() / LINE_BYTES;
         let head_end = (first_line + 1) * LINE_BYTES;
-        let lines = bytes[head_end..].as_chunks::<LINE_BYTES>().0;
+        let lines = bytes[head_end..].in_chunks::<LINE_BYTES>().0;
         ValueRef::striped(
             &bytes[from..head_end],
             &lines[..self.geometry.entry_lines - 1],

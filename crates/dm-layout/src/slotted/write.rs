@@ -1,12 +1,13 @@
 //! Edits of an image. Each edit returns the range of bytes to WRITE.
 
+use crate::chunks::Chunks as _;
 use core::ops::Range;
 
 use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::cut::unused_version;
 use crate::error::{CheckFailure, Reason};
-use crate::format::{NodeRead, NodeShape, Part, Slot};
+use crate::format::{NodeShape, Part, Slot};
 use crate::header::header_bytes;
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
@@ -59,7 +60,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// the range of the one WRITE, from the first line's version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
-        let lines = &image.as_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];
+        let lines = &image.in_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];
         let entry_version = unused_version(
             lines[0][0] >> 4,
             self.geometry.place.version_mask,
@@ -104,7 +105,7 @@ impl<K: KeyBytes> Slotted<K> {
             MARKED_4 => return self.take_in_line::<MarkedChild<K>>(image, from, fences),
             _ => {}
         }
-        let (mut slots, mut taken, mut room) = (self.slots(image), 0, true);
+        let (mut slots, mut taken, mut room) = (self.all_slots(image.len()), 0, true);
         self.visit_entries(from, |key, value| {
             if !fences.contains(&key) {
                 return;
@@ -173,7 +174,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     #[inline(always)]
     fn evict_in_line<E: Entry>(&self, image: &mut [u8], from: &K, part: Part) {
-        let lines = image.as_chunks_mut::<LINE_BYTES>().0;
+        let lines = image.in_chunks_mut::<LINE_BYTES>();
         if part == Part::Head {
             for index in 0..self.geometry.head_slots {
                 let entry = &mut lines[0][header_bytes(K::LEN) + index * E::STRIDE..];
@@ -200,7 +201,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// Sets the node version of every line except the header's. Entry versions do not change.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
         let mask = self.geometry.place.version_mask;
-        for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {
+        for line in image.in_chunks_mut::<LINE_BYTES>().iter_mut().skip(1) {
             line[0] = (line[0] & !mask) | (version & mask);
         }
     }

@@ -3,9 +3,8 @@
 use std::task::Poll;
 
 use crate::common::*;
-use dm_lock::{
-    Handed, Local, LocalLockTable, LockError, LockFlaws, LockId, LockOptions, LockWord, ReleaseBy,
-};
+use dm_lock::local::{Handed, LocalLockTable};
+use dm_lock::{Local, LockError, LockFlaws, LockId, LockOptions, LockWord, ReleaseBy};
 use dm_loopback::{Trouble, block_on};
 use dm_sync::Fingerprint;
 use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Transport, Verbs, Why};

@@ -6,10 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Wake;
 
-use dm_lock::{
-    Acquire, AlreadyHeld, Arrival, GlobalLockTable, Handed, Local, LocalLockTable, LockId, LockOptions,
-    Locks, Orphan, Turn,
-};
+use dm_lock::local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
+use dm_lock::{GlobalLockTable, Local, LockId, LockOptions, Locks};
 use dm_sync::Mutex;
 use dm_verbs::{Capability, Caps, ClientId, NodeId};
 

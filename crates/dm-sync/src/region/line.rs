@@ -27,8 +27,8 @@ impl Line {
     #[inline]
     pub(super) fn copy_words_out(&self, first: usize, out: &mut [u8], load: impl Fn(&AtomicU64) -> u64) {
         if let Ok(out) = <&mut [u8; LINE_BYTES]>::try_from(&mut *out) {
-            for (word, out) in self.0.iter().zip(out.as_chunks_mut::<WORD_BYTES>().0) {
-                *out = load(word).to_le_bytes();
+            for (word, out) in self.0.iter().zip(out.chunks_exact_mut(WORD_BYTES)) {
+                out.copy_from_slice(&load(word).to_le_bytes());
             }
             return;
         }
@@ -37,9 +37,9 @@ impl Line {
         let words = first / WORD_BYTES..last.div_ceil(WORD_BYTES);
         for (word, image) in self.0[words.clone()]
             .iter()
-            .zip(&mut image.as_chunks_mut::<WORD_BYTES>().0[words])
+            .zip(image.chunks_exact_mut(WORD_BYTES).skip(words.start))
         {
-            *image = load(word).to_le_bytes();
+            image.copy_from_slice(&load(word).to_le_bytes());
         }
         out.copy_from_slice(&image[first..last]);
     }
@@ -77,8 +77,10 @@ impl Line {
     #[inline]
     fn for_each_word(&self, first: usize, bytes: &[u8], mut put: impl FnMut(&AtomicU64, u64, u64)) {
         if let Ok(bytes) = <&[u8; LINE_BYTES]>::try_from(bytes) {
-            for (word, image) in self.0.iter().zip(bytes.as_chunks::<WORD_BYTES>().0) {
-                put(word, u64::from_le_bytes(*image), u64::MAX);
+            for (word, bytes) in self.0.iter().zip(bytes.chunks_exact(WORD_BYTES)) {
+                let mut image = [0; WORD_BYTES];
+                image.copy_from_slice(bytes);
+                put(word, u64::from_le_bytes(image), u64::MAX);
             }
             return;
         }

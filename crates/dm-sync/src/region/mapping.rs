@@ -64,7 +64,7 @@ impl Mapping {
     }
 
     pub(super) fn in_file(file: &File, at: u64, lines: u64) -> Result<Self, RegionError> {
-        if !at.is_multiple_of(FILE_ALIGN) {
+        if at % FILE_ALIGN != 0 {
             return Err(RegionError::FileUnaligned { at });
         }
         if lines == 0 {

@@ -210,7 +210,7 @@ fn both_old(between: fn()) -> u64 {
             let mut spins = 0u32;
             while arrived[1 - me].load(SeqCst) < round {
                 spins += 1;
-                if spins.is_multiple_of(1024) {
+                if spins % 1024 == 0 {
                     if yields == YIELDS_MAX {
                         arrived[me].store(OVER, SeqCst); // SeqCst: as above
                         return seen;

@@ -2,8 +2,8 @@
 //! `docs/assemble.md` walks through it.
 //!
 //! ```text
-//! cargo run -p dolphin --example art_hopscotch
-//! cargo test -p dolphin --example art_hopscotch
+//! cargo run -p dm-dolphin --example art_hopscotch
+//! cargo test -p dm-dolphin --example art_hopscotch
 //! ```
 
 #![expect(clippy::print_stdout, reason = "an example's output is its purpose")]

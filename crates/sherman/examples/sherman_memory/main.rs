@@ -2,7 +2,7 @@
 //! memory` runs this program.
 //!
 //! ```text
-//! cargo run --release -p sherman --example sherman_memory -- [--keys 10000000]
+//! cargo run --release -p dm-sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
 //! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.

@@ -14,7 +14,8 @@ use xshell::Shell;
 const PAGE: &str = "docs/PERFORMANCE.md";
 const BEGIN: &str = "<!-- cargo xtask bench client --record -->\n";
 const END: &str = "<!-- end -->";
-const PACKAGES: [&str; 4] = ["sherman", "smart", "chime", "dolphin"];
+/// The indexes, by the names of their directories.
+const INDEXES: [&str; 4] = ["sherman", "smart", "chime", "dolphin"];
 const OPS: [&str; 9] = [
     "get",
     "absent",
@@ -53,8 +54,9 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);
     let mut programs = BTreeMap::new();
-    for package in PACKAGES {
-        programs.insert(package, build(&shell, package, &format!("{package}_client"))?);
+    for index in INDEXES {
+        let (package, example) = (format!("dm-{index}"), format!("{index}_client"));
+        programs.insert(index, build(&shell, &package, &example)?);
     }
     let measured = measure_all(root, &programs, options)?;
     let page = fs::read_to_string(root.join(PAGE))?;
@@ -110,7 +112,7 @@ impl Case {
 
 fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Options) -> Result<Table> {
     let mut cases = Vec::new();
-    for package in PACKAGES {
+    for package in INDEXES {
         let case = |pending| move |op| Case { package, op, pending };
         cases.extend(OPS.map(case(true)));
         if options.record {
@@ -120,10 +122,7 @@ fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Option
     let mut measured = run_all(root, programs, cases)?;
     // Measurements with pending verbs come first, because they determine the line of the table.
     measured.sort_by_key(|(case, _)| !case.pending);
-    let crates: Vec<_> = workspace::packages(root)?
-        .into_iter()
-        .map(|package| package.name)
-        .collect();
+    let crates = workspace::folders(root)?;
     let shell = Shell::new()?;
     let mut table = Table::new();
     for (package, program) in programs {
@@ -196,7 +195,7 @@ fn write(table: &Table) -> String {
         "| index | operation | executor polls | instructions | completed at first poll |".to_owned(),
         "|---|---|---|---|---|".to_owned(),
     ];
-    for package in PACKAGES {
+    for package in INDEXES {
         for op in OPS {
             if let Some(Figures {
                 polls,
@@ -308,7 +307,7 @@ mod tests {
     fn the_page_can_be_read_and_has_every_operation_of_sherman() {
         let page = fs::read_to_string(workspace::root().unwrap().join(PAGE)).unwrap();
         let recorded = read(parts(&page).unwrap().1).unwrap();
-        let of_sherman = recorded.keys().filter(|(package, _)| package == PACKAGES[0]);
+        let of_sherman = recorded.keys().filter(|(package, _)| package == INDEXES[0]);
         assert_eq!(of_sherman.count(), OPS.len());
         assert!(
             recorded
