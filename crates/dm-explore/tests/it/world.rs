@@ -51,7 +51,7 @@ fn a_dead_clients_writes_land_late_unless_it_is_fenced() {
 }
 
 #[test]
-fn what_a_dead_client_posted_lands_wholly_in_part_or_never() {
+fn requests_of_a_dead_client_land_wholly_in_part_or_never() {
     let ends = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
     let seen = ends.clone();
     let model = Model::new("torn by a crash")
