@@ -202,7 +202,7 @@ fn a_search_cut_short_is_no_pass() {
             matches!(verdict, Verdict::Truncated { .. }) && !verdict.is_pass(),
             "{verdict}"
         );
-        assert!(verdict.to_string().contains("no pass"));
+        assert!(verdict.to_string().contains("not a pass"));
     }
     for search in [Search::random(1, 3), Search::pct(1, 3, 2)] {
         let verdict = model.run(search);
@@ -211,7 +211,7 @@ fn a_search_cut_short_is_no_pass() {
             "{verdict}"
         );
         let told = verdict.to_string();
-        assert!(told.contains("no pass") && !told.contains("exhaustive") && !told.contains("PASS"));
+        assert!(told.contains("not a pass") && !told.contains("exhaustive") && !told.contains("PASS"));
     }
 }
 
