@@ -73,7 +73,7 @@ fn bad_files_are_refused_by_file_line_and_key() {
             "no port",
         ),
         (b"nodes = [\"fd00::1\"]", 1, "nodes", "no port"),
-        (b"nodes = [\"fd00::1:7471x\"]", 1, "nodes", "no port"),
+        (b"nodes = [\"fd00::1:7471x\"]", 1, "nodes", "not a port"),
         (b"nodes = [\"[fd00]:1\"]", 1, "nodes", "no IPv6 address"),
         (b"nodes = [\"a:\"]", 1, "nodes", "not a port from 1"),
         (b"nodes = [\"a:0\"]", 1, "nodes", "not a port from 1"),
