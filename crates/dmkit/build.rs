@@ -13,7 +13,7 @@ fn main() {
     if std::env::var_os(COMMIT).is_some() || !is_checkout(&root) {
         return;
     }
-    // Any commit and checkout adds a line to this log.
+    // Every commit and every checkout of another commit adds a line to this log.
     if let Some(log) = git(
         &root,
         &["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"],

@@ -89,7 +89,9 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let keys = match (words.next().as_deref(), words.next()) {
         (None, _) => 10_000_000,
         (Some("--keys"), Some(keys)) => keys.parse::<u64>()?.max(1),
-        (Some(dial), _) => return Err(format!("{dial} is no dial, or needs a value").into()),
+        (Some(flag), _) => {
+            return Err(format!("{flag} is not a known argument, or its value is missing").into());
+        }
     };
     let mut sound = true;
     for (order, name) in [(KeySpace::dense(), "dense"), (KeySpace::scrambled(1), "random")] {

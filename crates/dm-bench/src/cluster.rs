@@ -74,7 +74,7 @@ impl FromStr for Machine {
         match parsed {
             Some((number, of)) if number < of => Ok(Self { number, of }),
             _ => Err(format!(
-                "{s:?} is no machine: 0/2 is the first of two, 1/2 the second"
+                "{s:?} is not a machine's number: 0/2 is the first of two, 1/2 the second"
             )),
         }
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_called_so() {
+    fn an_unknown_commit_is_called_unknown() {
         assert_eq!(Origin::here(None).commit, "unknown");
         assert_eq!(Origin::here(Some("0a1b")).commit, "0a1b");
     }

@@ -194,11 +194,11 @@ impl Setting {
                         .compute_nodes
                         .min(u16::try_from(self.clients).unwrap_or(u16::MAX))
                         < 2,
-                "there must be a second compute node (--cns) that goes on after a death",
+                "there must be a second compute node (--cns) that continues after a death",
             ),
             (
                 faults.slice == Some(0) || faults.kill == Some(Kill::Every(0)) || faults.lease == Some(0),
-                "--timeline, --kill-every and --lease must be longer than nothing",
+                "--timeline, --kill-every and --lease must be longer than 0",
             ),
             (
                 faults.slice.is_some() && self.duration_ns.is_none(),
@@ -383,7 +383,7 @@ mod tests {
             ..none
         };
         assert_eq!(refused(every(100), |_| {}), None);
-        told(every(0), |_| {}, "longer than nothing");
+        told(every(0), |_| {}, "longer than 0");
         told(every(1), |at| at.duration_ns = Some(5_000), "1,000 compute nodes");
         let slices = |slice| Faults {
             slice: Some(slice),

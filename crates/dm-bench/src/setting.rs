@@ -60,7 +60,7 @@ pub struct Setting {
     pub addresses: bool,
     /// Recorded operations, which replace the mix and the distribution.
     pub trace: Option<Trace>,
-    /// Parameters that only some indexes know.
+    /// Parameters that only some indexes have.
     pub knobs: Knobs,
     /// The CPU time that the simulator charges for a client's own work. See [`Setting::cpu`].
     pub cpu_cost: CpuCost,
@@ -298,7 +298,7 @@ pub fn count(s: &str) -> Result<u64, String> {
         Some(b'g') => (&s[..s.len() - 1], 1_000_000_000),
         _ => (s, 1),
     };
-    let wrong = || format!("{s:?} is no count (such as 200000, 200k, 1M, 1G)");
+    let wrong = || format!("{s:?} is not a count (such as 200000, 200k, 1M, 1G)");
     digits
         .replace('_', "")
         .parse::<u64>()

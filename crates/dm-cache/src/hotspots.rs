@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_guessed_until_it_is_wrong() {
+    fn a_slot_is_guessed_until_it_is_reported_wrong() {
         let hot = Hotspots::new(1 << 16).expect("room");
         assert_eq!(hot.guess(leaf(1), hash(1)), None);
         hot.found(leaf(1), hash(1), 0);

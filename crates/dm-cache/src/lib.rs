@@ -76,7 +76,7 @@ mod slab;
 mod state;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 mod types;

@@ -119,7 +119,7 @@ fn a_fresher_image_survives() {
 
 #[test]
 #[should_panic(expected = "the fresh image is gone")]
-fn a_fresher_image_that_is_not_told_apart_goes() {
+fn a_newer_image_is_removed_if_origins_are_not_compared() {
     fresher_image_stays(false);
 }
 
@@ -220,7 +220,7 @@ fn budget_holds(in_one_section: bool) {
 }
 
 #[test]
-fn two_who_evict_stay_within_the_budget() {
+fn two_evicting_clients_stay_within_the_budget() {
     budget_holds(true);
 }
 

@@ -409,7 +409,7 @@ fn moves(mutant: SketchMutant) {
 }
 
 #[test]
-fn what_is_learned_anew_leaves_no_hole() {
+fn readmitted_leaves_leave_no_hole() {
     explore("moves in a sketch", &[], || moves(SketchMutant::None));
     must_fail("in two sections", "a hole", || moves(SketchMutant::InTwoSections));
 }
@@ -455,7 +455,7 @@ fn hotspot_clients(flaws: HotspotFlaws) {
 }
 
 #[test]
-fn a_hotspot_that_was_wrong_is_none() {
+fn a_wrong_hotspot_is_removed() {
     explore("hotspots", &[&AGED], || hotspot_clients(HotspotFlaws::default()));
     must_fail("blind stores", "a hotspot where nothing is", || {
         hotspot_clients(HotspotFlaws { blind_stores: true });

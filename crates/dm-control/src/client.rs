@@ -60,11 +60,11 @@ impl fmt::Display for ClientError {
             Self::Io(e) => e.fmt(f),
             Self::Wire(e @ WireError::Forged) => e.fmt(f),
             Self::Wire(e) => write!(f, "not a memory node: {e}"),
-            Self::OutOfTurn => f.write_str("not a memory node: it said something else than was asked"),
+            Self::OutOfTurn => f.write_str("not a memory node: it answered with an unexpected message"),
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
-            Self::SecretNeeded => f.write_str("it wants a secret"),
+            Self::SecretNeeded => f.write_str("it requires a secret"),
             Self::Impostor => f.write_str("it does not know the secret"),
-            Self::Broken => f.write_str("the connection broke earlier"),
+            Self::Broken => f.write_str("an earlier request on this connection failed"),
         }
     }
 }

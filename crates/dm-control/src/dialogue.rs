@@ -78,7 +78,7 @@ impl<F: Fabric> Desk<F> {
         self.metrics.text(&census, self.bytes, self.born)
     }
 
-    /// Returns the counter that limits log lines about such a peer.
+    /// Returns the counter that limits log lines about clients, or about strangers if the peer has not greeted.
     pub(crate) fn lines(&self, has_greeted: bool) -> &Lines {
         match has_greeted {
             true => &self.clients_lines,
@@ -120,9 +120,9 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wire(e) => e.fmt(f),
-            Self::OutOfTurn => f.write_str("a message out of its turn"),
+            Self::OutOfTurn => f.write_str("a message that is not allowed at this point"),
             Self::Refused(Refusal::Secret) => f.write_str("wrong secret"),
-            Self::Refused(Refusal::Address) => f.write_str("it meant another node"),
+            Self::Refused(Refusal::Address) => f.write_str("it has connected to the address of another node"),
             Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
             Self::Random(e) => e.fmt(f),
         }

@@ -184,7 +184,7 @@ impl<F: Fabric> Hall<F> {
                     ) => {}
                 Err(error) => {
                     if self.desk.strangers_lines.may(now) {
-                        tracing::warn!(%error, "a connection could not be taken");
+                        tracing::warn!(%error, "a connection could not be accepted");
                     }
                     // The system has no descriptor left. Close a stranger or a scraper, if there is one, to free its
                     // descriptor.

@@ -17,7 +17,7 @@ pub(crate) fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> 
     let (status, body) = if request.starts_with(b"GET /metrics ") {
         ("200 OK", text())
     } else {
-        ("404 Not Found", "only /metrics is here\n".to_owned())
+        ("404 Not Found", "only /metrics exists\n".to_owned())
     };
     let length = body.len();
     let kind = "text/plain; version=0.0.4";

@@ -108,7 +108,7 @@ pub const CHUNK_UNIT: u64 = 4096;
 /// Sleeps in a place where no other thread needs to wake this one.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the machine's time is this crate's matter"
+    reason = "the control plane runs on the machine's clock"
 )]
 pub(crate) fn pause(time: core::time::Duration) {
     // This is std's sleep, because no model for loom uses it.

@@ -18,7 +18,7 @@ struct Meeting {
     place: u64,
     of: u16,
     here: BTreeSet<Connection>,
-    /// The connections that know that all have arrived.
+    /// The connections that were told that all have arrived.
     told: BTreeSet<Connection>,
 }
 
@@ -29,11 +29,11 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// Records that `who` has arrived at `place`, and returns how many connections have arrived. After all have
-    /// arrived and each of them has learned it, the place is free again.
+    /// Records that `who` has arrived at `place`, and returns how many connections have arrived. After all connections
+    /// have arrived and each of them was told so, the place is free again.
     pub(crate) fn meet(&mut self, place: u64, of: u16, who: Connection) -> u16 {
-        // Drop a full meeting in which `who` does not take part: one of its connections has left without learning that
-        // all had arrived. `who` then begins the next meeting.
+        // Drop a full meeting in which `who` does not take part: one of its connections has left before it was told
+        // that all had arrived. `who` then begins the next meeting.
         self.open
             .retain(|m| m.place != place || m.of == of && (!m.is_full() || m.here.contains(&who)));
         let at = match self.open.iter().position(|m| m.place == place) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_does_not_count_and_strangers_begin_anew() {
+    fn a_connection_that_left_does_not_count() {
         let mut m = Meetings::default();
         m.meet(9, 2, 1);
         m.leave(1);

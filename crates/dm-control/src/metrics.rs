@@ -89,13 +89,13 @@ impl Metrics {
             (
                 "accepted_total",
                 "counter",
-                "Connections that were taken.",
+                "Connections that were accepted.",
                 load(&self.accepted),
             ),
             (
                 "busy_total",
                 "counter",
-                "Connections refused for their number.",
+                "Connections refused because there were too many.",
                 load(&self.busy),
             ),
             (

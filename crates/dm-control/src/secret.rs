@@ -53,7 +53,7 @@ impl fmt::Display for SecretError {
                 f,
                 "others may read or change the file (mode {mode:04o}): `chmod 600` protects it"
             ),
-            Self::File(e) => write!(f, "the file of the secret: {e}"),
+            Self::File(e) => write!(f, "cannot read the secret's file: {e}"),
         }
     }
 }

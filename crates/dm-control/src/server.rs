@@ -123,7 +123,7 @@ impl Builder {
         let (hall, waker) = made.map_err(StartError::System)?;
         let stopping = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopping);
-        // Of std's functions, only the builder returns an error if the system has no thread left.
+        // std's builder is used because `std::thread::spawn` panics if the system has no thread left.
         let thread = std::thread::Builder::new()
             .name("dm-control".to_owned())
             // Acquire: pairs with Release in `drop`.
@@ -157,7 +157,7 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
     let bound = || {
         let domain = socket2::Domain::for_address(address);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        // As std does: a restarted node can use its port again at once.
+        // As in std, this option is set, so that a restarted node can use its port again at once.
         #[cfg(unix)]
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;

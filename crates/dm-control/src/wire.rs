@@ -333,7 +333,7 @@ impl fmt::Display for WireError {
             Self::Cut => f.write_str("a message whose length does not fit its kind"),
             Self::Tag(tag) => write!(f, "a message of unknown kind {tag}"),
             Self::Field(value) => write!(f, "a field of meaningless value {value}"),
-            Self::Magic(found) => write!(f, "no greeting of this protocol ({found:#018x})"),
+            Self::Magic(found) => write!(f, "not a greeting of this protocol ({found:#018x})"),
             Self::Forged => f.write_str("a message that was changed, repeated or made up on its way"),
         }
     }
@@ -345,7 +345,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(known) => write!(f, "it speaks version {known} of the protocol, not {VERSION}"),
-            Self::Secret => f.write_str("the secret is another one"),
+            Self::Secret => f.write_str("the secrets differ"),
             Self::Busy => f.write_str("it has too many connections"),
             Self::Device => f.write_str("its device has no queue pair left"),
             Self::Address => f.write_str(

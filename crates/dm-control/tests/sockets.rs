@@ -226,7 +226,7 @@ fn other_addresses_than_loopback_need_a_secret() {
 }
 
 #[test]
-fn whoever_lacks_the_secret_gets_nothing_and_is_logged() {
+fn a_client_without_the_secret_is_refused_and_logged() {
     let node = serve(Builder::new(1 << 20).secret(secret()));
     let other = Secret::new(b"not the secret of this node").unwrap();
     let ask = |secret| Client::connect(node.address(), secret, &Port::default(), DEFAULT_PATIENCE);
@@ -341,7 +341,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
 }
 
 #[test]
-fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
+fn changed_repeated_and_redirected_messages_are_refused() {
     let (node, proxy) = serve_through_proxy(Limits::default());
     // The proxy sends the client's first message twice.
     let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
@@ -384,7 +384,7 @@ fn what_is_changed_repeated_or_led_elsewhere_on_its_way_is_refused() {
 }
 
 #[test]
-fn a_client_believes_no_answer_that_the_node_has_not_given() {
+fn a_client_rejects_forged_answers() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let node = serve(
         Builder::new(1 << 20)

@@ -391,8 +391,12 @@ impl Machine {
         };
         match (wins, racy) {
             (true, false) => format!("{verb} {name} {} → {}", number(now), number(new)),
-            (true, true) => format!("{verb} {name} reads {}, is to write {}", number(now), number(new)),
-            (false, _) => format!("{verb} {name} fails, it holds {}", number(now)),
+            (true, true) => format!(
+                "{verb} {name} reads {}, and will write {}",
+                number(now),
+                number(new)
+            ),
+            (false, _) => format!("{verb} {name} fails: the word is {}", number(now)),
         }
     }
 
@@ -426,7 +430,7 @@ impl Machine {
             .collect();
         let text = match &error {
             None => format!("completes: {}", told.join(" ▸ ")),
-            Some(error) => format!("is told an error: {error}"),
+            Some(error) => format!("receives an error: {error}"),
         };
         if let Some(log) = &mut self.log {
             let chain = log.chain_number(c, at);

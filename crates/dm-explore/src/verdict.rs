@@ -120,7 +120,10 @@ impl Failure {
             }
             Self::Livelock { clients } => {
                 let who: Vec<String> = clients.iter().map(name).collect();
-                format!("livelock: {} never end(s), whatever is done next", who.join(", "))
+                format!(
+                    "livelock: {} never end(s), whichever steps follow",
+                    who.join(", ")
+                )
             }
             Self::Bypass {
                 client,
@@ -135,7 +138,7 @@ impl Failure {
             Self::NotLockFree { clients } => {
                 let who: Vec<String> = clients.iter().map(name).collect();
                 let who = who.join(", ");
-                format!("not lock-free: {who} can go on for ever, and no operation completes")
+                format!("not lock-free: {who} can run or wait for ever while no operation completes")
             }
             Self::NotDeterministic { client } => format!(
                 "{} acted differently after observing the same: it keeps something across `rewind`, or uses hidden state",
@@ -552,7 +555,11 @@ impl fmt::Display for Verdict {
         match self {
             Self::Pass(report) => write!(f, "{}: PASS, {report}", report.model),
             Self::Sampled(report) => {
-                write!(f, "{}: NOTHING FOUND, which is no pass; {report}", report.model)
+                write!(
+                    f,
+                    "{}: NOTHING FOUND, which is not a pass; {report}",
+                    report.model
+                )
             }
             Self::Counterexample(found) => write!(f, "FAIL {found}"),
             Self::Truncated { by, report } => {
@@ -565,7 +572,7 @@ impl fmt::Display for Verdict {
                 };
                 write!(
                     f,
-                    "{}: TRUNCATED by the limit of {limit}, which is no pass; so far {report}",
+                    "{}: TRUNCATED by the limit of {limit}, which is not a pass; so far {report}",
                     report.model
                 )
             }

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_last_comes_back_first() {
+    fn elements_are_put_back_in_reverse_order() {
         let mut links = Links::new(5, [3, 0, 4].into_iter());
         assert_eq!(listed(&links, 5), [3, 0, 4]);
         links.take(0);

@@ -55,7 +55,9 @@ impl<K: fmt::Debug> fmt::Display for ScanFault<K> {
             Self::NotAscending { at, before, key } => {
                 write!(f, "scan item {at}: key {key:?} does not come after {before:?}")
             }
-            Self::OutOfBounds { at, key } => write!(f, "scan item {at}: key {key:?} was not asked for"),
+            Self::OutOfBounds { at, key } => {
+                write!(f, "scan item {at}: key {key:?} is outside of the requested range")
+            }
             Self::TooMany { count, limit } => write!(f, "a scan of at most {limit} items returned {count}"),
             Self::Value { at, key, why } => write!(f, "scan item {at}, key {key:?}: {why}"),
             Self::Missing { key } => write!(f, "the scan leaves out key {key:?}, which existed throughout"),

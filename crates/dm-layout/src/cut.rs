@@ -86,8 +86,8 @@ pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8>
     unused.unwrap_or(last.wrapping_add(1) & mask)
 }
 
-/// Returns the position of `byte` in `lines`, of which it is a part. The position is computed from the address of the
-/// byte, so that loops need no counter.
+/// Returns the offset in `lines` of `byte`, which is one of their bytes. The position is computed from the address of
+/// the byte, so that loops need no counter.
 #[inline]
 pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()

@@ -44,7 +44,7 @@ impl fmt::Display for Reason {
             Self::Presence => "presence byte neither empty nor present",
             Self::Count => "more entries than the node holds",
             Self::Order => "entries out of order or outside the fences",
-            Self::Line => "a line of no shape, or with more entries than it has",
+            Self::Line => "a line with an invalid shape, or with entries that its shape does not have",
         })
     }
 }

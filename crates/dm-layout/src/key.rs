@@ -7,22 +7,25 @@ use core::hash::Hash;
 pub(crate) mod sealed {
     /// Keeps the traits of this crate closed: each new implementation is a new format, with its own pictures and
     /// tests.
-    #[expect(unnameable_types, reason = "that is how a sealed trait is sealed")]
+    #[expect(
+        unnameable_types,
+        reason = "a sealed trait needs a supertrait that users cannot name"
+    )]
     pub trait Sealed {}
 
     /// Arithmetic on keys as numbers.
-    #[expect(unnameable_types, reason = "only formats reckon with keys")]
+    #[expect(unnameable_types, reason = "only formats compute with keys")]
     pub trait Number: Sized {
-        /// Returns how much this key is greater than `low`. The result wraps if it is less.
+        /// Returns this key minus `low`. The difference wraps if this key is less than `low`.
         fn above(&self, low: &Self) -> super::Rise;
-        /// Returns the key that is greater than this one by `rise`. The result wraps.
+        /// Returns this key plus `rise`. The sum wraps.
         fn raised(&self, rise: super::Rise) -> Self;
     }
 }
 
 /// The difference of two keys: a number of 256 bits, with the lowest word first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(unnameable_types, reason = "only formats reckon with keys")]
+#[expect(unnameable_types, reason = "only formats compute with keys")]
 pub struct Rise(pub(crate) [u64; 4]);
 
 impl Rise {

@@ -97,7 +97,7 @@ proptest! {
 
     /// Checks that the fence keys in the marks equal those in the header, for keys of even and odd lengths.
     #[test]
-    fn neighbourhoods_know_their_fences(bytes: [u8; 32], low in 0..100_u8, width in 2..100_u8) {
+    fn marks_contain_the_fence_keys(bytes: [u8; 32], low in 0..100_u8, width in 2..100_u8) {
         for_some_sizes!(near_fences(&bytes, low, width));
     }
 }

@@ -64,7 +64,7 @@ mod shard;
 mod share;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 mod word;

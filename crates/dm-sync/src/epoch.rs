@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_forgotten_ends_when_told_and_never_beneath_an_operation() {
+    fn a_forgotten_operation_ends_on_request_but_not_inside_another_one() {
         let epochs = Arc::new(Epochs::new());
         let seat = Epochs::seat(&epochs);
         seat.enroll(0, 8);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_before_a_forgotten_operation_has_ended_shares_its_pin_and_asks_to_enroll() {
+    fn an_operation_after_a_forgotten_one_keeps_its_pin_and_counts_for_the_enrolment() {
         let epochs = Arc::new(Epochs::new());
         let seat = Epochs::seat(&epochs);
         seat.enroll(0, 2);

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_about_himself_or_about_nobody() {
+    fn questions_about_the_own_member_and_member_0_are_ignored() {
         let roster = Roster::default();
         roster.join(5);
         for _ in 0..3 {

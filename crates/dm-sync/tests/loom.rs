@@ -141,12 +141,12 @@ fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
 }
 
 #[test]
-fn who_leaves_leaves_nobody_behind() {
+fn no_operation_runs_after_the_generation_has_ended() {
     begins_beside(Ending::Close, 30, Epochs::new);
 }
 
 #[test]
-fn who_is_revoked_knows_who_still_runs() {
+fn a_revocation_finds_the_running_operations() {
     begins_beside(Ending::Revoke, 30, Epochs::new);
 }
 

@@ -101,7 +101,7 @@ fn told(looks_again: bool) {
 }
 
 #[test]
-fn who_is_told_goes_on() {
+fn a_parked_thread_misses_no_wake_up() {
     explore("parked", &[], || told(true));
     must_fail("parked twice", "deadlock", || told(false));
 }
@@ -162,7 +162,7 @@ fn begins_beside_endings(ends_first: bool) {
 }
 
 #[test]
-fn who_leaves_leaves_nobody_behind() {
+fn no_operation_runs_after_the_generation_has_ended() {
     begins_beside_endings(true);
     begins_beside_endings(false);
 }

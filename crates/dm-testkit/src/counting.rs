@@ -28,8 +28,7 @@ impl Counts {
 pub struct CountingAllocator;
 
 fn count(allocations: u64, bytes: i64) {
-    // The counter of an ending thread no longer exists, and nobody would read it, so the error is
-    // ignored.
+    // While a thread ends, its counter no longer exists. No test would read it, so the error is ignored.
     let _ = COUNTS.try_with(|counts| {
         let Counts {
             allocations: before,

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_is_refused_and_what_is_missing_is_missed() {
+    fn the_check_finds_wrong_and_missing_values() {
         let book = Book::loaded(16);
         let (number, other) = (loaded(1), loaded(2));
         book.check(number, Some(&book.value(number)));

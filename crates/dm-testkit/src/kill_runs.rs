@@ -129,8 +129,8 @@ pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Repor
     reports
 }
 
-/// Kills 20 compute nodes in each of 200 simulated runs of 100,000 operations. `told` gets every report. If the variable
-/// `DM_KILLS_SEED` of the environment holds a number, only the run of that seed is made.
+/// Kills 20 compute nodes in each of 200 simulated runs of 100,000 operations. Calls `told` with every report. If the
+/// environment variable `DM_KILLS_SEED` holds a number, only the run of that seed is made.
 ///
 /// # Panics
 /// Panics in the same cases as [`short_kills`].
@@ -142,7 +142,7 @@ pub fn full_kills_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, tol
     }
 }
 
-/// Kills 200 compute nodes on loopback, in a run of five million operations. `told` gets the report.
+/// Kills 200 compute nodes on loopback, in a run of five million operations. Calls `told` with the report.
 ///
 /// # Panics
 /// Panics in the same cases as [`short_kills`].

@@ -200,7 +200,7 @@ struct Deaths {
 struct Course {
     rng: Rng,
     killed: u16,
-    /// The compute node that is to die next, and whether it is suspended instead.
+    /// The compute node that will die next, and whether it is suspended instead.
     armed: Option<(usize, bool)>,
     next_spare: usize,
     /// The number of clients whose work is not done.

@@ -10,7 +10,7 @@ use dm_loopback::{BuildError, Endpoint, Loopback, turns};
 use dm_verbs::{Control, Env, Nanos, Verbs};
 use dm_workload::{KeySpace, Workload};
 
-/// The fill of loaded leaves, about what random inserts leave behind.
+/// The fill of loaded leaves. Inserts in random order lead to about the same fill.
 const FILL: f64 = 0.7;
 const DISTRIBUTION: &str = "zipf:0.99";
 /// Inserted keys have this bit and loaded keys do not, so inserted keys are larger.
@@ -23,14 +23,14 @@ const ITEM_VALUE_BYTES: usize = 100;
 /// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked.
 ///
 /// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99); gets of absent keys use the
-/// numbers that follow them. Inserts use new keys only. They are scattered over a range without keys, so its leaves
-/// fill and split as in a growing tree, below as many levels as the loaded keys make. Removes take the loaded keys in
-/// random order. Items have keys of 32 bytes and values of 100. Drawing, checking and counting are the harness's work;
-/// two runs with different `--ops` differ only by the operations.
+/// numbers that follow them. Inserts use new keys only. They are scattered over a range without loaded keys, so leaves
+/// fill and split as in a growing tree. The loaded keys determine the number of levels above these leaves. Removes take
+/// the loaded keys in random order. Items have keys of 32 bytes and values of 100. Two runs with different `--ops`
+/// differ only by the operations and by the work of the harness, which draws and checks them.
 ///
-/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is
-/// given. The run then fails unless the executor polled once for each round trip, or at least so often where
-/// housekeeping adds polls (inserts, removes): on a card, an operation always suspends between posting and its answer.
+/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is given.
+/// The run then fails unless the executor polled once for each round trip. Inserts and removes may need more polls,
+/// because they await housekeeping verbs. On a card, an operation always suspends until its verbs complete.
 #[derive(Debug)]
 pub struct OneClient {
     op: Op,
@@ -91,13 +91,13 @@ impl OneClient {
     /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-first-poll]`.
     ///
     /// # Errors
-    /// Returns an error for an unknown option, or one with no value or a bad one.
+    /// Returns an error if an option is unknown, has no value, or has an invalid value.
     pub fn from_args(mut words: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let (mut op, mut ops, mut keys, mut scan) = (Op::Get, 100_000, 1_000_000, 100);
         let mut pending = true;
-        while let Some(dial) = words.next() {
-            let value = words.next().ok_or_else(|| format!("{dial} needs a value"))?;
-            match dial.as_str() {
+        while let Some(flag) = words.next() {
+            let value = words.next().ok_or_else(|| format!("{flag} needs a value"))?;
+            match flag.as_str() {
                 "--op" => op = Op::named(&value).ok_or_else(|| format!("no such operation: {value}"))?,
                 "--ops" => ops = value.parse()?,
                 "--keys" => keys = value.parse()?,
@@ -106,10 +106,14 @@ impl OneClient {
                     pending = match value.as_str() {
                         "at-first-poll" => false,
                         "later" => true,
-                        _ => return Err(format!("--complete is at-first-poll or later, not {value}").into()),
+                        _ => {
+                            return Err(
+                                format!("--complete must be at-first-poll or later, not {value}").into()
+                            );
+                        }
                     }
                 }
-                _ => return Err(format!("no such dial: {dial}").into()),
+                _ => return Err(format!("unknown argument: {flag}").into()),
             }
         }
         let space = KeySpace::scrambled(1);

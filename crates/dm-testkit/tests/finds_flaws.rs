@@ -478,7 +478,7 @@ fn an_index_that_survives_deaths_passes_in_both_worlds() {
 }
 
 #[test]
-fn what_a_death_may_not_do_is_found() {
+fn forbidden_effects_of_a_death_are_found() {
     for (flaw, sign) in [
         (Flaw::DiesTorn, "torn"),
         (Flaw::DiesWithMore, "in doubt"),

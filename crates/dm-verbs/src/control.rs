@@ -133,7 +133,7 @@ impl fmt::Display for ControlError {
             Self::OutOfMemory { node, wanted, left } => {
                 write!(
                     f,
-                    "{node} is full: a chunk of {wanted} bytes was asked for, {left} are left"
+                    "{node} is full: a chunk of {wanted} bytes was requested, {left} are left"
                 )
             }
             Self::Unreachable { node } => write!(f, "control plane of {node} unreachable"),

@@ -119,7 +119,7 @@ impl fmt::Display for VerbErrorKind {
             Self::ConnectionLost => f.write_str("connection lost in flight"),
             Self::Refused => f.write_str("refused by the memory node's card"),
             Self::OutOfBounds { size } => write!(f, "beyond the node's {size} bytes"),
-            Self::Misaligned => f.write_str("address is no multiple of 8"),
+            Self::Misaligned => f.write_str("address is not a multiple of 8"),
             Self::BadLength { len } => write!(f, "bad length {len}"),
             Self::Unsupported(c) => write!(f, "needs {c}, which this world lacks"),
             Self::Fenced => f.write_str("this client was fenced off"),

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_workloads_are_refused() {
         let a = || Workload::new("a".parse().unwrap(), 100, 10);
         assert_eq!(
             a().clients(0).plan().unwrap_err(),

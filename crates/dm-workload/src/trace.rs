@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_named() {
+    fn an_error_names_the_line_that_is_not_a_row() {
         for (text, line) in [
             ("0,k,1,8,1,get,0\nnonsense\n", 2),
             ("0,k,1,8,1,fetch,0\n", 1),

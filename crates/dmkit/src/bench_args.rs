@@ -25,9 +25,9 @@ pub(crate) enum Pool {
 /// Whether dead members are expelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Recovery {
-    /// A lease after their death.
+    /// Dead members are expelled one lease after their death.
     On,
-    /// Never: their locks stay held.
+    /// Dead members are never expelled, and their locks stay held.
     Off,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     /// Their variants: each index must have each of them. The end of this help lists them.
     #[arg(long, value_delimiter = ',', default_value = IndexEntry::DEFAULT, allow_hyphen_values = true)]
     pub(crate) variant: Vec<String>,
-    /// Set a parameter that only some indexes know, such as span=32. May be given more than once.
+    /// Set a parameter that only some indexes have, such as span=32. May be given more than once.
     #[arg(long, value_name = "NAME=N", value_parser = knob)]
     pub(crate) set: Vec<(String, u64)>,
     /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as
@@ -57,12 +57,11 @@ pub(crate) struct Bench {
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
     #[arg(long, default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
-    /// The number of this client machine and the number of all of them: 0/2 is the first of two (ib only). Each
+    /// The number of this client machine, and the number of client machines: 0/2 is the first of two (ib only). Each
     /// machine runs a part of the clients.
     #[arg(long, default_value_t = Machine::ALONE)]
     pub(crate) machine: Machine,
-    /// Whether the first machine loads a new index (ib only); the later points of one bench use the index of
-    /// the first point.
+    /// Whether the first machine loads a new index (ib only); later points of one run use the index of the first point.
     #[arg(long, value_enum, default_value_t = Pool::New)]
     pub(crate) pool: Pool,
     /// Seconds that the machines wait for each other (ib only).
@@ -83,22 +82,24 @@ pub(crate) struct Bench {
     /// Coroutines per client thread.
     #[arg(long, default_value_t = 1)]
     pub(crate) coroutines: u32,
-    /// Keys loaded first, in all.
+    /// Number of keys that are loaded first.
     #[arg(long, default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
-    /// Operations, in all; default: 1M, or more than enough for --duration, which they then only limit.
+    /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is high
+    /// enough.
     #[arg(long, value_parser = count)]
     pub(crate) ops: Option<u64>,
-    /// Operations that end in this time at the beginning are checked but not counted, such as 500us. Clients join the
-    /// pool in their first operation, about 5us for each client, and a short run without a warm-up shows that. The
-    /// model's time, or the machine's on loopback.
+    /// Length of the warm-up, such as 500us: operations that end in it are checked but not counted. Each client joins
+    /// the pool in its first operation, which takes about 5us per client and distorts a short run without a warm-up.
+    /// This is the model's time, or on loopback the machine's time.
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
     pub(crate) warmup: u64,
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<u64>,
-    /// Kill the first compute node this time after the warm-up, such as 300ms (sim only; needs --duration). The locks that its
-    /// clients hold stay held until the others have expelled it. Operations may fail then, and clients continue.
+    /// Kill the first compute node this time after the warm-up, such as 300ms (sim only; needs --duration). The locks
+    /// that its clients hold stay held until the others have expelled it. Operations may fail then; the clients
+    /// continue nevertheless.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) kill_at: Option<u64>,
     /// At the end of each period of this length, kill the compute node that has worked longest, and replace it (sim
@@ -115,28 +116,29 @@ pub(crate) struct Bench {
     /// Record the throughput in slices of this length, such as 1ms, and draw it over time (sim only; needs --duration).
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeline: Option<u64>,
-    /// Scans ask for this many keys; default: 1 to 100.
+    /// Number of keys that a scan requests; default: 1 to 100.
     #[arg(long)]
     pub(crate) scan_len: Option<u32>,
-    /// Bytes of a key: 8, 16, 24 or 32. FG, the steps of Sherman and its forms in other papers have 8 or 32.
+    /// Bytes of a key: 8, 16, 24 or 32. FG, the steps of Sherman, and its variants in other papers support only 8 and
+    /// 32.
     #[arg(long, default_value_t = 8)]
     pub(crate) key_size: usize,
     /// Bytes of a value, at least 8 (for a stamp that every read checks).
     #[arg(long, default_value_t = 8)]
     pub(crate) value_size: usize,
-    /// Index cache of a compute node, MB. Several sizes make a curve along the caches, for one number of clients.
+    /// Index cache of a compute node, MB. Several sizes give a curve over the cache sizes, for one number of clients.
     #[arg(long, value_name = "MB", value_delimiter = ',', default_value = "500", value_parser = megabytes)]
     pub(crate) cache_mb: Vec<u64>,
     /// Fill of loaded leaves: a share, or `as-inserted` (the fill after inserts in random order).
     #[arg(long, default_value = "0.8", value_parser = str::parse::<Fill>)]
     pub(crate) fill: Fill,
-    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on;
-    /// default: as the variant has it.
+    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default:
+    /// the variant decides.
     #[arg(long, value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
-    /// Take the operations from a file in the form of Twitter's cache traces (decompressed). `--ops` says how
-    /// many; they are dealt out to the clients in turn, and all of their keys are loaded first. Replaces
-    /// `--workload`, `--dist` and `--keys`.
+    /// Take the operations from a file in the form of Twitter's cache traces (decompressed). `--ops` sets their number.
+    /// The clients get them in turn, and all of their keys are loaded first. Replaces `--workload`, `--dist` and
+    /// `--keys`.
     #[arg(long, conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
     pub(crate) trace: Option<PathBuf>,
     /// Seed of everything random.
@@ -165,7 +167,7 @@ fn mix(s: &str) -> Result<Mix, String> {
 
 /// Parses a time with its unit. Returns nanoseconds.
 fn time(s: &str) -> Result<u64, String> {
-    let wrong = || format!("{s:?} is no time (such as 500us, 5ms, 2s)");
+    let wrong = || format!("{s:?} is not a time (such as 500us, 5ms, 2s)");
     let digits = s.trim_end_matches(|c: char| c.is_alphabetic());
     let unit = match &s[digits.len()..] {
         "ns" => 1,
@@ -181,7 +183,7 @@ fn time(s: &str) -> Result<u64, String> {
 /// Parses a number of megabytes. Returns bytes.
 fn megabytes(s: &str) -> Result<u64, String> {
     let size = s.parse().ok().filter(|size: &f64| (0.0..1e12).contains(size));
-    let size = size.ok_or_else(|| format!("{s:?} is no size in MB (such as 0.5 or 500)"))?;
+    let size = size.ok_or_else(|| format!("{s:?} is not a size in MB (such as 0.5 or 500)"))?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -194,7 +196,7 @@ fn megabytes(s: &str) -> Result<u64, String> {
 fn knob(s: &str) -> Result<(String, u64), String> {
     let (name, value) = s
         .split_once('=')
-        .ok_or_else(|| format!("{s:?} is no knob and value (such as span=32)"))?;
+        .ok_or_else(|| format!("{s:?} is not of the form NAME=N (such as span=32)"))?;
     Ok((name.to_owned(), count(value)?))
 }
 
@@ -266,8 +268,8 @@ impl Bench {
         let (path, asked) = (self.trace.as_deref()?.display(), self.operations());
         (recorded < asked).then(|| {
             format!(
-                "{path}: {recorded} recorded operations, and up to {asked} are made: where the trace ends, the clients begin \
-                 it again"
+                "{path}: {recorded} recorded operations, but up to {asked} are run: at the end of the trace, the clients \
+                 begin it again"
             )
         })
     }
@@ -514,7 +516,7 @@ mod tests {
         assert_eq!(note(2), None);
         let told = note(9).unwrap();
         assert!(
-            told.contains("2 recorded operations, and up to 9 are made: where the trace ends, the clients begin it again"),
+            told.contains("2 recorded operations, but up to 9 are run: at the end of the trace, the clients begin it again"),
             "{told}"
         );
         std::fs::remove_file(&path).unwrap();

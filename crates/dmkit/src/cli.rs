@@ -140,7 +140,8 @@ fn print_model(model: &CostModel) -> io::Result<bool> {
 /// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measures one or more points; every parameter is an option. Lists (a,b,c) make one row each.
+    /// Measures one or more points; every parameter is an option. Each element of a list (a,b,c) gives a row of its
+    /// own.
     Bench(Box<Bench>),
     /// Writes a crate for an index of your own: its parts, its tests, its models, and a command that measures it
     /// beside the shipped indexes.
@@ -153,14 +154,14 @@ pub(crate) enum Command {
     /// that.
     #[cfg(feature = "eval")]
     Reproduce(dm_eval::reproduce::Reproduce),
-    /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that
-    /// uses every freedom it has.
+    /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that uses every
+    /// freedom that its contract allows.
     ///
-    /// Exit status: 0 if every case gave the result that the registry states: the case holds, exhaustively
-    /// within its bounds, or it shows the counterexample that it must show (published flaws, mutants, litmus
-    /// outcomes that the contract allows). 1 if a case gave another result. 2 if a search was cut short, or
-    /// only sampled, and found nothing. 3 if it could not be run. With --crash the registry states nothing,
-    /// and a counterexample gives 1. A reader that closes the pipe changes none of this.
+    /// Exit status: 0 if every case gave the result that the registry states: the case holds, exhaustively within its
+    /// bounds, or it shows the counterexample that it must show (published flaws, mutants, litmus outcomes that the
+    /// contract allows). 1 if a case gave another result. 2 if a search was cut short, or only sampled, and found
+    /// nothing. 3 if it could not be run. With --crash the registry states no result, and a counterexample gives 1. If
+    /// the reader closes the pipe, the exit status stays the same.
     #[cfg(feature = "eval")]
     Explore(dm_eval::explore::Explore),
     /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
@@ -181,7 +182,7 @@ pub(crate) enum Command {
         #[arg(required = true)]
         rows: Vec<PathBuf>,
     },
-    /// Draws a table and curves from rows of earlier runs. Refuses rows of different settings that would be one curve.
+    /// Draws a table and curves from rows of earlier runs. Refuses to draw rows of different settings as one curve.
     Plot {
         /// Files of JSON lines, as `--json` prints them, or directories of runs.
         #[arg(required = true)]
@@ -201,16 +202,16 @@ pub(crate) struct Output {
     /// Print one JSON object per line on standard output, and nothing else there.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// The directory of all runs. Each run has a directory of its own in it, called after the time and the command, and
-    /// `latest` links to the last one that measured. Its rows.jsonl has a row as soon as a point ends; then come curves.svg,
-    /// curves.png and rows.csv.
+    /// The directory of all runs. Each run has its own directory in it, named after the time and the command, and
+    /// `latest` links to the last measurement. When a point ends, its row is added to rows.jsonl there. At the end of
+    /// the run, curves.svg, curves.png and rows.csv are written.
     #[arg(long, global = true, default_value = "dmkit-out")]
     pub(crate) out: PathBuf,
-    /// Write no plots and no CSV. The rows are written all the same.
+    /// Write no plots and no CSV. The rows are still written.
     #[arg(long, global = true)]
     pub(crate) no_plot: bool,
-    /// Continue an earlier run with the same parameters: only points that have no row yet are run. Without a name it is the
-    /// latest run.
+    /// Continue an earlier run with the same parameters: run only the points that have no row yet. Without a name,
+    /// continue the latest run.
     #[arg(long, global = true, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = LATEST)]
     pub(crate) resume: Option<String>,
 }
@@ -249,7 +250,7 @@ pub(crate) struct Serve {
     /// Maximum number of bytes that clients of one host take; default: 15/16 of the host memory.
     #[arg(long, value_parser = count)]
     pub(crate) host_bytes: Option<u64>,
-    /// Address for Prometheus, which reads counters at /metrics. Anybody may read them; they name no client.
+    /// Address for Prometheus, which reads counters at /metrics. Anybody may read them; they do not identify clients.
     #[arg(long)]
     pub(crate) metrics: Option<SocketAddr>,
     /// The RDMA device; default: the first active one.
@@ -274,7 +275,7 @@ pub(crate) struct Serve {
 pub(crate) enum IndexAction {
     /// Create the index, empty, or open it if it exists.
     Create,
-    /// Open the index; refused if there is none, or one of another kind or geometry.
+    /// Open the index. Fails if there is none, or if it has another kind or geometry.
     Open,
     /// Describe the existing index.
     Show,

@@ -185,27 +185,27 @@ fn quoted(text: impl Display) -> String {
 
 /// Returns an error if the name is not a crate's name, or if an index or crate already has it.
 fn check_name(name: &str, registry: &Registry) -> Result<(), String> {
-    let refuse = |why: &str| Err(format!("{name:?} is no name for the crate: {why}"));
+    let refuse = |why: &str| Err(format!("{name:?} is not a valid name for the crate: {why}"));
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(allowed) {
-        return refuse("take lower-case letters, digits, `-` and `_`, a letter first");
+        return refuse("use lower-case letters, digits, `-` and `_`, a letter first");
     }
     if name.len() > 64 {
-        return refuse("take at most 64 letters");
+        return refuse("use at most 64 characters");
     }
     let krate = name.replace('-', "_");
     if RESERVED.split_whitespace().any(|word| word == krate) {
-        return refuse("Rust has a meaning for this word");
+        return refuse("it is a reserved word of Rust");
     }
     if registry.entries().iter().any(|entry| entry.name() == name) {
-        return refuse("an index of this command has it");
+        return refuse("an index of this command has this name");
     }
     let ours = format!("\n{name} = {{ {SIBLING}");
     if template(Inner::Blink, Leaf::TwoLevel)
         .iter()
         .any(|(_, text)| text.contains(&ours))
     {
-        return refuse("a crate of dmkit has it");
+        return refuse("a crate of dmkit has this name");
     }
     Ok(())
 }
@@ -226,7 +226,7 @@ fn source(asked: Option<&str>) -> Result<Source, String> {
     match fs::canonicalize(asked) {
         Ok(root) if is_checkout(&root) => Ok(Source::Checkout(root)),
         Ok(root) => Err(format!(
-            "{}: no checkout of dmkit: it has no crates/dm-verbs",
+            "{} is not a checkout of dmkit: it has no crates/dm-verbs",
             root.display()
         )),
         Err(e) => Err(format!(
@@ -241,7 +241,7 @@ fn write(at: &Path, files: &[(&str, String)]) -> io::Result<()> {
     if fs::read_dir(at)?.next().is_some() {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the directory is not empty; take another one with --at",
+            "the directory is not empty; choose another one with --at",
         ));
     }
     for (path, text) in files {
@@ -315,7 +315,11 @@ mod tests {
             "{text}"
         );
         new.dmkit = Some(env!("CARGO_MANIFEST_DIR").to_owned());
-        assert!(manifest(&new).expect_err("no checkout").contains("no checkout"));
+        assert!(
+            manifest(&new)
+                .expect_err("not a checkout")
+                .contains("not a checkout")
+        );
         let line = "dm-verbs = { path = \"../../dm-verbs\" }";
         let code = [("src/lib.rs", "use dm_verbs::Verbs;")];
         let expected = concat!("dm-verbs = { version = \"", env!("CARGO_PKG_VERSION"), "\" }\n");
@@ -332,7 +336,7 @@ mod tests {
             "dmkit", &long,
         ] {
             let refused = check_name(name, &registry).expect_err(name);
-            assert!(refused.contains("is no name"), "{refused}");
+            assert!(refused.contains("is not a valid name"), "{refused}");
         }
         for name in ["mine", "my-index", "tree_2"] {
             assert_eq!(check_name(name, &registry), Ok(()));

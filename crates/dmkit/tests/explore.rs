@@ -156,7 +156,7 @@ fn the_list_is_for_people_and_for_programs() {
 }
 
 #[test]
-fn what_there_is_not_is_refused_by_name() {
+fn unknown_models_twins_and_cases_are_refused() {
     for (args, says) in [
         (&["T-S99"][..], "no model"),
         (&["hocl", "--as-published"], "not published otherwise"),

@@ -167,7 +167,7 @@ fn rows_name_the_commit_of_the_checkout() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_before_the_run() {
+fn invalid_settings_are_refused_before_the_run() {
     let out = place("refused");
     for (words, told) in [
         ("--keys 1000G", "ask for at most about"),
@@ -241,7 +241,7 @@ fn rows_of_two_settings_are_not_drawn_as_one_curve() {
         .output()
         .expect("the command starts");
     assert!(
-        text(&merged.stderr).contains("is of no client machine"),
+        text(&merged.stderr).contains("was not measured by a client machine"),
         "{}",
         text(&merged.stderr)
     );

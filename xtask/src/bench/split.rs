@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_is_known_by_its_whole_name() {
+    fn crates_are_matched_by_their_whole_names() {
         assert_eq!(
             crate_in("core::ptr::drop_in_place<dm_leaf::Leaf<sherman::X>>", &crates()),
             Some("dm-leaf")

@@ -98,7 +98,7 @@ mod inner;
     }
 
     #[test]
-    fn a_file_that_begins_without_its_sentence_is_found() {
+    fn a_file_without_a_description_is_found() {
         let sample = "== crates/a/src/b.rs\n\n//! Too late.\n== crates/a/src/lib.rs\n//! Good.\n\
             == crates/a/tests/t.rs\n== xtask/src/main.rs\n//!\n//! Nothing on line 1.";
         expect(super::silent, sample, "crates/a/src/b.rs:1 xtask/src/main.rs:1");

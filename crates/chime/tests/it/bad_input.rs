@@ -29,7 +29,7 @@ async fn open<V: Verbs + Control>(v: &V, options: Options) -> Chime<Key8> {
 }
 
 #[test]
-fn a_full_pool_loses_no_entry() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)

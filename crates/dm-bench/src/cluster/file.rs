@@ -234,7 +234,8 @@ fn host_and_port(node: &str) -> Result<(String, u16), String> {
         .ok_or_else(|| format!("no port; {FORM}"))?;
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let number = port.parse().ok().filter(|number| digits && *number > 0);
-    let number: u16 = number.ok_or_else(|| format!("{} is no port from 1 to 65535; {FORM}", shown(port)))?;
+    let number: u16 =
+        number.ok_or_else(|| format!("{} is not a port from 1 to 65535; {FORM}", shown(port)))?;
     if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         let ip: Ipv6Addr = inner
             .parse()
@@ -243,7 +244,7 @@ fn host_and_port(node: &str) -> Result<(String, u16), String> {
     }
     let in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if host.is_empty() || !host.bytes().all(in_names) {
-        return Err(format!("{} is no host; {FORM}", shown(host)));
+        return Err(format!("{} is not a host; {FORM}", shown(host)));
     }
     let host = match host.parse::<IpAddr>() {
         Ok(ip) => ip.to_canonical().to_string(),

@@ -161,7 +161,7 @@ pub(super) fn assign(earlier: Vec<Row>, planned: &[Row]) -> Result<Vec<Option<Ro
         }
         let difference = row.nearest_difference(planned.iter(), Column::identifies);
         return Err(format!(
-            "row {} ({}) is of no point of this run{}; --resume needs the parameters of the earlier run",
+            "row {} ({}) belongs to no point of this run{}; --resume needs the parameters of the earlier run",
             at + 1,
             row.name(),
             difference.map_or_else(String::new, |d| {
@@ -241,8 +241,9 @@ mod tests {
         other.cache_limit_bytes = 7;
         let refused = assign(vec![planned[2].clone(), other], &planned).unwrap_err();
         assert!(
-            refused.starts_with("row 2 (sherman, c, 128 clients, cache 0.000007 MB, seed 7) is of no point")
-                && refused.contains("`cache_limit_bytes` was 7 and is 0"),
+            refused.starts_with(
+                "row 2 (sherman, c, 128 clients, cache 0.000007 MB, seed 7) belongs to no point"
+            ) && refused.contains("`cache_limit_bytes` was 7 and is 0"),
             "{refused}"
         );
     }

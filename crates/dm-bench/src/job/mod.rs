@@ -30,7 +30,7 @@ pub struct Output {
     pub out: PathBuf,
     /// The name of the run's directory, after the time.
     pub name: String,
-    /// Write no plots and no CSV. The rows of a run are written all the same.
+    /// Write no plots and no CSV. The rows of a run are still written.
     pub no_plot: bool,
     /// Continues the run in this directory of `out` instead of beginning a new run. Only points without a row there are
     /// run.
@@ -296,7 +296,7 @@ fn words(rows: &[Row], files: &str) -> String {
 /// Returns a note if clients have run a trace more than once.
 fn again(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.trace_passes).fold(0.0, f64::max);
-    let times = format!("clients began the trace again where it ended: it was made up to {most:.1} times");
+    let times = format!("clients began the trace again at its end: they ran it up to {most:.1} times");
     (most > 1.0).then_some(times)
 }
 

@@ -34,7 +34,7 @@ impl Stop {
         // Standard error may be closed. The flag is set nevertheless.
         let _unheard = writeln!(
             io::stderr(),
-            "dmkit: interrupted: no new point begins, the running ones end; interrupt again to give them up"
+            "dmkit: interrupted: no new point begins, the running ones end; interrupt again to end them now"
         );
     }
 

@@ -321,7 +321,7 @@ fn a_row_says_how_often_the_trace_was_made() {
         (row.trace.as_str(), row.trace_passes),
         ("3 operations of 2 keys", 3.0)
     );
-    assert!(words(std::slice::from_ref(&row), "").contains("it was made up to 3.0 times"));
+    assert!(words(std::slice::from_ref(&row), "").contains("they ran it up to 3.0 times"));
     let once = Row {
         trace_passes: 1.0,
         ..row

@@ -65,8 +65,8 @@ impl Column {
             "String" => "text",
             "bool" => "true or false",
             "f64" => "number",
-            "Option<f64>" => "number or nothing",
-            "Option<String>" => "text or nothing",
+            "Option<f64>" => "number or missing",
+            "Option<String>" => "text or missing",
             _ => "whole number",
         }
     }
@@ -179,29 +179,30 @@ const PREFACE: &str = "\
 # Rows
 
 A row is the result of one point: one index with one number of clients and one size of caches under one workload, with
-one seed. It says by itself what was measured, so that rows of different settings are never mistaken for each other.
+one seed. It contains the whole setting, so that rows of different settings are never mistaken for each other.
 
-| where | what it holds |
+| place | content |
 |---|---|
 | `rows.jsonl` in the directory of a run | one JSON object per line and point, in the order in which points end; each line is written when its point ends |
 | `rows.csv` in the same directory | the same columns with a header line; the rows of several seeds are one row |
 | standard output with `--json` | one JSON object per line; the rows of several seeds are one row |
 
-`dmkit plot` and `dmkit merge` read JSON lines. A value that is nothing is `null` in JSON and empty in CSV.
+`dmkit plot` and `dmkit merge` read JSON lines. A missing value is `null` in JSON and empty in CSV.
 
-The kind of a column says how it is used:
+The kind of a column determines how it is used:
 
 * **curve** names the curve or the panel to which a row belongs.
 * **setting** must be equal in all rows of one curve. Rows that differ in a setting are refused, not drawn.
 * **along** differs along a curve, which goes either along the clients or along the caches. Rows that agree in all of these
   are one point.
 * **seed** differs between the runs of one point.
-* **date** may differ, and says nothing about the result.
-* **result** is what was measured. With `--seeds N`, the rows of all seeds become one row, with the mean, the sum, the
+* **date** may differ, and does not affect the result.
+* **result** is a measured value. With `--seeds N`, the rows of all seeds become one row, with the mean, the sum, the
   largest or the first of their values. An interval is half of the 95 % confidence interval of a mean, from Student's t.
 
-`commit` is that of the checkout in which dmkit was built, with `-dirty` behind it if files of the checkout had changed. A
-build elsewhere takes it from the variable `DMKIT_COMMIT` of the environment, or does not know it.
+`commit` is the commit of the checkout in which dmkit was built, followed by `-dirty` if files of the checkout had
+changed. A build outside of a checkout takes it from the environment variable `DMKIT_COMMIT`. Without this variable, the
+commit is `unknown`.
 
 | column | type | unit | kind | meaning |
 |---|---|---|---|---|
@@ -229,8 +230,8 @@ mod tests {
                 "true or false" => value.is_boolean(),
                 "number" => value.is_number(),
                 "whole number" => value.is_u64(),
-                "number or nothing" => value.is_number() || value.is_null(),
-                "text or nothing" => value.is_string() || value.is_null(),
+                "number or missing" => value.is_number() || value.is_null(),
+                "text or missing" => value.is_string() || value.is_null(),
                 other => panic!("{other}"),
             };
             assert!(fits, "{} is {value}", column.name);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_format_can_say_is_refused() {
+    fn figures_that_are_not_finite_are_refused() {
         let mut rows = samples();
         rows[2].p99_us = f64::NAN;
         let mut file = Vec::new();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_by_the_formats_own_reader() {
+    fn the_log_can_be_read_by_hdrhistograms_own_reader() {
         let path = std::env::temp_dir().join(format!("dmkit-histogram-{}", std::process::id()));
         let options = || {
             std::fs::OpenOptions::new()

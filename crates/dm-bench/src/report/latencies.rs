@@ -35,7 +35,7 @@ impl Latencies {
                 .and_then(|(value, count)| Some((value.parse().ok()?, count.parse().ok()?)));
             let recorded = parsed.is_some_and(|(value, count)| self.0.record_n(value, count).is_ok());
             if !recorded {
-                return Err(format!("{pair:?} is no latency and its count"));
+                return Err(format!("{pair:?} is not a latency with its count"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What limits the throughput of a simulated point.
+//! Determines the limit of the throughput of a simulated point.
 
 use crate::Measured;
 
@@ -7,9 +7,10 @@ const BINDS: f64 = 0.9;
 /// A cause that takes less than this share is not named.
 const NAMED: f64 = 0.1;
 
-/// Returns what limits the throughput of a point whose busiest resource is `resource` and was busy for `share` of the time:
-/// this resource, or else what clients waited for or did again. If they did neither, there are too few clients: the
-/// throughput is their number divided by the latency of an operation.
+/// Returns the limit of the throughput of a point. `resource` is the busiest resource, which was busy for `share` of
+/// the time. If `share` is at least [`BINDS`], the limit is this resource. Otherwise it is the time that clients spent
+/// on waiting or on repeated work. If both are small, there are too few clients: the throughput is their number divided
+/// by the latency of an operation.
 pub(super) fn limit(resource: &str, share: f64, m: &Measured) -> String {
     if share >= BINDS {
         return resource.to_owned();

@@ -64,7 +64,7 @@ fn nearest(row: &Row, all: &[Row]) -> String {
 fn machine(row: &Row) -> Result<(u16, u16), String> {
     let parsed: Machine = row.machine.parse().map_err(|_| {
         format!(
-            "{} is of no client machine: only `--fabric ib:…` rows are merged",
+            "{} was not measured by a client machine: only `--fabric ib:…` rows are merged",
             row.name()
         )
     })?;
@@ -80,7 +80,7 @@ fn one(first: Row, parts: Vec<Row>, everything: &[Row]) -> Result<Row, String> {
         let (number, its) = machine(row)?;
         if its != of || seen.contains(&number) {
             return Err(format!(
-                "{}: machine {} is there twice, or of another run",
+                "{}: machine {} occurs twice, or belongs to another run",
                 row.name(),
                 row.machine
             ));
@@ -188,7 +188,7 @@ mod tests {
         assert!(
             merged(vec![row("", 1, 1.0, "")])
                 .unwrap_err()
-                .contains("no client machine")
+                .contains("was not measured by a client machine")
         );
     }
 }

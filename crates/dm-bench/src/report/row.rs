@@ -35,13 +35,13 @@ row! {
     index: String, "", Curve;
     /// The variant: techniques switched on or off.
     variant: String, "", Curve;
-    /// The operations that clients of a compute node share: off, reads, writes or on; empty as the variant has it.
+    /// The operations that clients of a compute node share: off, reads, writes or on. Empty if the variant decides.
     sharing: String, "", Curve;
     /// The parameters that only some indexes know, as `name=value`, separated by spaces.
     knobs: String, "", Curve;
     /// `off` if dead members are never expelled.
     recovery: String, "", Curve;
-    /// The panel of a figure to which it belongs, if that is not its workload's.
+    /// The panel of a figure to which the row belongs; empty if this is the panel of its workload.
     panel: String, "", Curve;
     /// The mix.
     workload: String, "", Setting;
@@ -49,15 +49,15 @@ row! {
     distribution: String, "", Setting;
     /// The number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
     ranks: u64, "keys", Setting;
-    /// The number of keys that a scan asks for: `1-N` for any number up to N, or one number.
+    /// The number of keys that a scan requests: one number, or `1-N` for a random number up to N.
     scan_length: String, "keys", Setting;
     /// The recorded operations that replace the mix and the distribution.
     trace: String, "", Setting;
     /// The world, and the model's preset or the cluster's file.
     fabric: String, "", Setting;
-    /// A hash of every parameter of the model and of the CPU costs; empty if the world is no model.
+    /// A hash of every parameter of the model and of the CPU costs; empty if the world is not a model.
     model_hash: String, "", Setting;
-    /// Whether time is the model's and not the machine's.
+    /// Whether times are those of a model and not of a machine.
     simulated: bool, "", Setting;
     /// Compute nodes.
     compute_nodes: u16, "", Setting;
@@ -75,38 +75,38 @@ row! {
     key_bytes: u64, "bytes", Setting;
     /// The size of a value.
     value_bytes: u64, "bytes", Setting;
-    /// The size of a compute node's index cache that was asked for.
+    /// The requested size of the index cache of a compute node.
     cache_limit_bytes: u64, "bytes", Along;
     /// The fill of loaded leaves: a share, or `as-inserted`.
     fill: String, "", Setting;
-    /// The operations that were asked for; with a duration, the most that it may take.
+    /// The requested number of operations; if the run has a duration, the maximum number of operations.
     ops_limit: u64, "operations", Setting;
-    /// The time at the begin in which operations are checked but not counted.
+    /// The length of the warm-up, in which operations are checked but not counted.
     warm_up_us: f64, "µs", Setting;
-    /// The time that was asked for; 0 if the operations end the run.
+    /// The requested duration; 0 if the run ends after a number of operations.
     duration_us: f64, "µs", Setting;
-    /// How long a member may be silent; 0 if that is the world's choice, or if nobody is expelled.
+    /// The time for which a member may be silent; 0 if the world chooses it, or if no member is ever expelled.
     lease_us: f64, "µs", Setting;
-    /// When compute nodes die after the warm-up: `at TIME`, `every TIME`; empty if they do not.
+    /// The times after the warm-up at which compute nodes die: `at TIME` or `every TIME`. Empty if none dies.
     kills: String, "", Setting;
     /// The length of the slices of `timeline`; 0 if there are none.
     slice_us: f64, "µs", Setting;
-    /// Settings that only a program can make: addresses, by-thread, steady, least=NANOSECONDS.
+    /// Settings that the command line cannot make: addresses, by-thread, steady, least=NANOSECONDS.
     mode: String, "", Setting;
-    /// The seed of the run; of several, the first one.
+    /// The seed of the run, or the first one of several seeds.
     seed: u64, "", Seed;
     /// The number of seeds whose rows this one combines.
     seeds: u64, "", Figure(Sum);
     /// Operations timed.
     ops: u64, "operations", Figure(Sum);
-    /// The time in which they ended, in the world's time.
+    /// The time in which these operations ended, in the world's time.
     seconds: f64, "s", Figure(Mean);
     /// Throughput.
     mops: f64, "million operations per second", Figure(Mean);
-    /// The interval of the throughput.
+    /// The confidence interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
-    /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it for as
-    /// long as it did here.
+    /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it
+    /// for as long as in this run.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
     /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);
@@ -114,19 +114,20 @@ row! {
     bound_share: Option<f64>, "", Figure(Mean);
     /// The share of the clients' time in which they waited for locks that were not free.
     lock_waits: f64, "", Figure(Mean);
-    /// What limits the throughput: a resource with a `bound_share` of at least 0.9, or what clients wait for instead.
+    /// The limit of the throughput: a resource with a `bound_share` of at least 0.9; otherwise the clients' waits and
+    /// repeated work, or the latency if there are few clients.
     limit: Option<String>, "", Figure(First);
     /// Mean latency.
     mean_us: f64, "µs", Figure(Mean);
     /// Median latency.
     p50_us: f64, "µs", Figure(Mean);
-    /// The interval of the median latency.
+    /// The confidence interval of the median latency.
     p50_us_ci95: Option<f64>, "µs", Figure(Interval);
     /// 90th percentile of latency.
     p90_us: f64, "µs", Figure(Mean);
     /// 99th percentile of latency.
     p99_us: f64, "µs", Figure(Mean);
-    /// The interval of the 99th percentile of latency.
+    /// The confidence interval of the 99th percentile of latency.
     p99_us_ci95: Option<f64>, "µs", Figure(Interval);
     /// 99.9th percentile of latency.
     p999_us: f64, "µs", Figure(Mean);
@@ -148,18 +149,18 @@ row! {
     delegated: f64, "per op", Figure(Mean);
     /// Writes that another client's write superseded.
     combined: f64, "per op", Figure(Mean);
-    /// The largest index cache of a compute node, with what it has learned about hot keys.
+    /// The largest index cache of a compute node, including its record of hot keys.
     cache_bytes: u64, "bytes", Figure(Most);
-    /// The most other bytes of a compute node: lock and combining tables.
+    /// The largest size of the other tables of a compute node, for locks and for shared operations.
     local_bytes: u64, "bytes", Figure(Most);
-    /// Memory-node bytes in use.
+    /// Bytes in use on memory nodes.
     remote_bytes_per_key: f64, "bytes per key", Figure(Mean);
-    /// The operations that were made, with those of the warm-up, for each operation of the trace: above 1, clients began it
-    /// again. Without a trace it is 0.
+    /// The number of operations, including the warm-up, divided by the operations of the trace. If it is above 1,
+    /// clients have begun the trace again. Without a trace it is 0.
     trace_passes: f64, "", Figure(Mean);
     /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
-    /// Operations that ended in an error. Without deaths, the first error ends the run.
+    /// Operations that ended in an error. If no compute node dies, the first error ends the run.
     failed_ops: u64, "operations", Figure(Sum);
     /// Compute nodes that died.
     killed: u64, "compute nodes", Figure(Sum);
@@ -174,17 +175,19 @@ row! {
     timeline: String, "", Figure(First);
     /// The world's promises and assumptions, separated by `; `.
     assumptions: String, "", Setting;
-    /// The number of the client machine that measured it, and their total; empty if there is one row for all.
+    /// The number of the client machine that measured the row, and the number of machines; empty if one row covers all
+    /// machines.
     machine: String, "", Setting;
-    /// Its latencies as `nanoseconds:count`, to be combined with the other machines'; empty if there is one row for all.
+    /// The latencies of this machine as `nanoseconds:count`, for combining them with those of the other machines; empty
+    /// if one row covers all machines.
     latencies: String, "", Figure(First);
     /// dmkit's version.
     version: String, "", Setting;
     /// The git commit from which dmkit was built, or `unknown`.
     commit: String, "", Setting;
-    /// The name of the machine that ran it. A simulated result does not depend on it.
+    /// The name of the machine that ran the point. A simulated result does not depend on the machine.
     host: String, "", Setting;
-    /// When the point ended, in UTC.
+    /// The time at which the point ended, in UTC.
     date: String, "", Date;
 }
 
@@ -216,7 +219,7 @@ impl Row {
         (self.clients, self.cache_limit_bytes)
     }
 
-    /// Returns the size of the caches that was asked for, exactly and with its unit.
+    /// Returns the requested size of the caches, exactly and with its unit.
     pub(crate) fn cache_limit(&self) -> String {
         format!("{} MB", self.cache_limit_bytes as f64 / 1e6)
     }

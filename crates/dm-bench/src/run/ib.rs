@@ -54,7 +54,7 @@ pub(super) fn run<I: BenchIndex>(
     let (machine, setting) = (cluster.machine, &point.setting);
     if cluster.existing && setting.share(OpKind::Insert) > 0.0 {
         return Err(bad(
-            "a mix that inserts needs a fresh index: each insert brings a key that nobody had",
+            "a mix with inserts needs a new index, because each insert must use an absent key",
         ));
     }
     let world = world(&cluster.file, setting.seed)?;
@@ -124,7 +124,7 @@ async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
     match Superblock::inspect(v).await {
         Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
         Ok(_) => Err(bad(
-            "the memory nodes hold an index already: --pool open uses it, a memory node that is started anew is empty",
+            "the memory nodes already hold an index: use it with --pool open, or restart the memory nodes to empty them",
         )),
         Err(e) => Err(bad(e)),
     }
@@ -143,7 +143,7 @@ fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Re
     match v.meet(place.finish(), of, cluster.patience) {
         Ok(true) => Ok(()),
         Ok(false) => Err(bad(format_args!(
-            "{} s passed and not all of {of} machines came ({stage}): each must be started with the same flags",
+            "after {} s, not all of {of} machines have arrived ({stage}): start each of them with the same flags",
             cluster.patience.as_secs()
         ))),
         Err(e) => Err(bad(e)),

@@ -79,7 +79,7 @@ fn keys_far_apart_are_told_apart() {
 }
 
 #[test]
-fn what_is_learned_anew_leaves_no_hole() {
+fn readmitted_leaves_leave_no_hole() {
     let leaves: Vec<_> = (0..3_000).map(|n| (Key8(n * 70), at(n))).collect();
     let sketch = Sketch::new(9_000);
     for (from, many) in (0..3_000)
@@ -110,7 +110,7 @@ fn what_is_learned_anew_leaves_no_hole() {
 }
 
 #[test]
-fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
+fn hints_stay_valid_after_every_change() {
     enter_move_and_forget::<9>();
     enter_move_and_forget::<20>();
     enter_move_and_forget::<32>();
@@ -174,7 +174,7 @@ fn enter_move_and_forget<const N: usize>() {
 }
 
 #[test]
-fn a_leaf_that_is_merged_away_is_named_no_more() {
+fn a_merged_leaf_is_no_longer_returned() {
     // Codes count in units of 2^31 here, and separators lie anywhere in between.
     let leaves: Vec<_> = (0..400u64)
         .map(|n| (Key8((n << 32) + mixed(n) % (1 << 31)), at(n)))

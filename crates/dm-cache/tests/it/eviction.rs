@@ -59,7 +59,7 @@ fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn what_is_in_use_stays_wherever_the_keys_lie() {
+fn images_in_use_stay_for_any_distribution_of_keys() {
     let nodes = dm_sync::scaled(1_000, 16) as u64;
     // The keys are dense from 0 on, dense at the end of the key range, and far apart.
     let last = u64::MAX - nodes * FAN_OUT - 1;

@@ -82,7 +82,7 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
 /// If an image grows although there is no room, its own children must not be evicted. Otherwise the image would still
 /// contain their numbers when other images have these numbers.
 #[test]
-fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
+fn a_grown_image_links_no_evicted_image() {
     for budget in (2_000..8_000).step_by(250) {
         let cache = PrefixCache::new(TYPES, budget);
         let mut words = vec![SlotWord::empty(1); 256];
@@ -114,7 +114,7 @@ fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
 
 /// A slot's content belongs to its image. An old image must not give its type to another node at the same address.
 #[test]
-fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {
+fn an_image_of_another_node_type_is_not_reused() {
     let cache = small(1 << 20);
     cache.expire();
     let mut words = vec![SlotWord::empty(1); 256];
@@ -297,7 +297,7 @@ fn random_keys_take_little_more_than_their_slots() {
 
 /// Compares the cache with a `HashMap` during learnt slots, replaced nodes and evictions.
 #[test]
-fn it_never_says_what_was_not_so() {
+fn the_cache_agrees_with_the_tree() {
     use std::collections::HashMap;
     let mut state = 99_u64;
     let mut random = |below: u64| {
@@ -405,7 +405,7 @@ fn it_never_says_what_was_not_so() {
 
 /// If a new node is inserted between two cached nodes, or replaces one, no image below it is removed.
 #[test]
-fn what_hangs_below_a_new_node_stays() {
+fn images_below_a_new_node_stay() {
     let cache = small(1 << 20);
     // The header of the node at byte 1 is split before its last byte.
     let between = [inner(b'b', 10, 1), leaf(b'q', 70)];

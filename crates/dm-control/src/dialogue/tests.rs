@@ -164,7 +164,7 @@ fn nothing_is_opened_for_whoever_lacks_the_secret() {
 }
 
 #[test]
-fn a_proof_is_good_for_one_dialogue() {
+fn a_proof_is_valid_in_one_dialogue_only() {
     let desk = desk(Some(SECRET));
     let secret = secret(SECRET);
     let (mut first, mut second) = (Caller::new(&desk), Caller::new(&desk));
@@ -239,7 +239,7 @@ fn other_versions_and_bad_ports_are_told() {
 }
 
 #[test]
-fn what_ends_a_dialogue_gives_its_clients_back() {
+fn the_end_of_a_dialogue_detaches_its_clients() {
     let desk = desk(None);
     let census = || desk.ledger.with(|l| l.census(Instant::now()));
     let mut caller = Caller::new(&desk);

@@ -404,7 +404,7 @@ fn a_lease_may_have_any_length() {
 }
 
 #[test]
-fn the_census_counts_who_is_here() {
+fn the_census_counts_connections_and_clients() {
     let mut l = ledger(Shut::default());
     let (c, d) = (l.connect(1, HOST), l.connect(2, HOST));
     let a = claim(&mut l, c).0.client;

@@ -17,7 +17,7 @@ fn ended_connections_give_their_descriptors_back_at_once_and_connections_cost_no
     assert_eq!(node.count("fd"), descriptors + 150);
     assert_eq!(node.count("task"), threads);
     drop(clients);
-    // No other connection comes.
+    // The node must free the descriptors without another event.
     let deadline = Instant::now() + Duration::from_secs(30);
     while node.count("fd") > descriptors {
         let left = node.count("fd");
@@ -39,7 +39,7 @@ fn without_descriptors_strangers_make_room_for_clients() {
 }
 
 #[test]
-fn whoever_waits_for_a_descriptor_gets_the_next_one() {
+fn a_waiting_connection_gets_the_next_free_descriptor() {
     let node = Node::start(30, Stdio::null());
     let mut clients = Vec::new();
     let soon = Duration::from_millis(300);
@@ -52,9 +52,9 @@ fn whoever_waits_for_a_descriptor_gets_the_next_one() {
     let mut waits = Raw::connect(Ipv4Addr::LOCALHOST, node.address).unwrap();
     drop(clients.pop());
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Until the node has noticed that a client has left, it has no room.
+    // The node has no room until it has noticed that a client has left.
     while !matches!(waits.greet(&secret()), Ok(Some(_))) {
-        assert!(Instant::now() < deadline, "nobody gets in");
+        assert!(Instant::now() < deadline, "no connection is accepted");
         std::thread::yield_now();
         waits = Raw::connect(Ipv4Addr::LOCALHOST, node.address).unwrap();
     }

@@ -351,18 +351,20 @@ impl Experiment {
             }
         }
         if claim.at.is_none() && claim.skip.is_none() && panel.places().count() > 1 {
-            return Err("which point of the panel?".to_owned());
+            return Err("`at` is missing: it names a point of the panel".to_owned());
         }
         match claim.kind {
             Kind::Graded | Kind::Order if claim.paper.is_none() => {
-                return Err("what does the paper say?".to_owned());
+                return Err("`paper` is missing: it is the number that the paper gives".to_owned());
             }
-            Kind::Graded if claim.source.is_none() => return Err("where does the paper say so?".to_owned()),
+            Kind::Graded if claim.source.is_none() => {
+                return Err("`source` is missing: it names the place of the number in the paper".to_owned());
+            }
             _ => {}
         }
         let unknown = |name: &&String| !super::constants::FITTED.contains(&name.as_str());
         match claim.fitted.iter().find(unknown) {
-            Some(name) => Err(format!("{name} is no fitted constant")),
+            Some(name) => Err(format!("{name} is not a fitted constant")),
             None => Ok(()),
         }
     }
@@ -462,7 +464,7 @@ mod tests {
     "#;
 
     #[test]
-    fn what_does_not_hold_together_is_named() {
+    fn inconsistent_experiments_are_refused_with_a_reason() {
         assert!(parse("x", SMALL).is_ok());
         for (from, to, why) in [
             ("model = \"cx5-ib\"", "model = \"cx9\"", "cx9"),
@@ -470,12 +472,12 @@ mod tests {
             ("of = \"host\"", "of = \"hosts\"", "no series \"hosts\""),
             ("skew = 0.99", "skwe = 0.99", "skwe"),
             ("skew = 0.99", "", "skew"),
-            ("paper = 1.0", "", "what does the paper say"),
-            ("source = \"§1\"", "", "where does the paper say so"),
+            ("paper = 1.0", "", "`paper` is missing"),
+            ("source = \"§1\"", "", "`source` is missing"),
             (
                 "paper = 1.0",
                 "paper = 1.0\nfitted = [\"wire\"]",
-                "wire is no fitted constant",
+                "wire is not a fitted constant",
             ),
         ] {
             let wrong = parse("x", &SMALL.replace(from, to)).unwrap_err().to_string();

@@ -40,10 +40,10 @@ pub(crate) fn page(runs: &[Run]) -> String {
         section(&mut html, run);
     }
     constants(&mut html);
-    html += "<footer>All figures are those of a model of the network cards, with provenance for each of its \
-             constants, and never measurements of a card. Charts: the mean over seeds, a whisker from the least to \
-             the greatest; a hollow diamond is the paper's own figure; grey or dashed is what the paper does not \
-             have.</footer></main></body></html>\n";
+    html += "<footer>All figures are those of a model of the network cards, with a provenance for each of its \
+             constants, and not measurements of a card. Charts show the mean over the seeds, with a whisker from the \
+             least to the greatest figure. A hollow diamond is the paper's own figure. Series that the paper does not \
+             have are grey or dashed.</footer></main></body></html>\n";
     html
 }
 
@@ -80,17 +80,17 @@ fn header(html: &mut String, runs: &[Run]) {
         ),
         (
             count(&|o| o.kind == Kind::Graded && o.is_fit()).to_string(),
-            "fits, which count for nothing",
+            "fits, which are not counted",
         ),
         (count(&|o| !run(o)).to_string(), "claims not run, with the reason"),
     ];
     *html += "<header><div><h1>Figures of the papers, on a model of their testbeds</h1>";
-    *html += "<p class=\"lead\">What the papers' text says in numbers, and what dmkit's indexes give on a simulated \
-              RDMA network: throughput, latencies, round trips and bytes, with every value that was read checked. \
-              Where the model misses by more than 20 %, the row says so and why.</p>";
+    *html += "<p class=\"lead\">The numbers in the papers' text, beside the results of dmkit's indexes on a simulated RDMA \
+              network: throughput, latencies, round trips and bytes. Every value that was read was checked. If the model \
+              misses a number by more than 20 %, the row gives the reason.</p>";
     if runs.iter().any(|(_, record)| record.quick) {
-        *html += "<p><span class=\"mark bad\">a quick run</span> a sixth of the operations: tails and verdicts near \
-                  their bounds are not to be trusted.</p>";
+        *html += "<p><span class=\"mark bad\">a quick run</span> a sixth of the operations: tail latencies and \
+                  verdicts near their bounds are not reliable.</p>";
     }
     *html += "<div class=\"tiles\">";
     for (number, words) in tiles {
@@ -112,10 +112,11 @@ fn header(html: &mut String, runs: &[Run]) {
 
 fn reading(html: &mut String) {
     *html += "<p><b>Prediction</b>: a number of the paper's text that no constant of the model was fitted to. \
-              <b>Fit</b>: one that was used to set a constant; shown, never counted. <b>Order</b>: the text gives a \
-              trend. <b>Plot only</b>: it could be read off a plot alone and is not graded. <b>Extra row</b>: ours, \
-              not the paper's. <b>The verbs' model</b>: what a throw-away simulation of the same constants gave that \
-              issued the paper's verbs without a tree; the tree is expected within 25 % of it.</p>";
+              <b>Fit</b>: a number that was used to set a constant. It is shown, but never counted. <b>Order</b>: the text \
+              gives only a trend. <b>Plot only</b>: the number can only be read off a plot, and is not graded. \
+              <b>Extra row</b>: a claim of dmkit and not of the paper. <b>The verbs' model</b>: the result of a \
+              simulation with the same constants that posted the paper's verbs without a tree. The result of the tree \
+              should be within 25 % of it.</p>";
 }
 
 fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&Outcome) -> bool) {
@@ -349,8 +350,8 @@ fn constants(html: &mut String) {
     let model = CostModel::cx5_ib();
     let _ = write!(
         html,
-        "<h2 id=\"constants\">What was fitted, and to what</h2><p>Of the {} constants of {} these were fitted, each to \
-         the one figure that is named; the others are stated in a paper or assumed (<code>dmkit model</code> lists \
+        "<h2 id=\"constants\">Fitted constants</h2><p>Of the {} constants of {}, these were fitted, each to the named \
+         figure. The others are stated in a paper or assumed (<code>dmkit model</code> lists \
          them all).</p><div class=\"scroll\"><table><thead><tr><th>constant</th><th class=\"n\">value</th><th>fitted \
          to</th></tr></thead><tbody>",
         model.parameters().len(),

@@ -240,7 +240,7 @@ impl Resolved {
 }
 
 fn missing(what: &str) -> String {
-    format!("{what} is not said")
+    format!("{what} is missing")
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn a_lock_that_is_given_back_after_an_error_loses_an_update() {
 
 /// A client's last requests, if it does not await them, may be lost although the client has run to its end.
 #[test]
-fn what_a_client_posts_before_its_end_may_be_lost() {
+fn the_last_requests_of_an_ended_client_may_be_lost() {
     let model = |failures| {
         Model::new("posts and ends")
             .knobs(Knobs::weak().failures(failures))
@@ -226,7 +226,7 @@ fn set<const N: usize>(all: &[[u64; N]]) -> Ends {
 }
 
 #[test]
-fn what_an_error_was_told_of_lands_wholly_in_part_or_never() {
+fn requests_of_a_failed_chain_land_wholly_in_part_or_never() {
     let found = ends(Knobs::weak().failures(1), |c| async move {
         let both = c
             .verbs()
@@ -240,7 +240,7 @@ fn what_an_error_was_told_of_lands_wholly_in_part_or_never() {
 }
 
 #[test]
-fn what_comes_later_lands_behind_only_if_the_old_queue_pair_is_shut() {
+fn a_later_request_lands_behind_a_late_one_only_if_the_old_queue_pair_is_shut() {
     for (late, stale) in [(Late::UntilNext, false), (Late::UntilFenced, true)] {
         for atomic in [false, true] {
             let knobs = Knobs {

@@ -287,7 +287,7 @@ fn nothing_orders_two_queue_pairs_but_an_awaited_completion() {
 }
 
 #[test]
-fn what_has_to_be_opened_is_opened_before_anybody_starts() {
+fn shared_state_is_opened_before_any_client_starts() {
     let model = Model::new("opened")
         .setup(|v| async move { v.load(X, &7u64.to_le_bytes()).unwrap() })
         .shared_opened(|v, node| async move { v.word(X).await.unwrap() + u64::from(node) })

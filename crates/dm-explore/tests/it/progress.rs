@@ -69,7 +69,7 @@ fn tickets_bound_how_often_a_client_is_overtaken() {
 }
 
 #[test]
-fn whoever_tries_a_word_is_overtaken_as_often_as_others_come() {
+fn a_client_that_tries_a_word_can_be_overtaken_any_number_of_times() {
     for search in [Search::exhaustive(), Search::cached(), Search::shortest()] {
         let found = lock(&[1, 3], false, 2).run(search).expect_counterexample();
         let failure = Failure::Bypass {
@@ -90,7 +90,7 @@ fn whoever_tries_a_word_is_overtaken_as_often_as_others_come() {
 }
 
 #[test]
-fn who_has_gone_is_not_overtaken() {
+fn a_crashed_client_is_not_overtaken() {
     let model = || {
         lock(&[1, 2], false, 1)
             .knobs(Knobs::declared().crashes(1))
@@ -173,7 +173,7 @@ fn a_cycle_that_can_be_left_is_no_livelock_but_is_not_lock_free() {
 }
 
 #[test]
-fn whoever_waits_is_not_lock_free_however_the_wait_may_end() {
+fn a_wait_is_not_lock_free_however_it_ends() {
     let waits = |c: C| async move {
         let mut retry = c.verbs().retry(100);
         while c.verbs().word(at(1)).await.unwrap() == 0 {
@@ -205,7 +205,7 @@ fn whoever_waits_is_not_lock_free_however_the_wait_may_end() {
 }
 
 #[test]
-fn whoever_waits_for_a_waker_of_its_compute_node_is_not_lock_free() {
+fn a_wait_for_a_waker_is_not_lock_free() {
     use core::task::{Poll, Waker};
     type Turn = Mutex<(bool, Option<Waker>)>;
     let model = || {

@@ -51,7 +51,7 @@ fn a_dead_clients_writes_land_late_unless_it_is_fenced() {
 }
 
 #[test]
-fn what_a_dead_client_posted_lands_wholly_in_part_or_never() {
+fn requests_of_a_dead_client_land_wholly_in_part_or_never() {
     let ends = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
     let seen = ends.clone();
     let model = Model::new("torn by a crash")
@@ -202,7 +202,7 @@ fn a_search_cut_short_is_no_pass() {
             matches!(verdict, Verdict::Truncated { .. }) && !verdict.is_pass(),
             "{verdict}"
         );
-        assert!(verdict.to_string().contains("no pass"));
+        assert!(verdict.to_string().contains("not a pass"));
     }
     for search in [Search::random(1, 3), Search::pct(1, 3, 2)] {
         let verdict = model.run(search);
@@ -211,7 +211,7 @@ fn a_search_cut_short_is_no_pass() {
             "{verdict}"
         );
         let told = verdict.to_string();
-        assert!(told.contains("no pass") && !told.contains("exhaustive") && !told.contains("PASS"));
+        assert!(told.contains("not a pass") && !told.contains("exhaustive") && !told.contains("PASS"));
     }
 }
 

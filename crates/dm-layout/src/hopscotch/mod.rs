@@ -14,7 +14,7 @@ mod split;
 mod spread;
 #[cfg_attr(
     not(feature = "study"),
-    expect(unreachable_pub, reason = "public with the feature `study` alone")
+    expect(unreachable_pub, reason = "public only with the feature `study`")
 )]
 mod study;
 mod whole;

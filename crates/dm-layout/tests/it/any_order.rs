@@ -322,7 +322,7 @@ fn repeated_changes_are_sound_in_any_order() {
 /// Memory is zeroed, then holds a node, then the dead node, and then another node that begins as Splitting. No mixture
 /// of their lines may be accepted as a live node.
 #[test]
-fn lives_never_mix() {
+fn nodes_in_one_memory_are_never_mixed() {
     never_mix::<Key8, _>(&Slotted::with_node_bytes(192, 8).unwrap(), key);
     for key in [key, near] {
         never_mix::<Key8, _>(&Packed::with_node_bytes(192, 8).unwrap(), key);

@@ -96,7 +96,7 @@ proptest! {
 
     /// A neighbourhood gives the same result as the whole node.
     #[test]
-    fn neighbourhoods_answer_for_their_keys(keys in any::<u8>()) {
+    fn a_neighbourhood_gives_the_same_result_as_the_node(keys in any::<u8>()) {
         on_every_geometry!(agree(keys));
     }
 }
@@ -350,7 +350,7 @@ fn mixed_lines_are_seen() {
 /// A node in reused memory proves nothing to clients with a stale address, and a dead node proves nothing to any
 /// client.
 #[test]
-fn young_and_dead_nodes_are_not_answered_from() {
+fn young_and_dead_nodes_prove_nothing() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
     let mut image = vec![0; format.node_bytes()];
     let init = NodeInit::live(0, FenceKeys::ALL).reusing(1, 1);
@@ -418,7 +418,7 @@ fn an_entry_proves_itself() {
 
 /// An unfinished hop leaves equal copies of an entry. A writer of one copy removes the others first.
 #[test]
-fn copies_are_parted() {
+fn a_writer_removes_the_other_copies_of_an_entry() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);

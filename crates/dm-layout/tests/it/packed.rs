@@ -174,7 +174,7 @@ fn lines_that_contradict_themselves_are_reported() {
         .to_string();
     assert_eq!(
         error,
-        "corrupt node at byte 129: a line of no shape, or with more entries than it has"
+        "corrupt node at byte 129: a line with an invalid shape, or with entries that its shape does not have"
     );
 }
 
@@ -316,7 +316,7 @@ proptest! {
     /// A node is full only if no line has room for the key in any shape. This never happens before each line has three
     /// entries.
     #[test]
-    fn full_means_full(numbers in prop::collection::vec((any::<u64>(), any::<u8>()), 90..200)) {
+    fn a_node_is_full_only_if_no_line_has_room(numbers in prop::collection::vec((any::<u64>(), any::<u8>()), 90..200)) {
         let format = format();
         let mut image = built(&format, FenceKeys::ALL, &[]);
         let mut keys: Vec<Key8> = Vec::new();

@@ -113,7 +113,7 @@ fn a_missing_promise_costs_round_trips_never_correctness() {
     );
     // The lock is released by CAS in the same chain.
     assert_eq!(adding(builder().atomic_vs_write(AtomicVsWrite::Racy), on), (2, 4));
-    // The first guess of the whole word is right: this compute node left the word so.
+    // The first guess of the whole word is right, because this compute node released the word last.
     assert_eq!(adding(builder().masked_atomics(false), on), (2, 4));
     // Without a local table nothing is remembered. The guess misses the release count, so the chain [CAS, READ] is
     // posted twice.
@@ -122,7 +122,7 @@ fn a_missing_promise_costs_round_trips_never_correctness() {
         ..on
     };
     assert_eq!(adding(builder().masked_atomics(false), off), (3, 6));
-    // Everything is missing: [CAS], [READ], [WRITE, CAS].
+    // Every capability is missing: [CAS], [READ], [WRITE, CAS].
     let weakest = builder()
         .chip_bytes(0)
         .masked_atomics(false)
@@ -187,7 +187,7 @@ fn handed_over_an_update_is_two_round_trips_and_two_verbs() {
         (2, 2, 1, 1, 1)
     );
 
-    // The last client of the run unlocks: [READ], then [WRITE, WRITE unlock].
+    // The last client that gets the lock by handover unlocks it: [READ], then [WRITE, WRITE unlock].
     let before = clients[2].meter().counters();
     let (guard, bytes) = block_on(waiting.remove(0)).unwrap();
     assert_eq!(count(&bytes), 11);
@@ -344,7 +344,7 @@ fn the_payload_survives_holders_and_goes_along_with_a_handover() {
 }
 
 #[test]
-fn what_was_staged_is_written_with_the_unlock() {
+fn the_staged_payload_is_written_with_the_unlock() {
     let by = |release, combine| LockOptions {
         release,
         combine,
@@ -381,7 +381,7 @@ fn what_was_staged_is_written_with_the_unlock() {
 }
 
 #[test]
-fn what_has_no_fallback_is_refused_by_name() {
+fn options_without_a_fallback_are_refused() {
     let options = LockOptions {
         release: ReleaseBy::Write,
         ..LockOptions::default()

@@ -43,7 +43,7 @@ fn an_unlock_that_fails_behind_its_data_does_not_claim_no_effect() {
                 met += 1;
                 assert_ne!(e.overall(), Effect::None, "{e}");
             }
-            // By then the unlock was posted.
+            // The unlock was posted before the node was cut off.
             other => other.expect("nothing else fails"),
         }
         world.restore(NodeId(0));
@@ -145,7 +145,7 @@ fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
 /// A structural change that is dropped, or whose chain fails, leaves the lock word suspect (`DOUBT`). Other changes do
 /// not.
 #[test]
-fn doubt_is_left_where_a_change_was_lost() {
+fn a_lost_structural_change_leaves_doubt() {
     let world = Loopback::builder().build().expect("a world");
     let v = world.connect(0).expect("a client");
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
@@ -183,7 +183,7 @@ fn doubt_is_left_where_a_change_was_lost() {
 /// A destructor cannot await WRITEs. So if an atomic on the chip may overtake WRITEs to host memory, the destructor
 /// posts a READ of host memory before the atomic.
 #[test]
-fn what_is_dropped_reads_the_host_where_the_chip_may_overtake_it() {
+fn a_dropped_guard_reads_host_memory_if_the_chip_may_overtake_it() {
     for (on_chip, overtakes, reads) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
         let mut model = CostModel::cx5_ib();
         model.caps.host_before_chip = !overtakes;

@@ -38,7 +38,7 @@ fn small_budget() -> LockOptions {
 }
 
 #[test]
-fn whoever_waits_for_a_dead_member_asks_about_it_and_then_frees_its_lock() {
+fn a_waiting_client_asks_about_a_dead_member_and_then_frees_its_lock() {
     for masked in [true, false] {
         let (bench, rosters) = members(builder().masked_atomics(masked), 2, small_budget());
         let (dead, v, at) = (bench.client(0), bench.client(1), node(0, 1));
@@ -73,7 +73,7 @@ fn whoever_waits_for_a_dead_member_asks_about_it_and_then_frees_its_lock() {
 
 /// Two clients find the lock of a dead member. The slower one finds that the other one holds it now, and waits.
 #[test]
-fn whoever_frees_a_lock_too_late_waits_for_its_new_holder() {
+fn a_client_that_frees_a_lock_too_late_waits_for_the_new_holder() {
     let (bench, rosters) = members(builder().delays(100).seed(7), 3, small_budget());
     let (dead, slow, fast) = (bench.client(0), bench.client(1), bench.client(2));
     let at = node(0, 1);
@@ -128,7 +128,7 @@ fn a_lock_is_handed_over_only_within_its_member() {
 /// Before a client waits for others, all requests of its ended shares must have landed. Otherwise the counts of dead
 /// sharers could not be reset, and the client might wait for this reset for ever.
 #[test]
-fn whoever_waits_settles_its_dropped_shares_first() {
+fn a_client_settles_its_dropped_shares_before_it_waits() {
     let shared = LockOptions {
         shared: true,
         ..small_budget()

@@ -241,7 +241,7 @@ fn a_share_without_its_read_is_given_back() {
 
 /// No atomic can overtake the data here, so a dropped guard or share posts no READ before its atomic.
 #[test]
-fn what_is_dropped_costs_an_atomic_and_no_read_where_the_chip_comes_behind_the_host() {
+fn a_dropped_guard_posts_no_read_if_no_atomic_can_overtake_its_data() {
     for chip in [0, 1 << 18] {
         let options = match chip {
             0 => LockOptions {
@@ -276,7 +276,7 @@ fn a_word_that_was_overwritten_is_reported_lost() {
 }
 
 #[test]
-fn what_was_refused_is_not_given_back_when_the_node_is_up_again() {
+fn a_refused_share_is_not_released_after_the_node_is_back() {
     let bench = bench(builder().delays(3).seed(7), 1, shared());
     let (v, at) = (bench.client(0), node(0, 1));
     for _ in 0..20 {

@@ -505,7 +505,7 @@ fn equal_queues_have_equal_fingerprints() {
 
 /// A client that waited for an earlier unlock and was dropped with its own CAS in flight leaves nothing to wait for.
 #[test]
-fn a_client_that_has_seen_an_unlock_land_makes_nobody_wait_for_it_again() {
+fn an_unlock_that_has_landed_is_not_awaited_again() {
     let options = LockOptions {
         budget: 100,
         ..LockOptions::default()

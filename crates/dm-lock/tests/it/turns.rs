@@ -44,7 +44,7 @@ fn a_turn_can_be_handed_over_while_somebody_waits_up_to_the_bound() {
 }
 
 #[test]
-fn what_is_unsettled_goes_along_with_the_turn() {
+fn an_unsettled_word_is_passed_on_with_the_turn() {
     let table = LocalLockTable::new(1);
     let mut first = table.try_acquire(ID, ClientId(1)).unwrap().unwrap();
     first.set_unsettled(Some(5));
@@ -65,7 +65,7 @@ fn what_is_unsettled_goes_along_with_the_turn() {
 /// A waiter is dropped after a lock was handed to it. The unsettled word that its orphan returns goes to the next
 /// client.
 #[test]
-fn the_next_hears_of_the_unlock_of_a_waiter_that_went_away() {
+fn the_unlock_of_a_dropped_waiter_goes_to_the_next_client() {
     let table = LocalLockTable::new(8);
     let first = table.try_acquire(ID, ClientId(1)).unwrap().unwrap();
     let mut second = table.acquire(ID, ClientId(2), |handed: Handed| Some(handed.raw + 1));
@@ -125,7 +125,7 @@ impl Wake for Flag {
 }
 
 #[test]
-fn whoever_waits_is_woken_by_its_last_waker() {
+fn a_waiting_client_is_woken_by_its_last_waker() {
     let table = LocalLockTable::new(8);
     let first = table.try_acquire(ID, ClientId(1)).unwrap().unwrap();
     let mut second = table.acquire(ID, ClientId(2), |_| None);

@@ -71,7 +71,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             let (landed, posted) = (now.word(node()), now.ghost(POSTED));
             match word(now).locked || landed == posted {
                 true => Ok(()),
-                false => Err(format!("the counter is {landed}, and is to be {posted}")),
+                false => Err(format!("the counter is {landed} instead of {posted}")),
             }
         })
         .always("the word names who took it from memory", move |now| {

@@ -141,7 +141,7 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Never returns if the error says that the others have expelled this client's compute node.
+    /// Never returns if the error shows that the other members have expelled this client's compute node.
     pub(super) async fn unless_expelled(&self, e: &IndexError) {
         if let Some(life) = &self.life
             && (is_fenced(e) || life.was_suspended())
@@ -151,7 +151,7 @@ impl<'r, E: Env> Client<'r, E> {
     }
 }
 
-/// Returns whether the others have expelled this client's compute node.
+/// Returns whether the other members have expelled this client's compute node.
 fn is_fenced(e: &IndexError) -> bool {
     match e {
         IndexError::Control(e) => *e == ControlError::Fenced,

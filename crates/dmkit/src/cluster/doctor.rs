@@ -32,13 +32,13 @@ fn nothing(text: &mut String) {
     let _ = write!(
         text,
         "This machine has no RDMA device: {} is empty or missing.\n\n\
-         With a card in it, install the kernel's and libibverbs' drivers, then start again:\n  \
+         If it has a card, install the drivers of the kernel and of libibverbs, and then run this command again:\n  \
          apt-get install {PACKAGES}\n  \
          modprobe mlx5_ib          # ConnectX; irdma, bnxt_re, … for others\n\n\
-         Without one, any Ethernet interface can pretend (slow, but the same verbs; the kernel must have rdma_rxe):\n  \
+         Without a card, the kernel module rdma_rxe can emulate one on any Ethernet interface (the same verbs, but slow):\n  \
          modprobe rdma_rxe\n  \
          rdma link add rxe0 type rxe netdev eth0\n\n\
-         The simulated and in-process worlds need nothing: `dmkit`, `dmkit bench --fabric loopback`.\n\n",
+         The simulated and in-process worlds need no device: `dmkit`, `dmkit bench --fabric loopback`.\n\n",
         sysfs::INFINIBAND
     );
 }
@@ -58,8 +58,8 @@ fn device_part(text: &mut String, ports: &[sysfs::SysPort], _: &Doctor) -> io::R
     }
     let _ = write!(
         text,
-        "\nThis dmkit was built without RDMA and can't ask them more. With\n  apt-get install {PACKAGES}\n\
-         build it again:\n  cargo run --release --package dmkit --features ib -- doctor\n\n"
+        "\nThis dmkit was built without RDMA and can't examine them further. Install\n  apt-get install {PACKAGES}\n\
+         and build it again:\n  cargo run --release --package dmkit --features ib -- doctor\n\n"
     );
     Ok(None)
 }
@@ -86,7 +86,7 @@ fn device_part(text: &mut String, ports: &[sysfs::SysPort], asked: &Doctor) -> i
         }
     }
     if chosen.is_none() {
-        let _ = writeln!(text, "None of them can be used as it is.\n");
+        let _ = writeln!(text, "None of these devices can be used as it is.\n");
     }
     Ok(chosen)
 }
@@ -98,12 +98,12 @@ fn describe(text: &mut String, report: &dm_ib::DeviceReport) {
     let atomics = match limits.atomics {
         dm_ib::AtomicScope::None => "none",
         dm_ib::AtomicScope::Device => "atomic among themselves (HCA)",
-        dm_ib::AtomicScope::Machine => "atomic with the processor's too (GLOB)",
+        dm_ib::AtomicScope::Machine => "atomic with the processor's atomics too (GLOB)",
     };
     let [faa, _, cas] = report.pci_atomics;
     let order = match report.in_order {
         Some([read, write]) => format!("READ {}, WRITE {}", yes(read), yes(write)),
-        None => "not asked".to_owned(),
+        None => "unknown".to_owned(),
     };
     let on_chip = match limits.chip_bytes {
         0 => "none: lock tables lie in host memory".to_owned(),
@@ -111,9 +111,9 @@ fn describe(text: &mut String, report: &dm_ib::DeviceReport) {
     };
     let masked = match report.vendor.0 {
         0x02c9 => {
-            "no verb has them; by raw work requests of this maker, which dmkit has never run: emulated by CAS"
+            "emulated by CAS: libibverbs has no verb for them, and dmkit does not use this maker's own work requests"
         }
-        _ => "no: emulated by CAS",
+        _ => "emulated by CAS",
     };
     let rows = [
         ("firmware", report.firmware.clone()),
@@ -143,7 +143,7 @@ fn describe(text: &mut String, report: &dm_ib::DeviceReport) {
         ),
         (
             "retries",
-            "6 of 67 ms: a peer that is gone is noticed in 0.5 s".to_owned(),
+            "6, each after 67 ms: a lost connection is detected after 0.5 s".to_owned(),
         ),
     ];
     let _ = writeln!(text, "{}", report.name);
@@ -181,7 +181,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
         LineOrder::Increasing => "increasing",
     };
     let rows = [
-        ("lines of one READ", order(caps.read_lines), "no verb tells"),
+        ("lines of one READ", order(caps.read_lines), "cannot be queried"),
         (
             "lines of one WRITE",
             order(caps.write_lines),
@@ -198,7 +198,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
         (
             "order of one queue pair",
             "WRITE→WRITE, WRITE→READ",
-            "by the specification; relaxed ordering is never asked for",
+            "by the specification; dmkit never requests relaxed ordering",
         ),
         (
             "CAS→READ in one chain",
@@ -211,7 +211,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
         (
             "order of two queue pairs",
             "none",
-            "until a completion was awaited",
+            "await a completion in between",
         ),
         (
             "atomics against WRITEs",
@@ -236,7 +236,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
             "assume: host-before-chip",
         ),
     ];
-    let _ = writeln!(text, "What protocols may rely on");
+    let _ = writeln!(text, "Guarantees for protocols");
     for (item, holds, source) in rows {
         let _ = writeln!(text, "  {item:<26}{holds:<30}{source}");
     }
@@ -260,7 +260,10 @@ fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor, registry: &Regi
         let own = asked.assume.iter().fold(*caps, |caps, &more| caps.assume(more));
         settings.insert(1, ("as you assume", own));
     }
-    let _ = writeln!(text, "Protocols, by round trips of a get, an update, an insert");
+    let _ = writeln!(
+        text,
+        "Protocols, with the round trips of a get, an update and an insert"
+    );
     for (name, point) in protocols::all(registry) {
         let best = point.trips(all);
         for (setting, caps) in &settings {
@@ -283,9 +286,9 @@ fn verdict(outcome: &Result<Trips, RunError>, best: Option<&Trips>) -> String {
             let costs = format!("{:.1}, {:.1}, {:.1}", trips.get, trips.update, trips.insert);
             match best {
                 Some(best) if trips.update > best.update + 0.05 => {
-                    format!("{costs}: falls back: more round trips than with every order")
+                    format!("{costs}: falls back: more round trips than with all guarantees")
                 }
-                _ => format!("{costs}: as it is"),
+                _ => format!("{costs}: runs without a fallback"),
             }
         }
     }

@@ -58,7 +58,7 @@ fn operations_keep_to_their_budgets() {
 }
 
 #[test]
-fn a_compute_node_that_is_behind_pays_for_it_a_few_times_only() {
+fn an_outdated_compute_node_needs_few_extra_round_trips() {
     let pool = counted().nodes(2).build().expect("memory");
     let (v, w) = (pool.connect(0), pool.connect(1));
     let (v, w) = (v.expect("a client"), w.expect("a client"));

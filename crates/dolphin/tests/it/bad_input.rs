@@ -198,7 +198,7 @@ fn refused_arguments_say_what_was_expected() {
 // ---- memory runs out or is lost -------------------------------------------------------------------------------------
 
 #[test]
-fn a_full_pool_loses_no_entry() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)

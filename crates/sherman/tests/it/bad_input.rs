@@ -97,7 +97,7 @@ fn is_full(e: &IndexError) -> bool {
 }
 
 #[test]
-fn a_full_pool_loses_no_entry() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let loopback = Loopback::builder()
         .nodes(2)
         .host_bytes(128 << 10)

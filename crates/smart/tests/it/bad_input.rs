@@ -23,7 +23,7 @@ async fn open<V: Verbs + Control>(v: &V) -> Smart<Key8> {
 }
 
 #[test]
-fn a_full_pool_loses_no_entry() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let filled = fill_up(Tree::<Key8>::new(options()), &World::from(world.expect("memory")));
     // If an insert writes a leaf but finds no room for a node, the leaf is not reachable.

@@ -69,7 +69,7 @@ fn another_shape_another_index_and_impossible_leaves_are_refused() {
 }
 
 #[test]
-fn a_full_pool_loses_no_entry() {
+fn a_full_pool_loses_no_acknowledged_write() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
     let sim = Sim::builder(CostModel::cx6_roce())
         .memory_nodes(2)
