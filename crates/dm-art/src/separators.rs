@@ -410,8 +410,9 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // Flaw T-D12. A writer searches again before it concludes that the tree has no leaf, and by then the leaf is
-        // cached.
+        // Flaw T-D12: if the search has cached the leaf, it reports no leaf unless the key equals its separator. Only
+        // gets are affected. A writer searches again before it concludes that the tree has no leaf, and then it finds
+        // the leaf in the cache.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
