@@ -240,8 +240,8 @@ impl HopGeometry {
         header_bytes(self.key_len)
     }
 
-    /// Returns the number of bytes of a fence key in the marks. A key of an odd length takes one byte more, because it
-    /// is divided into two equal halves.
+    /// Returns the number of bytes of a fence key in the marks. If each fence key is divided into two halves (four
+    /// pieces together), a key of an odd length takes one byte more, so that the halves are equal.
     pub(crate) const fn fence_bytes(&self) -> usize {
         self.piece * self.pieces / 2
     }
