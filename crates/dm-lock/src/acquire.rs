@@ -154,8 +154,8 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
-    /// Continues the attempt if the lock was not taken, if other clients share it, or if the chain of the CAS
-    /// had no READ.
+    /// Continues an attempt that the CAS alone did not end. Returns an obstacle if the CAS did not take the lock, or if
+    /// other clients share it. Otherwise posts the READ that was not in the chain, and polls it.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {

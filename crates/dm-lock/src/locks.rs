@@ -248,8 +248,8 @@ impl Locks {
         }
     }
 
-    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if there is none,
-    /// or if the bound on handovers is reached.
+    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if there is none, if
+    /// the bound on handovers is reached, or if the word names a member to which that client does not belong.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => {
@@ -269,8 +269,9 @@ impl Locks {
         }
     }
 
-    /// Returns the unsettled word for the next client, if `client` does not await its unlock. The next client must not
-    /// post a CAS until it has seen another word.
+    /// Returns the word that the next client must receive as unsettled, if `client` passes the turn on before its
+    /// unlock has completed: `raw` (the word as held) if it names another client as owner, and otherwise `None`. The
+    /// next client must not post a CAS until it has seen another word.
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
         //= docs/protocol/lock.md L9
         // If the word names `client`, the order of that client's own queue pair suffices.
