@@ -90,8 +90,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         self
     }
 
-    /// Returns the current epoch. As long as it stays the same, the memory of the root in `root` is not used for
-    /// another node.
+    /// Returns the current epoch, or 0 if memory is not reclaimed. A cached root may be used only in the epoch in which
+    /// it was read, because in a later epoch another node may use its memory.
     pub(crate) fn epoch(&self) -> u64 {
         self.epochs.as_ref().map_or(0, |epochs| epochs.epoch())
     }

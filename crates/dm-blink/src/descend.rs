@@ -140,8 +140,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Returns the lowest known node at or above `level` on the way to `key`: a cached node's child, otherwise the
-    /// root.
+    /// Returns the node where a descent to `level` begins: the child of a cached node, namely the lowest such child
+    /// that is at or above `level`. If no cached node leads there, returns the root, which may be below `level`, or
+    /// `None` for an empty tree.
     async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
         v.local(LocalStep::Section).await;
         // A cached node above `level` has a child at or above `level`. From the lowest such child, the fewest nodes
