@@ -246,7 +246,7 @@ where
         Ok(leaf.insert(block).at())
     }
 
-    /// Puts a new leaf into a slot without a child.
+    /// Puts a new leaf into a slot that has no child, or whose leaf was removed.
     async fn put_leaf<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -373,7 +373,7 @@ fn absent(proved: bool) -> Attempt {
     }
 }
 
-/// Returns whether an earlier attempt has written the leaf with this link depth.
+/// Returns whether an earlier attempt has written the leaf for a slot at this branch.
 fn holds(leaf: &Option<Block<'_>>, depth: usize) -> bool {
     leaf.as_ref().is_some_and(|block| block.holds == Some(depth))
 }
