@@ -58,7 +58,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }))
     }
 
-    /// Descends to the node of `level` (at least 1) that covers `key`, and reads it into `copy`.
+    /// Descends to the node of `level` (at least 1) that covers `key`, and reads it into `copy`. Returns
+    /// [`Found::RootBelow`] if the root is below `level`, and `None` for an empty tree.
     pub(crate) async fn descend<V: Verbs>(
         &self,
         v: &V,
