@@ -245,7 +245,7 @@ impl<K: KeyBytes> Hopscotch<K> {
 
     /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. Returns the bytes to
     /// WRITE, which are the whole node. A later step, which must be a separate WRITE, overwrites the old slot of the
-    /// entry.
+    /// entry. If `versioned` is not set (a flaw, for study), only copies the entry, and returns its new bytes.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.

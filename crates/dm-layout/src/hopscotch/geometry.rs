@@ -196,8 +196,8 @@ impl HopGeometry {
         self.prefix == 1
     }
 
-    /// Returns the bytes of entry number `number`. If entries have their own lines, the bytes extend to the end of a
-    /// line.
+    /// Returns the bytes of entry number `number`. If an entry takes several lines, the bytes extend to the end of the
+    /// last one.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -219,8 +219,8 @@ impl HopGeometry {
         self.stride
     }
 
-    /// Returns the number of bytes to read for the value of an entry. If entries have their own lines, the bytes
-    /// extend to the end of a line.
+    /// Returns the number of bytes to read for the value of an entry. If an entry takes several lines, these are whole
+    /// lines.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
