@@ -354,7 +354,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Takes the local turn and returns `None` if the turn is free. Otherwise returns the obstacle.
+    /// Takes the local turn if it is free. Returns `None` if the CAS can follow: this client has the turn, or there are
+    /// no local turns. Otherwise returns the obstacle. If the obstacle is [`Met::Unsettled`], this client has the turn.
     #[inline(always)]
     fn poll_turn(
         &mut self,
@@ -474,7 +475,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Returns the last known word of the free lock, if the CAS must compare the whole word. Otherwise returns 0.
+    /// Returns the last known word of the free lock, if the CAS must compare the whole word and this compute node has
+    /// local turns. Otherwise returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
         // Hints are read and written only by the client that has the local turn.

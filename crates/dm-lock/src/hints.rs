@@ -7,8 +7,8 @@ use crate::LockId;
 /// Maximum number of words that are stored.
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
-/// The last known word of each lock while it was free, as this compute node released it or read it. A wrong guess costs
-/// one more round trip, and so does a missing guess, unless the lock was never taken.
+/// The last known word of each lock while it was free, as this compute node released it. A wrong guess costs one more
+/// round trip, and so does a missing guess, unless the lock was never taken.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,

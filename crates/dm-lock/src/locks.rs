@@ -226,8 +226,8 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Returns the word to which a client that waits must change `word` by CAS, because the member that holds the lock
-    /// is gone. Otherwise asks the roster about this member.
+    /// Returns the word to which a client that waits must change `word` by CAS, if the member that holds the lock is
+    /// gone. Otherwise returns `None`, and asks the roster about this member if it is not known to be gone.
     pub(crate) fn freed(&self, cell: Cell, word: u64) -> Option<u64> {
         let member = cell.word(word).member;
         if self.roster.is_gone(member) {
@@ -299,7 +299,7 @@ impl Locks {
         Ok(self.options.check(caps)?)
     }
 
-    /// Returns the capabilities that the options need without any fallback, like [`LockOptions::needs`].
+    /// Returns the capabilities with which the options need no fallback, like [`LockOptions::needs`].
     pub fn needs(&self) -> Vec<Capability> {
         self.options.needs()
     }
