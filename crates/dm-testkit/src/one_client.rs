@@ -28,8 +28,8 @@ const ITEM_VALUE_BYTES: usize = 100;
 /// random order. Items have keys of 32 bytes and values of 100. Drawing, checking and counting are the harness's work;
 /// two runs with different `--ops` differ only by the operations.
 ///
-/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is
-/// given. The run then fails unless the executor polled once for each round trip, or at least so often where
+/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is given.
+/// Without this option, the run fails unless the executor polled once for each round trip, or at least so often where
 /// housekeeping adds polls (inserts, removes): on a card, an operation always suspends between posting and its answer.
 #[derive(Debug)]
 pub struct OneClient {
