@@ -45,8 +45,8 @@ enum Command {
     /// output.
     Test {
         /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, the protocols'
-        /// models, whose page must be up to date, a crate outside of the workspace, and a hostile crowd. Set
-        /// automatically if the environment has CI=true.
+        /// models, whose page must be up to date, a crate outside of the workspace, and the attack on the control plane
+        /// (`cargo xtask hostile`). Set automatically if the environment has CI=true or CI=1.
         #[arg(long)]
         strict: bool,
     },

@@ -18,7 +18,7 @@ const CLASS: Class = Class { bytes: 64, kind: 0 };
 const ROOTS: u64 = 2;
 /// Operations of each client.
 const OPERATIONS: u32 = 8;
-/// Time that one look at the counted clock takes.
+/// The time by which the counted clock advances each time a client reads it.
 const STEP: Nanos = Nanos(100);
 
 static REUSED: Witness = Witness::new("a block used again");

@@ -32,7 +32,7 @@ pub(crate) struct Block<'a> {
     class: Class,
     /// Whether no request of this client to the block is in flight, and nothing points to it.
     idle: bool,
-    /// The link depth of the operation's leaf, if an earlier attempt has written it to this block.
+    /// The branch of the slot for which an earlier attempt has written the operation's leaf to this block, if any.
     pub(crate) holds: Option<usize>,
 }
 
@@ -74,8 +74,8 @@ impl<'a> Block<'a> {
         self.idle = true;
     }
 
-    /// Records that all requests have completed, as [`Block::idle`] does, and that the block holds a leaf with this
-    /// link depth. The next attempt can use that leaf.
+    /// Records that all requests have completed, as [`Block::idle`] does, and that the block holds a leaf for a slot at
+    /// this branch. The next attempt can use that leaf if its slot has the same branch.
     pub(crate) fn written(&mut self, depth: usize) {
         self.idle();
         self.holds = Some(depth);

@@ -16,7 +16,7 @@ pub(crate) enum From {
     Cache,
     /// Start at the deepest cached node, which is read again.
     Again,
-    /// Start at the root. It is read again, and so are all nodes below it.
+    /// Start at the root. The root and all nodes below it on the path are read again.
     Root,
 }
 
@@ -56,9 +56,9 @@ impl Link {
 pub(crate) struct Within {
     pub(crate) at: RemotePtr,
     pub(crate) node_type: u8,
-    /// The number of slots with children.
+    /// The number of slots with children, or `usize::MAX` if it is not known.
     pub(crate) children: usize,
-    /// The slot that points to the node; `None` for the root.
+    /// The slot that points to the node; `None` for the root, and if the slot is not known.
     pub(crate) link: Option<Link>,
 }
 
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// Returns whether a leaf of another key, found through a link at this branch, proves that the key is absent.
+/// Returns whether the content of a leaf, found through a link at this branch, proves that the key is absent.
 pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
     //= docs/protocol/smart.md M11
     match found {
@@ -133,7 +133,7 @@ impl Step {
     }
 }
 
-/// Returns the type of the node that a slot points to, or 0 for a leaf; 0 is not a node type.
+/// Returns the type of the node that a slot points to, or 0 for a leaf or an invalid word; 0 is not a node type.
 pub(crate) fn node_type(word: SlotWord) -> u8 {
     match word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,

@@ -267,7 +267,8 @@ where
     }
 
     /// Prepares the seat (see [`Allocator::prepare`](dm_alloc::Allocator::prepare)), and begins the next turn of the
-    /// cache if it is due.
+    /// cache if it is due. If the operation runs within another one, only enrols the seat, because the outer operation
+    /// does the rest.
     async fn prepare(&self, seat: &Seat) -> Result<(), IndexError> {
         if self.presence.within {
             self.art.alloc.enroll_within(self.v, seat).await;
@@ -291,8 +292,8 @@ where
         self.presence.seat.is_some()
     }
 
-    /// Stores a CAS that clears the slot of a removed leaf, without awaiting it. The previous such CAS, which has
-    /// probably completed by now, is awaited first.
+    /// Stores a CAS that clears the slot of a removed leaf, without awaiting it. Then awaits the previous such CAS,
+    /// which has probably completed by now. If the previous one failed, clears the slot by [`ArtClient::clear`].
     pub(crate) async fn clearing(
         &self,
         ticket: Ticket<'h, V, (Old,)>,
@@ -310,7 +311,8 @@ where
         self.cleared(before).await
     }
 
-    /// Awaits the last CAS that cleared a slot. Call this before the client is dropped.
+    /// Awaits the last CAS that clears a slot, and clears the slot if the CAS failed. Call this before the client is
+    /// dropped.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
         //= docs/protocol/smart.md M23
         let running = self.start().await?;

@@ -91,7 +91,8 @@ where
         Ok(())
     }
 
-    /// Renews the nodes above a node that was removed, as long as such a node has no child left.
+    /// Renews the nodes above a node that was removed, as long as such a node has no child left. Does nothing if memory
+    /// is not reused.
     async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
         // The loop renews at most one node per key byte, because nodes on one path have different branches.
         for _ in 0..K::LEN {
@@ -143,8 +144,8 @@ where
         }
     }
 
-    /// Reads the node again if `left` + 1 is a power of two, because the cache does not show which children other
-    /// compute nodes have removed.
+    /// Reads the node again if `left` + 1 is a power of two and the link came from the cache, because the cache does
+    /// not show which children other compute nodes have removed. Renews the node if it has fewer than two children.
     async fn look_again(
         &self,
         key: &KeyText,

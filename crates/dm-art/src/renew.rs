@@ -191,8 +191,8 @@ where
         chain.post()
     }
 
-    /// Extends the header of a node's only child, and returns the word by which `link` points to the child directly.
-    /// Returns `None` if the child's header has no room for the additional bytes.
+    /// Returns the word by which `link` points to a node's only child directly. If the child is a node, extends its
+    /// header first. Returns `None` if the child's header has no room for the additional bytes.
     async fn lifted(
         &self,
         link: &Link,

@@ -19,7 +19,7 @@ use crate::{Art, ArtOptions, SingleStore};
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
 /// Maximum length of the list of entries that led a client to a wrong leaf and that no client has read again since. If
-/// the list is full, its oldest entry is dropped.
+/// the list is full, its first entry is dropped.
 const MISLED_MAX: usize = 64;
 
 /// Bytes of a cached node's image besides its entries, such as allocated but unused slots.
@@ -28,7 +28,7 @@ const IMAGE_BYTES: u64 = 8 << 10;
 /// Options of [`Separators`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeparatorOptions {
-    /// The number of leaves that a compute node reads at once if it does not know a leaf.
+    /// The number of separators that a client reads and caches at once if the compute node does not know a leaf.
     pub run: usize,
     /// Whether separators are cached approximately ([`Sketch`]) if they do not all fit into the cache. A hint may then
     /// lead a few leaves too far to the left. Otherwise, a part of the separators is cached exactly, and the others are
@@ -254,8 +254,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Reads the separators from `low` on and caches their leaves. Returns their number, and the first separator that
-    /// is not among them.
+    /// Reads at most [`SeparatorOptions::run`] separators from `low` on and caches their leaves. Returns their number,
+    /// and the first separator that is not among them, if there is one.
     async fn remember<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -282,8 +282,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         Ok((count, high))
     }
 
-    /// Returns the separator and the address in the entry that leads to the leaf of `key`. Entries that are known to be
-    /// wrong are removed on the way.
+    /// Returns the separator and the leaf's address of the last entry that `bound` admits for `key`, or `None` if there
+    /// is none. Entries that are known to be wrong are removed on the way.
     pub(crate) async fn read<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -410,8 +410,9 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // Flaw T-D12. A writer searches again before it concludes that the tree has no leaf, and by then the leaf is
-        // cached.
+        // Flaw T-D12: if the search has cached the leaf, it reports no leaf unless the key equals its separator. Only
+        // gets are affected. A writer searches again before it concludes that the tree has no leaf, and then it finds
+        // the leaf in the cache.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,

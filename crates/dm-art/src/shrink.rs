@@ -11,8 +11,8 @@ use crate::separators::Separators;
 /// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
 /// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Maximum number of steps to the right from the leaf to which the entries lead. If the leaf is further away, it is not
-/// merged now; the next remove from it tries again.
+/// Maximum number of leaves that are read from the one on to which the entries lead. If the wanted leaf is further to
+/// the right, it is not merged now; the next remove from it tries again.
 const STEPS_MAX: usize = 64;
 
 impl<K: KeyBytes, S> Separators<K, S> {
@@ -77,8 +77,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Copies the leaf that covers `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false` if it
-    /// is not found within a few steps.
+    /// Copies the leaf that covers `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false` if the
+    /// entries and at most [`STEPS_MAX`] READs do not lead to it.
     async fn reach<V, L>(
         &self,
         client: &ArtClient<'_, V, K, S>,

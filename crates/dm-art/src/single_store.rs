@@ -41,7 +41,7 @@ pub trait SingleStore<V: Verbs, K> {
     /// Returns the address of the link depth of the leaf at `at`.
     fn depth_at(&self, at: RemotePtr) -> RemotePtr;
 
-    /// Reads the value of `key` into `value`, which is cleared first.
+    /// Reads the leaf. If it has the entry of `key`, replaces the content of `value` by the entry's value.
     fn get(
         &self,
         v: &V,

@@ -33,7 +33,7 @@ impl<K: KeyBytes, L> Art<K, L> {
     }
 
     /// Reads all inner nodes into the cache, as far as they fit. The verbs are metered as housekeeping. Returns the
-    /// number of nodes that were read.
+    /// number of nodes that the cache has admitted.
     ///
     /// # Errors
     /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.

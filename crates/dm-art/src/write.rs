@@ -205,15 +205,16 @@ where
         }
     }
 
-    /// Returns an address on the memory node where a new leaf of this node should be. This is the node's own memory
-    /// node, so that one chain is enough. Leaves of the root are spread over all memory nodes.
+    /// Returns this node's address, so that a new leaf is on the same memory node and one chain is enough. Returns
+    /// `None` for the root, whose children are spread over all memory nodes.
     fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 
-    /// Returns a memory node for the child in the slot with `byte`. The children of large nodes and of the root are
-    /// spread in this way, because otherwise the whole tree would be on one memory node. The result depends only on the
-    /// byte, so that a key that is inserted again reuses its memory there.
+    /// Returns a memory node for the child in the slot with `byte`. All children of the root, and the inner nodes below
+    /// nodes of the largest type, are spread in this way, because otherwise the whole tree would be on one memory node.
+    /// The result depends only on the byte and on the memory node of `within`, so that a key that is inserted again
+    /// reuses its memory there.
     fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         let nodes = u32::from(self.art.alloc.memory_nodes());
         // Multiples of the golden ratio spread any run of bytes evenly.
@@ -223,7 +224,7 @@ where
         RemotePtr::new(NodeId(node as u16), 0)
     }
 
-    /// Returns the memory node for a new node in the slot with `byte`.
+    /// Returns the memory node for a new inner node in the slot with `byte`.
     fn near_node(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         match within.link.is_none() || self.art.types().is_direct(within.node_type) {
             true => self.spread(within, byte),
@@ -245,7 +246,7 @@ where
         Ok(leaf.insert(block).at())
     }
 
-    /// Puts a new leaf into a slot without a child.
+    /// Puts a new leaf into a slot that has no child, or whose leaf was removed.
     async fn put_leaf<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -372,7 +373,7 @@ fn absent(proved: bool) -> Attempt {
     }
 }
 
-/// Returns whether an earlier attempt has written the leaf with this link depth.
+/// Returns whether an earlier attempt has written the leaf for a slot at this branch.
 fn holds(leaf: &Option<Block<'_>>, depth: usize) -> bool {
     leaf.as_ref().is_some_and(|block| block.holds == Some(depth))
 }

@@ -133,8 +133,9 @@ impl<P: Parts> Handle<P> {
         self.parts.warm(v, &self.alloc).await
     }
 
-    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. The keys come in the order in which a run uses them, and the last keys are those of its last operations.
+    /// Prepares a warm cache that is too small for the whole index: brings it into the state that it has after a long
+    /// run. `keys` are the keys of the run's last operations, in the order of these operations. Does nothing if the
+    /// index has no such preparation.
     ///
     /// # Errors
     /// Returns the same errors as any read.
@@ -146,8 +147,9 @@ impl<P: Parts> Handle<P> {
         self.parts.warm_for(v, keys).await
     }
 
-    /// Replaces the content of this compute node's cache, and its record of hot keys, by a copy from another compute
-    /// node. Returns `false` if the cache still has to be warmed.
+    /// Replaces the content of this compute node's cache, or its record of hot keys, by a copy from another compute
+    /// node, as far as the index supports it. Returns `false` if the cache still has to be warmed, because its content
+    /// was not replaced.
     ///
     /// # Errors
     /// Returns the same errors as any read.

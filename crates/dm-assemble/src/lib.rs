@@ -10,8 +10,7 @@
 //! | [`Handle::create_or_open`] | creates or reads the superblock, makes the allocator | [`Parts::fit`], [`Parts::descriptor`], [`Parts::assemble`] |
 //! | [`Handle::client`] | shares operations if the options say so | [`Parts::client`] |
 //! | [`Handle::items`] | keeps byte strings in blocks of their own | |
-//! | [`Handle::warm`], [`Handle::collect`] | runs the work as an operation, metered as housekeeping | [`Parts::warm`],
-//! [`Parts::collect`] |
+//! | [`Handle::warm`], [`Handle::collect`] | | [`Parts::warm`], [`Parts::collect`]: run the work, metered as housekeeping |
 //! | [`Handle::check`], [`Handle::sweep`] | looks at locks, members and memory; walks twice before it reports a fault | [`Parts::survey`] |
 //!
 //! # Invariants

@@ -68,8 +68,9 @@ pub trait Parts: Sized {
         async { Ok(alloc.collect_alone(v).await?) }
     }
 
-    /// Brings a warm cache that cannot hold the whole index into the state that it has after a long time with these
-    /// keys. The keys come in the order in which a run uses them, and the last keys are those of its last operations.
+    /// Prepares a warm cache that is too small for the whole index: brings it into the state that it has after a long
+    /// run. `keys` are the keys of the run's last operations, in the order of these operations. By default, does
+    /// nothing.
     ///
     /// # Errors
     /// Returns the same errors as any read.
@@ -81,9 +82,10 @@ pub trait Parts: Sized {
         async { Ok(()) }
     }
 
-    /// Replaces the content of this compute node's cache, and its record of hot keys, by a copy from another compute
-    /// node. Returns `false` if the cache still has to be warmed, because the other cache does not fit or is not known
-    /// to be valid here.
+    /// Replaces the content of this compute node's cache, or its record of hot keys, by a copy from another compute
+    /// node, as far as the index supports it. Returns `false` if the cache still has to be warmed: its content was not
+    /// replaced, because the other content does not fit or is not known to be valid here, or because the index does not
+    /// copy caches.
     ///
     /// # Errors
     /// Returns the same errors as any read.

@@ -287,7 +287,8 @@ impl FromStr for Fabric {
     }
 }
 
-/// Parses a count with an optional suffix k, M or G (powers of ten), in either case.
+/// Parses a count with an optional suffix k, M or G (powers of ten), in either case. Underscores between digits are
+/// ignored.
 ///
 /// # Errors
 /// Returns a message with examples if the text is not a count.

@@ -52,8 +52,9 @@ pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root that a client of this compute node read last, with the epoch of that READ; `None` if there is none. In
-    /// a later epoch another node may use the root's memory. Until then, a former root is a valid entry point too.
+    /// The root that a client of this compute node last read or set, with the epoch in which this began; `None` if
+    /// there is none. In a later epoch another node may use the root's memory. Until then, a former root is a valid
+    /// entry point too.
     pub(crate) root: Mutex<Option<(Root, u64)>>,
     /// The epochs in which operations run, if memory is reclaimed.
     pub(crate) epochs: Option<Arc<Epochs>>,
@@ -92,8 +93,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         self
     }
 
-    /// Returns the current epoch. As long as it stays the same, the memory of the root in `root` is not used for
-    /// another node.
+    /// Returns the current epoch, or 0 if memory is not reclaimed. A cached root may be used only in the epoch in which
+    /// it was read, because in a later epoch another node may use its memory.
     pub(crate) fn epoch(&self) -> u64 {
         self.epochs.as_ref().map_or(0, |epochs| epochs.epoch())
     }

@@ -58,7 +58,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }))
     }
 
-    /// Descends to the node of `level` (at least 1) that covers `key`, and reads it into `copy`.
+    /// Descends to the node of `level` (at least 1) that covers `key`, and reads it into `copy`. Returns
+    /// [`Found::RootBelow`] if the root is below `level`, and `None` for an empty tree.
     pub(crate) async fn descend<V: Verbs>(
         &self,
         v: &V,
@@ -140,8 +141,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Returns the lowest known node at or above `level` on the way to `key`: a cached node's child, otherwise the
-    /// root.
+    /// Returns the node where a descent to `level` begins: the child of a cached node, namely the lowest such child
+    /// that is at or above `level`. If no cached node leads there, returns the root, which may be below `level`, or
+    /// `None` for an empty tree.
     async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
         v.local(LocalStep::Section).await;
         // A cached node above `level` has a child at or above `level`. From the lowest such child, the fewest nodes

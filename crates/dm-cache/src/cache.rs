@@ -91,9 +91,9 @@ impl<K: CacheKey> IndexCache<K> {
 
     /// Caches a node that has just been read.
     ///
-    /// The newest image of a range wins. An older image of the same node is removed. If an image of another node
-    /// overlaps the new image, only its part below the new image is kept. So cached nodes of one level never overlap,
-    /// and a run has no duplicates.
+    /// The newest image of a range wins. An older image of the same node that overlaps the new image is removed. If an
+    /// image of another node overlaps it, only the part below the new image is kept. So cached nodes of one level never
+    /// overlap, and a run has no duplicates.
     ///
     /// If the new image does not fit into the budget, images of lower levels are evicted, or images of level
     /// 1 if the new image is of level 1.
@@ -115,14 +115,16 @@ impl<K: CacheKey> IndexCache<K> {
     /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
     /// were admitted again.
     ///
-    /// Returns `false` and does nothing if there is no such image, or no room. The caller should then admit the node.
+    /// Returns `false` and does nothing if there is no such image, no room, or no packed form for the new child beside
+    /// the others. The caller should then admit the node.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }
 
     /// Adds one child of `level` - 1 to the image that covers `separator`, regardless of the image's node. Use this for
     /// structures whose images are not copies of remote nodes. Returns `false` and does nothing if no image covers the
-    /// separator, if the image already has a child that starts there, or if there is no room.
+    /// separator, if the image already has a child that starts there, or if there is no room, or no packed form for the
+    /// new child beside the others.
     ///
     /// ```
     /// # use dm_cache::{IndexCache, NodeImage};

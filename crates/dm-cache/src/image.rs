@@ -346,7 +346,7 @@ impl<K: CacheKey> Image<K> {
     }
 
     /// Returns whether this image shows the node of `addition` before the addition: it has the same node and range, and
-    /// all other entries.
+    /// one entry less.
     pub(crate) fn is_before(&self, addition: &Addition<K>) -> bool {
         self.at == addition.at
             && self.level == addition.level
@@ -361,8 +361,8 @@ impl<K: CacheKey> Image<K> {
         heap_of::<K>(1, self.width())
     }
 
-    /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for it. This
-    /// gives the image another identity, because its stamp changes.
+    /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for it, or if
+    /// the packing cannot represent it. This gives the image another identity, because its stamp changes.
     pub(crate) fn add(&mut self, separator: K, child: RemotePtr) -> bool {
         let Some(before) = search::floor(&self.keys, &separator) else {
             return false;

@@ -15,7 +15,7 @@
 //!
 //! [`Hotspots`] stores the slots in which hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.
 //!
-//! [`Sketch`] stores approximately where leaves begin, in at most six bytes per leaf.
+//! [`Sketch`] stores approximately where leaves begin, in six bytes per leaf (eight if leaves are far apart).
 //!
 //! [`PrefixCache`] is the index cache for a radix tree (SMART §4.3): a connected partial copy of the tree,
 //! which needs no other index.

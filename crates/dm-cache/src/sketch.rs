@@ -1,5 +1,5 @@
-//! The approximate first keys of leaves, in six bytes per leaf. If that takes too much memory, only a part of
-//! the leaves is stored.
+//! The approximate first keys of leaves, in six bytes per leaf (eight if leaves are far apart). If that takes too much
+//! memory, only a part of the leaves is stored.
 
 use core::mem::size_of;
 

@@ -80,7 +80,8 @@ pub enum Admitted {
     Replaced,
     /// The image was not cached: it does not fit into the budget, even after all permitted evictions and replacements.
     Full,
-    /// The image was not cached: it has level 0, no entries, or entries that contradict its bounds. Nothing changed.
+    /// The image was not cached: its level is 0 or higher than that of any tree, or it has no entries, or entries that
+    /// contradict its bounds. Nothing changed.
     Malformed,
 }
 

@@ -1,6 +1,7 @@
 //! Admission of connections. There is a limit for all connections, a limit per host, and lower limits for peers that
-//! have not greeted (strangers). A newcomer never waits for a stranger to leave: it displaces the oldest stranger of
-//! the host that has the most strangers.
+//! have not greeted (strangers). A newcomer never waits for a stranger to leave. If its own host has too many
+//! strangers, it displaces the oldest of them; otherwise, if there are too many in all, it displaces the oldest
+//! stranger of the host that has the most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -12,10 +12,11 @@ use crate::wire::{Answer, Request};
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
-    /// Connections that were refused because there were too many.
+    /// Connections that were refused or displaced because there were too many.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
-    /// Connections that ended because of garbage, a stall, or a message out of turn.
+    /// Connections that ended for any other reason than that the client closed them: because of garbage, a stall, a
+    /// message out of turn, another version or address, or an error.
     pub(crate) broken: AtomicU64,
     requests: AtomicU64,
     chunks: AtomicU64,

@@ -23,7 +23,7 @@ pub type Nonce = [u8; 32];
 /// A proof that one side knows the secret.
 pub type Tag = [u8; 32];
 
-/// A client's identity: an id, and the number of clients that have had it.
+/// A client's identity: an id, the number of clients that have had it, and the memory node that gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The id.
@@ -265,7 +265,8 @@ pub enum Answer {
         /// The epoch of the latest holder.
         epoch: u32,
     },
-    /// The answer to an entrance if no id is free, or if this connection or its host has too many clients.
+    /// The answer to an entrance if no id is free, if this connection or its host has too many clients, or if the node
+    /// remembers too many other givers of ids.
     NoIdLeft,
     /// The answer to `Chunk`.
     Chunk {

@@ -132,8 +132,9 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// Returns the default of the contract ([`dm_verbs::Caps`]). Every knob is weak except the order of the lines of
-    /// one WRITE (increasing), the atomic unit (line) and the on-chip order (host before chip).
+    /// Returns the contract against which the protocols of dmkit are written. Every knob of [`dm_verbs::Caps`] is weak
+    /// except the order of the lines of one WRITE (increasing), the atomic unit (line), the on-chip order (host before
+    /// chip) and masked atomics (present). There are no faults.
     #[must_use]
     pub fn weak() -> Self {
         Self {
@@ -156,7 +157,8 @@ impl Knobs {
         }
     }
 
-    /// Returns the weakest setting of every knob.
+    /// Returns [`Knobs::weak`] with the weakest order of the lines of a WRITE, atomic unit and on-chip order. Masked
+    /// atomics are present.
     #[must_use]
     pub fn weakest() -> Self {
         Self {
@@ -167,7 +169,8 @@ impl Knobs {
         }
     }
 
-    /// Returns what loopback and the simulator's presets declare: CAS→READ in order, atomics serialised with WRITEs.
+    /// Returns [`Knobs::weak`] with what loopback and the simulator's presets declare about atomics: CAS→READ in order,
+    /// atomics serialised with WRITEs, and a failed CAS that writes nothing.
     #[must_use]
     pub fn declared() -> Self {
         Self {

@@ -186,7 +186,7 @@ impl Memory {
         u64::from_le_bytes(word)
     }
 
-    /// Writes within one unit. Returns true if anything changed.
+    /// Writes `bytes` at `at`. Returns true if anything changed.
     #[inline]
     pub(crate) fn write(&mut self, at: u32, bytes: &[u8]) -> bool {
         let mut changed = false;

@@ -19,7 +19,7 @@ use crate::spec::{Effect, Spec};
 
 use crate::links::Links;
 
-/// An operation in the search. It has no result if it returned after the end of a cut history.
+/// An operation in the search. It has no result if it is pending, or if it returned after the end of a cut history.
 pub(crate) struct Item<'a, S: Spec> {
     /// The position of the operation in the history.
     pub(crate) position: usize,
@@ -126,8 +126,8 @@ struct Frame<S: Spec> {
     state: S::State,
     state_index: Option<u32>,
     placed: usize,
-    /// The index in the shared stack of the first candidate that this frame has not tried. The stack holds the
-    /// candidates in reverse order.
+    /// The length of the shared stack below this frame's candidates. Those that are left above it were not tried yet;
+    /// the most urgent one is on top.
     candidates_from: usize,
     set_hash: u128,
 }

@@ -67,10 +67,10 @@ pub trait Spec {
         left == right
     }
 
-    /// Returns the class of `op`. Operations of one class are interchangeable except for the value that they leave. All
-    /// pending operations of a class must be possible in the same states. All operations of the class that have
-    /// returned must be possible in the same states too, and in these states the pending ones must also be possible.
-    /// The states that all of them leave must be [`Spec::alike`].
+    /// Returns the class of `op`, or `None` if no other operation can replace it. Operations of one class are
+    /// interchangeable except for the value that they leave. All pending operations of a class must be possible in the
+    /// same states. All operations of the class that have returned must be possible in the same states too, and in
+    /// these states the pending ones must also be possible. The states that all of them leave must be [`Spec::alike`].
     fn class(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<u8> {
         let _ = (op, ret);
         None

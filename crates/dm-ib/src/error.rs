@@ -86,7 +86,7 @@ pub enum IbError {
         /// The capability.
         capability: Capability,
     },
-    /// The first memory node has no client id left.
+    /// The first memory node has no client id left, or gives this connection or this host no further one.
     TooManyClients,
 }
 

@@ -75,11 +75,11 @@ impl NodeBuilder {
         self
     }
 
-    /// Registers the memory and starts to listen, on new threads.
+    /// Registers the memory and starts to listen, on a new thread.
     ///
     /// # Errors
-    /// Returns [`IbError`] if no device can be opened, memory cannot be registered, or the address is in use or needs
-    /// a secret.
+    /// Returns [`IbError`] if there are too few bytes, if no device can be opened, if memory cannot be registered, or
+    /// if the address is in use or needs a secret.
     pub fn start(self) -> Result<MemoryNode, IbError> {
         if self.bytes < RESERVED_BYTES {
             return Err(IbError::TooSmall { bytes: self.bytes });

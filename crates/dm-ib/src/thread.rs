@@ -128,9 +128,10 @@ impl Thread {
     /// this within [`Thread::run`].
     ///
     /// # Errors
-    /// Returns [`IbError::Node`] while the node cannot be reached. Returns [`IbError::Restarted`] if the node's memory
-    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can
-    /// never reconnect. After an error the thread is unchanged.
+    /// Returns [`IbError::Node`] or [`IbError::QueuePair`] while the node cannot be reached, and
+    /// [`IbError::NoSuchNode`] if there is none of this number. Returns [`IbError::Restarted`] if the node's memory is
+    /// lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can never
+    /// reconnect. After an error the node stays cut off.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
@@ -318,7 +319,8 @@ impl State {
         true
     }
 
-    /// Sends a chain, or ends it with the error that it already has.
+    /// Sends a chain, or ends it at once if it has an error already, has no requests, or has more than its queue pair
+    /// can hold.
     pub(crate) fn ring(&mut self, index: u32, due: &mut Vec<Waker>) {
         let chain = &mut self.chains[index as usize];
         let (node, count) = (chain.node, chain.pushed.len());

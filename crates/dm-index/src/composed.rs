@@ -271,7 +271,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
 
     /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led to the leaf, it may
     /// be another key's leaf. That leaf's lock may belong to a dead client, its memory node may be unreachable, or its
-    /// bytes may be damaged, while the key's own leaf has none of these problems.
+    /// bytes may be damaged, while the key's own leaf has none of these problems. Returns `error` if the hint was
+    /// exact, or if the operation may have had an effect.
     async fn recover(
         &self,
         key: &K,

@@ -156,7 +156,7 @@ impl IndexError {
 
 impl IndexError {
     /// Converts the error of an operation that had already taken effect, so that the error does not claim that the
-    /// operation had no effect. `right` is the new node of the operation's split.
+    /// operation had no effect. `right` is the node that [`IndexError::Unlinked`] names: after a split, the new node.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

@@ -10,8 +10,8 @@ use crate::{IndexError, Listing, Restructure, Run, Survey, survey_level};
 /// An address, and whether it is known to lead to a linked node.
 ///
 /// An address from a cache or a parent may be outdated: another node may use its memory by now, even a node that is
-/// written but not linked yet. If this operation has read the address from a node of the index, the address is that of
-/// a linked node.
+/// written but not linked yet. If this operation has read the address from a sibling pointer of a linked node or from
+/// the root word, the address is that of a linked node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lead {
     /// The node's address.
@@ -49,8 +49,8 @@ pub enum Stale {
     /// holds the next node to try. If a dead node gave its address, it is only a hint, because that node may be dead
     /// too.
     Right(Lead),
-    /// The key lies below the low fence key, or the address leads to another kind of node or to one that is
-    /// not linked. The caller must search for the leaf again.
+    /// The key lies below the low fence key, the address leads to another kind of node or to one that is not linked, or
+    /// the node is dead and names no other node. The caller must search for the leaf again.
     Elsewhere,
 }
 
@@ -121,7 +121,7 @@ pub struct Neighbours<K> {
     pub between: K,
     /// High fence key of the right node.
     pub until: Option<K>,
-    /// Their parent.
+    /// Their parent; null if the inner structure has no nodes ([`Restructure::join`](crate::Restructure::join)).
     pub parent: RemotePtr,
 }
 
@@ -186,7 +186,7 @@ pub struct NodeCopy<K> {
     pub incarnation: u32,
     /// The node's fence keys.
     pub fences: FenceKeys<K>,
-    /// The next node of the same level.
+    /// The next node of the same level. For a dead node, the node that took over its keys, if it names one.
     pub sibling: RemotePtr,
     /// Entries by ascending key: the key, and the offset of its value in `values`.
     pub entries: Vec<(K, u32)>,

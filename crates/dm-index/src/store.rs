@@ -62,8 +62,8 @@ pub trait NodeCopies<V: Verbs, K> {
         copy: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Reads several nodes in one round trip, and passes each to `each` as `copy`, in the order of `at`. Stops when
-    /// `each` returns `false`, or at the first address whose READ was torn or found no live node.
+    /// Reads several nodes at the same time, and passes each to `each` as `copy`, in the order of `at`. Stops when
+    /// `each` returns `false`, or at the first address whose READ was torn or found a dead node.
     fn copies(
         &self,
         v: &V,
@@ -135,9 +135,9 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Returns [`IndexError::Corrupt`] if the bytes contradict each other.
     fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
 
-    /// Marks the node at `at` as dead, if it is a live node of `level` that covers all keys and has one
-    /// entry. `commit` receives that entry's value under the node's lock, and decides whether to mark the
-    /// node.
+    /// Marks the node at `at` as dead and frees it, if it is a live node of `level` that covers all keys and has one
+    /// entry. `commit` receives that entry's value under the node's lock, and decides whether to mark the node. Returns
+    /// whether the node was marked.
     fn collapse(
         &self,
         v: &V,

@@ -59,8 +59,8 @@ impl Inspected {
     };
 }
 
-/// Returns whether a READ failed because the pointer was damaged: it leads beyond the memory of its memory node, or there
-/// is no such memory node.
+/// Returns whether a READ failed because the pointer was damaged: it leads beyond the memory of its memory node, is not
+/// aligned, or names a memory node that does not exist.
 pub const fn is_nowhere(e: &VerbError) -> bool {
     matches!(
         e.kind,

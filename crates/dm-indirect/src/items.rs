@@ -31,8 +31,8 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
 }
 
 /// A client of an index of items. Keys and values are byte strings of variable length. The items with the same prefix
-/// have together at most 1 MiB less 24 bytes. If many keys have the same prefix, their block is large, and each
-/// write to one of them writes the whole block again.
+/// share a block of at most 1 MiB, of which 16 bytes and 8 for each item are in use otherwise. If many keys have the
+/// same prefix, their block is large, and each write to one of them writes the whole block again.
 ///
 /// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not
 /// use `I` directly for other operations.
@@ -136,8 +136,9 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// is written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block, and
-    /// [`IndexError::BadInput`] if the item is too long.
+    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block;
+    /// [`IndexError::BadInput`] if the item, or all items with its prefix together, do not fit into a block; and
+    /// [`IndexError::Exhausted`] if other clients have changed the word in every attempt.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }

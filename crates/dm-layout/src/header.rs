@@ -65,11 +65,11 @@ pub struct Header<K> {
     /// The number of nodes that were built in this memory so far. It is set when the node is built, and then never
     /// changes.
     pub incarnation: u32,
-    /// The next node to the right as a packed remote pointer; 0 if there is none. In a dead node, the node that has
-    /// its keys now.
+    /// The next node to the right as a packed remote pointer; 0 if there is none. In a dead node, the node that has its
+    /// keys now, or 0 if the dead node names none.
     pub sibling: u64,
-    /// The client that splits the node, as its id + 1. In a [`Frozen`](NodeState::Frozen) node, the other node of the
-    /// merge, as the number of its first line in the memory node of both. Otherwise 0.
+    /// The client that splits the node, or has made it as a new root, as its id + 1. In a [`Frozen`](NodeState::Frozen)
+    /// node, the other node of the merge, as the number of its first line in the memory node of both. Otherwise 0.
     pub owner: u32,
     /// The keys that the node covers. `low` never changes.
     pub fences: FenceKeys<K>,
@@ -301,7 +301,7 @@ pub struct NodeInit<K> {
     pub version: u8,
     /// [`NodeState::Live`], or [`NodeState::Splitting`] for a node that is not linked yet.
     pub state: NodeState,
-    /// The client that splits, as its id + 1; 0 for a live node.
+    /// The client that splits, or that makes a new root, as its id + 1; 0 for a live node.
     pub owner: u32,
     /// The keys that the node covers.
     pub fences: FenceKeys<K>,

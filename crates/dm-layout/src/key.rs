@@ -128,8 +128,8 @@ pub const KEY_BYTES_MAX: usize = 32;
 
 /// A key that is a number of 64 bits. It is stored big-endian, so that numbers and byte strings have the same order.
 ///
-/// Use it for numbers: a search compares an entry in one instruction. Use [`KeyN`] for byte strings of any size,
-/// including eight bytes. `Key8` and `KeyN<8>` are stored as the same bytes.
+/// Use it for numbers: a search compares an entry in one instruction. Use [`KeyN`] for byte strings of 8 to 32 bytes.
+/// `Key8` and `KeyN<8>` are stored as the same bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key8(pub u64);
 

@@ -83,8 +83,9 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         self.new.filter(|(key, _)| key >= separator)
     }
 
-    /// Returns the new key, if only this key moves to the right node. This is so if the node with this header is the
-    /// last of its level, and none of its `keys` is greater than the new key.
+    /// Returns the new key, if only this key moves to the right node. This is so if the bias is
+    /// [`SplitBias::Ascending`], the node with this header is the last of its level, and none of its `keys` is greater
+    /// than the new key.
     pub(crate) fn appended<'k>(&self, header: &Header<K>, keys: impl IntoIterator<Item = &'k K>) -> Option<K>
     where
         K: 'k,

@@ -11,14 +11,15 @@
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
 //! # Invariants
-//! * **I1** A node's bytes change only under its lock. A WRITE of an entry stays inside one line, or carries an entry
-//!   version in each line. An entry stays in its line, although the width of the keys in the line may change.
+//! * **I1** A linked node's bytes change only under its lock, except for the CAS that makes an unborn node live. A WRITE
+//!   of an entry stays inside one line, or carries an entry version in each line. An entry stays in its line, although the
+//!   width of the keys in the line may change.
 //! * **I2** A reader accepts an image only if it is one state of the node, or a mixture of states that gives the same
 //!   result for the key as one of them (`dm-layout`'s acceptance rule).
-//! * **I3** A sibling is written and awaited before anything points to it. The split of the left node is one chain, in
-//!   the order announce, clear, finish. Entries that stay in the left node never change their slots. If locks are
-//!   shared ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock; every other
-//!   write holds it alone.
+//! * **I3** A sibling is written and awaited before anything points to it. The split of the left node has the order
+//!   announce, clear, finish, in one chain if both nodes are on one memory node. Entries that stay in the left node
+//!   never change their slots. If locks are shared ([`dm_lock::LockOptions::shared`]), an update that writes only one
+//!   line shares the node's lock; every other write holds it alone.
 //! * **I4** A client that locks a node and finds it in the middle of a split finishes the split, because the client
 //!   that began the split has abandoned it.
 //! * **I5** Neighbours are merged under the locks of both nodes and of their parent. The merge removes the right node

@@ -76,9 +76,9 @@ fn has_begun<K: KeyBytes>(
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Returns where a reader continues if its READ is torn because another client marks the node as dead, or null if
-    /// the reader must start again. The header's line is never torn. If the header is frozen or dead, the node is the
-    /// right one of a merge, whose left node has all keys by now. An inner node that covers all keys may be a root that
-    /// was replaced.
+    /// the reader must start again. Returns `None` if the header, whose line is never torn, shows neither. If the
+    /// header is frozen or dead, the node is the right one of a merge, whose left node has all keys by now. An inner
+    /// node that covers all keys may be a root that was replaced.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
@@ -89,7 +89,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Mends the node at `at`. Its image was read under `guard`, and is frozen, or is torn although the lock word is
+    /// Mends the node at `at`. Its image was read under `guard`, and is frozen, or is torn while the lock word is
     /// suspect. Releases the guard.
     pub(crate) async fn mend<'a, V: Verbs + Control>(
         &'a self,

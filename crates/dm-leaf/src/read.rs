@@ -13,7 +13,7 @@ use crate::write::failure;
 /// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
 const PARALLEL: usize = 32;
 
-/// Number of failed attempts after which a loop checks whether its compute node must announce itself.
+/// A loop checks after each of this many failed attempts whether its compute node must announce itself.
 const PATIENCE: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -64,8 +64,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Announces the compute node if an announcement is due. Loops that wait for other clients call this, so that other
-    /// members do not fence the compute node.
+    /// Announces the compute node if an announcement is due; checks this once in [`PATIENCE`] failed attempts. Loops
+    /// that wait for other clients call this, so that other members do not fence the compute node.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,
         v: &V,
@@ -141,7 +141,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes the header of an accepted image, without entries.
+    /// Checks an image and decodes its header into `copy`, without entries.
     fn head(&self, at: RemotePtr, bytes: &[u8], copy: &mut NodeCopy<K>) -> Result<Header<K>, CheckFailure> {
         let header = self.format.accept(bytes)?;
         Self::show_head(at, &header, self.format.value_len(), copy);
@@ -161,7 +161,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         copy.folded.clear();
     }
 
-    /// Decodes the header of an accepted image, and keeps its bytes for [`Nodes::unfold_node`].
+    /// Checks an image and decodes its header into `copy`. Keeps its bytes for [`Nodes::unfold_node`].
     pub(crate) fn fold(
         &self,
         at: RemotePtr,
@@ -174,7 +174,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes the bytes that [`Nodes::fold`] has kept.
+    /// Decodes the bytes that [`Nodes::fold`] has kept, if there are any.
     pub(crate) fn unfold_node(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
         if copy.folded.is_empty() {
             return Ok(());
@@ -184,7 +184,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes an accepted image into `copy`. Sorts the entries, and omits entries that a split has moved away.
+    /// Checks an image and decodes it into `copy`. Sorts the entries, and omits entries that a split has moved away.
     pub(crate) fn decode(
         &self,
         at: RemotePtr,
@@ -208,7 +208,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Returns the node that has the keys of a dead node now.
+/// Returns the node that has the keys of a dead node now, or [`Stale::Elsewhere`] if the dead node names none.
 pub(crate) fn follow(forward: u64) -> Stale {
     if forward == 0 {
         Stale::Elsewhere

@@ -64,8 +64,8 @@ impl<V: Verbs> Drop for Unlinked<'_, V> {
     }
 }
 
-/// The CAS that makes the right node live. If this is dropped after the node was linked and before the CAS was posted,
-/// it posts the CAS without awaiting it.
+/// The change that makes a linked, unborn node live. If this is dropped after the node was linked and before the CAS
+/// has completed, it posts the CAS without awaiting it.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
@@ -87,7 +87,7 @@ struct Flip {
 
 impl Flip {
     /// Returns the change of the state word from `born` to its value in `open`, an image of the node at `at` in its
-    /// live state.
+    /// live state. Returns `None` for a format without a state word.
     fn between(at: RemotePtr, word: Option<usize>, born: [u8; 8], open: &[u8]) -> Option<Self> {
         let word = word?;
         Some(Self {
@@ -318,8 +318,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Makes a linked, unborn node live because its creator has not done so and may be gone. `guard` holds the node's
-    /// lock and is released afterwards.
+    /// Makes a linked, unborn node live under its lock, which `guard` holds. Releases the lock.
     pub(crate) async fn finish_opening<'a, V: Verbs>(
         &'a self,
         v: &'a V,

@@ -190,7 +190,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
 
     /// Returns whether a writer that has locked this node, and finds it linked but unborn, must make it live. It must
     /// do so for a root, whose creator may have failed, and for a node of a format that is written whole. In all other
-    /// formats, the client that splits a node makes the right node live.
+    /// cases, the client that splits a node makes the right node live, or a writer of the left node finishes the split.
     pub(crate) fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())

@@ -162,8 +162,8 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         matches!(self.stage, Stage::Both(_) | Stage::Reading(_))
     }
 
-    /// Continues the attempt if the lock was not taken, if other clients share it, or if the chain of the CAS
-    /// had no READ.
+    /// Continues an attempt that the CAS alone did not end. Returns an obstacle if the CAS did not take the lock, or if
+    /// other clients share it. Otherwise posts the READ that was not in the chain, and polls it.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
@@ -362,7 +362,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Takes the local turn and returns `None` if the turn is free. Otherwise returns the obstacle.
+    /// Takes the local turn if it is free. Returns `None` if the CAS can follow: this client has the turn, or there are
+    /// no local turns. Otherwise returns the obstacle. If the obstacle is [`Met::Unsettled`], this client has the turn.
     #[inline(always)]
     fn poll_turn(
         &mut self,
@@ -482,7 +483,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Returns the last known word of the free lock, if the CAS must compare the whole word. Otherwise returns 0.
+    /// Returns the last known word of the free lock, if the CAS must compare the whole word and this compute node has
+    /// local turns. Otherwise returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
         // Hints are read and written only by the client that has the local turn.

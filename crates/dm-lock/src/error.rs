@@ -11,9 +11,9 @@ use crate::LockWord;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// A verb failed. If it failed while locking, the lock is not held. If it failed during a write-back, the error
-    /// says whether the data was written. The lock was released if the connection still works; otherwise its word still
-    /// names this client as owner.
+    /// A verb failed. If it failed while locking, the lock is not held, unless the connection is lost and the CAS took
+    /// effect. If it failed during a write-back, the error says whether the data was written. The lock was released if
+    /// the connection still works; otherwise its word still names this client as owner.
     Verb(VerbError),
     /// Other clients held the lock, or its word kept changing, until the budget was used up. The error names the
     /// place, and [`Why::LockHeld`] has the word that was seen last.

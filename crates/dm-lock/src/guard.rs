@@ -268,7 +268,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is
     /// lost, the lock may stay held, and its word names this client.
     ///
-    /// Returns [`LockError::Lost`] if another client has released or taken over the lock meanwhile.
+    /// Returns [`LockError::Lost`] if the unlock was an atomic, and found that another client has released or taken
+    /// over the lock meanwhile.
     ///
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.
@@ -316,7 +317,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts and awaits `chain`, if there is one, and hands the lock to the next client of this compute node.
+    /// Posts and awaits `chain`, if there is one, and hands the lock to the next client of this compute node. If the
+    /// lock cannot be handed over any more, unlocks it.
     ///
     /// # Errors
     /// Returns the same errors as [`Guard::write_back`].
@@ -343,11 +345,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if self.hand_over() {
             return Ok(());
         }
-        // The client that waited was dropped in the meantime.
+        // The client that waited was dropped in the meantime, or the word names a member to which it does not belong.
         self.unlock(None).await
     }
 
-    /// Hands the lock to a client that waits. Returns `false` if there is none; this guard then still holds the lock.
+    /// Hands the lock to the client that waits longest. Returns `false` if this is not possible ([`Locks::hand_over`]);
+    /// this guard then still holds the lock.
     fn hand_over(&mut self) -> bool {
         let handed = Handed {
             raw: self.raw,

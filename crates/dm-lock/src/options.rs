@@ -119,7 +119,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Returns the capabilities that these options need without any fallback.
+    /// Returns the capabilities with which these options need no fallback.
     pub fn needs(&self) -> Vec<Capability> {
         let chip = self.place == LockPlace::Chip;
         [

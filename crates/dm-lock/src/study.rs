@@ -25,7 +25,7 @@ pub struct LockFlaws {
     /// Broken twin: a client does not await its unlock of a word that names another client, and does not pass
     /// this word to the next client.
     pub unsettled_unsaid: bool,
-    /// T-S13: four 16-bit locks in a word (Sherman §4.3), without epoch, count or payload. If the world does not
+    /// T-S13: four 16-bit locks in a word (Sherman §4.3), without member, count or payload. If the world does not
     /// serialise atomics with WRITEs, a CAS on another lane of the word can undo a release by a 2-byte WRITE.
     pub lanes16: bool,
 }

@@ -411,7 +411,8 @@ impl Endpoint {
                 self.world.enlist(self.client, member);
                 Ok(ControlReply::Done)
             }
-            // `Fence` is handled in `poll_control`, because it waits. Requests of a newer protocol are unknown here.
+            // `Fence` and `FenceMember` are handled in `poll_control`, because they wait. Requests of a newer protocol
+            // are unknown here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),

@@ -49,7 +49,7 @@
 //! # Limits
 //! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken effect. So
 //!   only the explorer can find errors that late effects cause.
-//! * If a process is stopped during a WRITE, other users of the line get `Unreachable` after some seconds. A fence of
+//! * If a process is stopped during a WRITE, other users of the line get `BusyWriter` after some seconds. A fence of
 //!   its client waits until the process continues or ends.
 //! * The world itself never ends a lease. The clients that wait for the end of a lease measure the time.
 #![forbid(unsafe_code)]

@@ -99,7 +99,8 @@ impl Loopback {
     ///
     /// # Errors
     /// Returns [`VerbErrorKind::NoSuchNode`] if the node does not exist, [`VerbErrorKind::OutOfBounds`] if the bytes
-    /// end beyond its memory, and [`VerbErrorKind::DeadWriter`] if a dead process has left a line locked.
+    /// end beyond its memory, and [`VerbErrorKind::DeadWriter`] or [`VerbErrorKind::BusyWriter`] if a process that is
+    /// dead or stopped has left a line locked.
     pub fn inspect(&self, at: impl Into<Place>, out: &mut [u8]) -> Result<(), VerbError> {
         let at = at.into();
         let refused = |kind| VerbError::refused(kind, at);
@@ -139,7 +140,7 @@ impl fmt::Debug for Loopback {
 pub enum ConnectError {
     /// No client id is free.
     TooManyClients,
-    /// The id belongs to another client, or is 0, which no client may have.
+    /// The id belongs to another client, or is 0 or above 4095, which no client may have.
     IdInUse {
         /// The requested id.
         client: ClientId,

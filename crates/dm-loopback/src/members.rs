@@ -65,7 +65,8 @@ impl World {
         (State(found.unwrap_or_default()), changed.get())
     }
 
-    /// Claims the id `client` for this process. Returns the epoch of the membership, or `None` if the id is in use.
+    /// Claims the id `client` for this process; with `from_the_dead` even from a process that is dead. Returns the
+    /// epoch of the membership, or `None` if the id is in use or is no valid id.
     pub(crate) fn claim(&self, client: ClientId, from_the_dead: bool) -> Option<u32> {
         if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
             return None;

@@ -107,7 +107,7 @@ macro_rules! cost_model {
 cost_model! {
     /// Time of one byte on a link, per direction.
     link_ns_per_byte: "ns/B", Paper, "100 Gb/s in all four papers";
-    /// Headers of a request packet: READ requests, atomics, and each packet of a WRITE before its data.
+    /// Headers of a request packet that carries no WRITE data: READ requests, and atomics without their operands.
     header_request: "B", Assumption, "packet formats of InfiniBand and RoCEv2";
     /// Headers of a response packet: READ data, atomic answers, acknowledgements.
     header_response: "B", Assumption, "packet formats of InfiniBand and RoCEv2";

@@ -12,7 +12,8 @@ pub(crate) struct Nic {
     pub(crate) link_in: Server,
     /// DMA reads: payloads of WRITEs, data for READs, and the read step of atomics.
     pub(crate) from_host: Server,
-    /// DMA writes: data of WRITEs, and at the requester the data of READs.
+    /// DMA writes: at the responder the data of WRITEs and the write step of atomics, at the requester the data of
+    /// READs and the old values of atomics.
     pub(crate) to_host: Server,
     pub(crate) tally: Tally,
 }

@@ -353,7 +353,7 @@ impl Sim {
         self.shared.engine.borrow().verbs_done
     }
 
-    /// Returns the number of events that the engine has processed so far.
+    /// Returns the number of events that were scheduled so far, those that are still pending included.
     pub fn events(&self) -> u64 {
         self.shared.engine.borrow().queue.pushed()
     }

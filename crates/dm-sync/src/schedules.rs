@@ -104,7 +104,8 @@ pub fn below(bound: u64) -> u64 {
 /// were. With the default batches, each witness must have been seen.
 ///
 /// # Panics
-/// Panics if `body` does, after printing the command that repeats the failure.
+/// Panics if `body` does, after printing the command that repeats the failure. With the default batches, also panics if
+/// a witness was not seen.
 pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let batches = asked();

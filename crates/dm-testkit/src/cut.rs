@@ -1,5 +1,5 @@
-//! Tests an index while a memory node does not answer. Operations of every kind must fail with an error that
-//! names the node, and acknowledged writes must be present when the node is back.
+//! Tests an index while a memory node does not answer. Each operation must succeed, or fail with an error that names
+//! the node. Acknowledged writes must be present when the node is back.
 
 use std::collections::BTreeMap;
 
@@ -73,8 +73,8 @@ const KINDS: [Kind; 6] = [
     Kind::Scan,
 ];
 
-/// The possible contents of each key, by its number: one, or several after a write of unknown effect. A value
-/// is represented by its seed.
+/// The possible contents of each key, by its number: one, or several after a write of unknown effect. A value is
+/// represented by its seed, and an absent key by `None`. Keys that are not in the map are absent.
 #[derive(Clone, Debug)]
 struct Book {
     legal: BTreeMap<u64, Vec<Option<u64>>>,

@@ -27,7 +27,7 @@ pub struct Damage {
 /// operation must end, with an answer or a typed error. An operation that only reads must change nothing. An
 /// operation that writes may write to a wrong place because of damaged bytes.
 ///
-/// The index holds the keys numbered up to [`DAMAGE_KEYS`].
+/// The index must hold the keys with numbers below [`DAMAGE_KEYS`], and no others.
 ///
 /// # Panics
 /// Panics if an operation panics, or if anything is lost after operations that only read.

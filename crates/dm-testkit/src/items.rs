@@ -11,7 +11,7 @@ pub trait HoldsItems: IndexUnderTest {
     /// Makes a client that stores items.
     ///
     /// # Errors
-    /// Returns the same errors as opening a client of the index.
+    /// Returns an error if the index was not opened for items.
     fn items<'h, V: Verbs + Control>(
         handle: &'h Self::Handle,
         v: &'h V,

@@ -387,7 +387,7 @@ impl Life<'_> {
         self.deaths.operation_ended();
     }
 
-    /// Runs `work`, which only reads, for at most half a lease.
+    /// Runs `work`, which only reads, for at most half a lease. Returns `None` if it has not ended by then.
     pub(crate) async fn within<E: Env, T>(&self, env: &E, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let since = env.now();

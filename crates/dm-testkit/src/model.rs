@@ -30,7 +30,7 @@ impl<K: TestKey> Model<K> {
         &self.entries
     }
 
-    /// Carries out `op`, if it is a write.
+    /// Carries out `op` and returns the answer. Returns `None` and changes nothing if `op` is a get or a scan.
     pub fn write(&mut self, op: &Op<K>) -> Option<Applied> {
         let present = |entries: &BTreeMap<K, Vec<u8>>, key: &K| entries.contains_key(key);
         let (key, seed) = match *op {

@@ -91,7 +91,7 @@ pub struct Stress {
 pub(crate) const HOT_AT_ONCE: u64 = 4;
 
 impl Stress {
-    /// Makes a run of `operations`, with a tenth as many keys.
+    /// Makes a run of `operations`, with a tenth as many keys, but at least 1,000.
     #[must_use]
     pub const fn new(operations: u64, seed: u64) -> Self {
         let keys = if operations < 10_000 {

@@ -483,11 +483,11 @@ where
     index.bulk_load(FILL, next).await
 }
 
-/// Entries per scan of the final check.
+/// Minimum number of entries per scan of the final check.
 const LOOK: usize = 1_000;
 
-/// Scans everything after all clients have ended. Each owned key must be as its owner left it. Returns the
-/// number of those keys.
+/// Scans everything after all clients have ended. Each owned key must be as its owner left it. Returns the number of
+/// keys that are correct.
 pub(crate) async fn verify<I>(index: &I, stress: &Stress, own: &[Vec<u32>], report: &mut Report) -> u64
 where
     I: RangeIndex,

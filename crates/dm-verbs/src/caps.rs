@@ -152,7 +152,8 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// Returns whether the world promises `c`.
+    /// Returns whether the world promises `c`. It never promises [`Capability::DirectLoad`]: only the answer of
+    /// [`crate::Verbs::load`] tells whether direct loading works.
     pub fn has(&self, c: Capability) -> bool {
         match c {
             Capability::MaskedAtomics => self.masked_atomics,

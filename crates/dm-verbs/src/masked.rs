@@ -54,8 +54,9 @@ impl core::fmt::Display for MaskedCasError {
 impl core::error::Error for MaskedCasError {}
 
 /// Carries out a masked CAS at `at` and returns the old value. It takes one verb if the hardware has masked CAS.
-/// Otherwise it posts plain CASes; each expects the value that the one before it returned. `guess` is the value of the
-/// whole word that the first plain CAS expects. The meter counts the verbs that were posted.
+/// Otherwise it posts plain CASes, until one succeeds or the word does not pass the comparison; each expects the value
+/// that the one before it returned. `guess` is the value of the whole word that the first plain CAS expects. If `guess`
+/// does not pass the comparison, the word is read first. The meter counts the verbs that were posted.
 ///
 /// # Errors
 /// Returns [`MaskedCasError`] if a verb fails, or if the emulation has lost `budget` races.

@@ -127,8 +127,8 @@ pub enum What {
     Completes {
         /// The chain's number.
         chain: u32,
-        /// The words that each request returned, in order. Empty for a WRITE, and for a READ whose bytes were not
-        /// taken.
+        /// The words that each request returned, in order. Empty for a WRITE, and for a READ whose client did not take
+        /// the bytes.
         values: Vec<Vec<u64>>,
         /// The error, if it failed.
         error: Option<String>,

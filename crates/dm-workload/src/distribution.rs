@@ -100,7 +100,8 @@ impl Chooser {
         })
     }
 
-    /// Returns the loaded key with this rank. Exactly `rank` other keys are drawn more often.
+    /// Returns the loaded key with this rank. Exactly `rank` other keys are drawn more often, unless all keys are drawn
+    /// equally often.
     pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
         match self {
             Self::Uniform { .. } => rank,

@@ -11,7 +11,8 @@ pub enum WorkloadError {
         /// The part that is not valid.
         part: String,
     },
-    /// The distribution is not `uniform`, `zipf:THETA` or `latest`, or THETA is negative or not a number.
+    /// The distribution is not `uniform`, `zipf` or `latest` (the last two with or without `:THETA`), or THETA is not a
+    /// number from 0 to below 100.
     Distribution {
         /// The invalid text.
         text: String,

@@ -112,7 +112,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Makes a mix of the given weights; `None` if all are zero.
+    /// Makes a mix of the given weights; `None` if all are zero, or if the sum for one kind exceeds 32 bits.
     #[must_use]
     pub fn new(weights: &[(OpKind, u32)]) -> Option<Self> {
         let mut each = [0_u32; OpKind::ALL.len()];

@@ -31,9 +31,9 @@ impl Row {
 ///
 /// Keys are numbered in the order of their first appearance: key `n` of the trace is key `n` of any
 /// [`crate::KeySpace`]. Load all keys first, because a trace does not begin with an empty cache. The operations `get`
-/// and `gets` become [`Get`](OpKind::Get), and `delete` becomes [`Remove`](OpKind::Remove). All others become
-/// [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired. Times, sizes
-/// and TTLs are ignored.
+/// and `gets` become [`Get`](OpKind::Get), and `delete` becomes [`Remove`](OpKind::Remove). The other operations of
+/// memcached become [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired.
+/// Times, sizes and TTLs are ignored.
 ///
 /// ```
 /// use dm_workload::{OpKind, Plan, Trace};

@@ -31,7 +31,7 @@ impl Values {
     /// Fills `value` (8 bytes or more) for this client's next write of `key`.
     ///
     /// # Panics
-    /// Panics after 2²⁸ writes, because a stamp has no greater numbers.
+    /// Panics if `value` is shorter than 8 bytes, and after 2²⁸ writes, because a stamp has no greater numbers.
     pub fn fill(&mut self, key: &[u8], value: &mut [u8]) -> Stamp {
         let written = Stamp {
             client: self.client,

@@ -44,8 +44,8 @@ pub struct Options {
     /// the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than a line, and for
     /// items. This is a layout option.
     pub shared_updates: bool,
-    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of
-    /// a share and the READ are always in one chain.)
+    /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of a share
+    /// and the READ are in one chain in every such world, whatever this option says.)
     pub lock_and_read: bool,
     /// The position at which a node is split.
     pub bias: SplitBias,

@@ -288,8 +288,8 @@ fn a_tree_is_small() {
     assert!(cache <= 0.5, "{cache} bytes per key in the cache");
 }
 
-/// A job that runs gets of a key that was found before. The counters show whether the client guessed the key's entry
-/// correctly.
+/// A job that reads each of some keys several times: twice at first, once after an update, and twice after a removal.
+/// The counters show whether the client guessed the position of the key's entry, and whether the guess was correct.
 struct Speculate;
 
 impl Job for Speculate {

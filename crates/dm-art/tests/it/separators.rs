@@ -619,8 +619,8 @@ type Joins = Vec<(u64, u64)>;
 /// Leaves with their numbers of entries.
 type Leaves = Vec<(u64, usize)>;
 
-/// Shrinks the leaf of `key` after `prepare`, with these numbers of entries per leaf. Returns the joins that were
-/// tried, and the remaining leaves.
+/// Makes one leaf for each number in `entries`, with that many entries, and calls `prepare`. Then shrinks the leaf of
+/// `key`. Returns the joins that were tried, and the remaining leaves.
 fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (Joins, Leaves) {
     let world = World::filled(LARGE, plain(), entries.len() as u64);
     let toys = Toys::new(entries);

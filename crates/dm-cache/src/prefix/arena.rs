@@ -11,7 +11,8 @@ use super::packed;
 
 /// The number that means "no image".
 pub(super) const NONE: u32 = u32::MAX;
-/// The largest chunk in bytes. Small caches have smaller chunks, a sixteenth of their budget.
+/// The largest chunk in bytes. A new chunk has a sixteenth of the bytes of all chunks so far, so small caches have
+/// smaller chunks.
 const CHUNK_MAX: usize = 1 << 16;
 /// The smallest chunk, unless less is left of the budget.
 const CHUNK_MIN: usize = 512;

@@ -136,7 +136,8 @@ impl Since<'_> {
         self.cache.turns().wrapping_sub(self.turns).min(2) as u8
     }
 
-    /// Caches an image as [`PrefixCache::admit`] does, with the operation's age.
+    /// Caches an image as [`PrefixCache::admit`] does, with the operation's age. If two turns have passed since the
+    /// operation began, this does nothing.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
         cache
@@ -185,20 +186,22 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the deepest cached node on `key`'s path, or `None` if not even the root is cached.
+    /// Returns the deepest node on `key`'s path whose image is cached and valid, like all images above it. Returns
+    /// `None` if not even the root has a valid image.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
         self.tree.with_read(|tree| tree.lookup(&self.types, key))
     }
 
     /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and the position
     /// of the key byte by which this node's slots differ. Most lookups need no other part of a [`PrefixHit`].
-    /// Returns `None` if the node points to anything else.
+    /// Returns `None` if the node points to anything else, or if an image on the path is no longer valid.
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         self.tree.with_read(|tree| tree.leaf(key))
     }
 
-    /// Caches the image of a node on `key`'s path, if its cached parent points to it and there is room.
+    /// Caches the image of a node on `key`'s path, if its cached parent points to it (the root needs none) and there is
+    /// room. Returns whether it is cached.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         self.since(self.turns()).admit(key, image)
     }

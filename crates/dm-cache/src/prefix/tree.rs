@@ -386,7 +386,8 @@ impl Tree {
         Some(new)
     }
 
-    /// Links a new image under its parent's slot.
+    /// Links a new image under its parent's slot, and returns its number. Returns `None` if no cached parent points to
+    /// the node, or if there is no room.
     fn hang(
         &mut self,
         types: &NodeTypes,

@@ -17,8 +17,8 @@ impl Machine {
             f.fold2(node.chain);
             all.xor(f);
         }
-        // The fingerprint is a sum of parts, so the changes that two commuting steps make in it add up (see
-        // `search/dfs.rs`).
+        // The fingerprint is the XOR of its parts, so the change that two commuting steps make in it is the XOR of
+        // their changes (see `search/dfs.rs`).
         all.xor(self.history);
         for &(name, value) in self.ghosts.iter() {
             if value > 0 {

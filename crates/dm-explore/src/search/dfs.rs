@@ -13,9 +13,9 @@
 //! progress are then marked too, so that nearly all of them are marked during the first descent. Steps that led to an
 //! unmarked state are stored, and examined again when the search is over.
 //!
-//! A sleeping step is not taken, but the state to which it leads can be computed. The fingerprint of a state is a sum
-//! of parts. A step that commutes with all steps since it was taken changes the same parts by the same amounts. So the
-//! change that it made then, added to the fingerprint of the state where it sleeps, gives the fingerprint of the state
+//! A sleeping step is not taken, but the state to which it leads can be computed. The fingerprint of a state is the XOR
+//! of its parts. A step that commutes with all steps since it was taken changes the same parts in the same way. So the
+//! XOR of the change that it made then and the fingerprint of the state where it sleeps is the fingerprint of the state
 //! to which it would lead. Steps of one client within one request commute as well, but they change the same part, so
 //! their target is not known. If all steps sleep and none of their targets is known, one step is taken to find its
 //! target. A target that is not known can only prevent a mark. For the states that remain unmarked, the whole [`Graph`]

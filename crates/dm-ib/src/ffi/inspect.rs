@@ -37,7 +37,8 @@ pub struct DeviceReport {
     pub pci_atomics: [bool; 3],
     /// The largest number of inline bytes, of 1024, 512, …, that the device grants.
     pub inline_max: u32,
-    /// Whether `ibv_query_qp_data_in_order` reports that the data of a READ, and of a WRITE, is placed in order.
+    /// Whether `ibv_query_qp_data_in_order` reports that the data of a READ, and of a WRITE, is placed in order. `None`
+    /// if no queue pair could be made.
     pub in_order: Option<[bool; 2]>,
     /// The ports of the device.
     pub ports: Vec<PortReport>,
@@ -73,14 +74,14 @@ pub struct GidReport {
     pub routable: bool,
 }
 
-/// Returns reports about all devices of this machine.
+/// Returns reports about all devices of this machine that can be opened.
 ///
 /// # Errors
 /// Returns an error if the system cannot list devices: the kernel module is missing, or permission is denied.
 pub fn devices() -> io::Result<Vec<DeviceReport>> {
     let mut found = Vec::new();
     for_each_device(|device, name| {
-        // If a device cannot be opened, the report contains only its name.
+        // A device that cannot be opened or queried is left out.
         if let Ok(report) = report(device, name) {
             found.push(report);
         }

@@ -13,7 +13,7 @@ pub const SCAN_BATCH: usize = 32;
 
 /// The progress of one batch of a scan.
 enum Progress<K> {
-    /// The first leaf did not cover the expected key, or was torn.
+    /// The first leaf did not cover the expected key, was torn, or was not a live, linked leaf.
     Lost,
     /// All keys below this one were seen.
     UpTo(K),

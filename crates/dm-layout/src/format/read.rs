@@ -40,8 +40,8 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
 
     /// Combines acceptance and [`place`](Self::place) in one pass, for bytes that were READ under the node's lock.
     /// Returns whether they are a node of `level` that is not being changed and covers `key`, and the slot for the
-    /// key. If the key is present, only the header's line and the key's line are checked, as by a reader. Otherwise
-    /// the whole node is checked.
+    /// key. If the key is present, a format may check only the header's line and the key's line, as for a reader.
+    /// Otherwise the whole node is checked.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept) and [`place`](Self::place).

@@ -17,7 +17,7 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
     /// Whether several slots may contain the same key, with equal values. An unfinished hop leaves such duplicates.
     const DUPLICATES: bool = false;
 
-    /// Returns the bytes of a node: a multiple of 64.
+    /// Returns the bytes of a node: a multiple of 64, except for bookend nodes of a given span.
     fn node_bytes(&self) -> usize;
 
     /// Returns the maximum number of entries. Whether they fit may depend on the keys ([`takes`](Self::takes)).

@@ -238,8 +238,8 @@ impl HopGeometry {
         self.prefix == 1
     }
 
-    /// Returns the bytes of entry number `number`. If entries have their own lines, the bytes extend to the end of a
-    /// line.
+    /// Returns the bytes of entry number `number`. If an entry takes several lines, the bytes extend to the end of the
+    /// last one.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -261,8 +261,8 @@ impl HopGeometry {
         self.stride
     }
 
-    /// Returns the number of bytes to read for the value of an entry. If entries have their own lines, the bytes
-    /// extend to the end of a line.
+    /// Returns the number of bytes to read for the value of an entry. If an entry takes several lines, these are whole
+    /// lines.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
@@ -299,8 +299,8 @@ impl HopGeometry {
         (self.mark_at(group), self.group_at(self.group_after(group)))
     }
 
-    /// Returns the number of bytes of a fence key in the marks. A key of an odd length takes one byte more, because it
-    /// is divided into two equal halves.
+    /// Returns the number of bytes of a fence key in the marks. If each fence key is divided into two halves (four
+    /// pieces together), a key of an odd length takes one byte more, so that the halves are equal.
     pub(crate) const fn fence_bytes(&self) -> usize {
         self.piece * self.pieces / 2
     }

@@ -31,7 +31,7 @@ pub enum Near<'a> {
         value: ValueRef<'a>,
         /// The node version, which an edit of the entry must write.
         version: u8,
-        /// Whether no other slot of the neighbourhood contains an entry.
+        /// Whether no slot of the neighbourhood contains another key; `false` if this is not known.
         lonely: bool,
         /// Whether another slot contains the key too, or may contain it, because a hop was not finished. The value is
         /// correct in any case.

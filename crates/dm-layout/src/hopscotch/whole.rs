@@ -198,8 +198,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.value_in(&bytes[slot.offset()..slot.offset() + self.geometry.entry_lines_bytes()])
     }
 
-    /// Returns the value of an entry whose bytes are `entry`. If entries have their own lines, the bytes extend to the
-    /// end of a line.
+    /// Returns the value of an entry whose bytes are `entry`. If an entry takes several lines, the bytes must extend to
+    /// the end of the last one.
     pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
         let geometry = &self.geometry;
         let from = geometry.prefix + K::LEN;

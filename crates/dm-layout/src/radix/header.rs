@@ -104,8 +104,8 @@ impl RadixHeader {
     /// Decodes a header word.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the word has too many key bytes, no type, a branch beyond the longest key, or non-zero
-    /// bytes after its key bytes.
+    /// Returns [`Corrupt`] if the word has too many key bytes, no type, a branch that does not fit into a byte, or
+    /// non-zero bytes after its key bytes.
     pub fn unpack(word: u64) -> Result<Self, Corrupt> {
         let [depth, kind, a, b, c, d, e, f] = word.to_le_bytes();
         let (node_type, len) = (kind & 0x1f, kind >> 5);

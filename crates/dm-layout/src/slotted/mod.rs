@@ -93,10 +93,11 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes the format for models: 2 lines and 3 entries, two of them in the header's line.
+    /// Makes the format for models, with 3 entries. If keys and values have 8 bytes, it has 2 lines, and two of the
+    /// entries are in the header's line.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
+    /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn tiny(value_len: usize) -> Result<Self, GeometryError> {
         Self::with_span(3, value_len)
     }

@@ -14,8 +14,8 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 /// The length in bytes of values that take two lines.
 const LONG: usize = 72;
 
-/// A key far from the other keys. A packed line has room for this key and near keys together only if it stores keys in
-/// their widest form.
+/// A key far from the other keys. A packed line that contains this key and near keys stores all of its keys with more
+/// bytes than near keys alone need, so it changes its shape.
 const FAR: u64 = 1 << 40;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";

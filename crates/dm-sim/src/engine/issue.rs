@@ -181,7 +181,8 @@ impl Engine {
         }
     }
 
-    /// Completes the chain with an error without sending any request.
+    /// Completes the chain without sending any request: without results if it is empty, with an error if it has failed
+    /// already or if its client is fenced.
     #[cold]
     fn refuse(&mut self, chain: u32, posted: u64) {
         let c = &self.chains[chain as usize];

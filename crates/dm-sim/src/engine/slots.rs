@@ -97,7 +97,9 @@ impl Engine {
         self.wait_for(chain, generation, asking)
     }
 
-    /// Polls a chain of which only the first result is needed, and closes the chain if it has completed.
+    /// Polls a chain of which only the first result is needed, and closes the chain if it has completed. Returns
+    /// `Some(None)` if the chain is still in flight. Returns `None` if it has failed, or if it is in flight and polled
+    /// from outside a task: then only [`Self::poll_slowly`] can tell its state.
     #[inline(always)]
     pub(crate) fn poll_single(
         &mut self,
@@ -143,8 +145,8 @@ impl Engine {
         }
     }
 
-    /// Returns the error of `chain`, if it has completed with one. If the chain is still in flight, `waker` is called
-    /// when it completes.
+    /// Returns the result of `chain` if it has completed: its error, or `Ok` if there was none. If the chain is still
+    /// in flight, `waker` is called when it completes.
     #[cold]
     pub(crate) fn poll_slowly(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
         let c = &mut self.chains[chain as usize];

@@ -11,7 +11,7 @@ pub(crate) enum What {
     Arrive { chain: u32, request: u16 },
     /// A request acts on memory: all of it, or its first part.
     Execute { chain: u32, request: u16 },
-    /// The second part of a transfer acts on memory.
+    /// The second part of a request acts on memory.
     ExecuteRest { chain: u32, request: u16 },
     /// The time at which a poll finds the completion of a chain.
     Done { chain: u32 },

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use dm_sim::{Busy, CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Returns the Mops of a saturated run, its busiest resource, and the share of time for which it was busy. Half of the verbs are READs of `read` bytes, the others WRITEs of `write`
-/// bytes, spread over all memory nodes.
+/// Returns the Mops of a saturated run, its busiest resource, and the share of time for which it was busy. Half of the
+/// verbs are READs of `read` bytes, the others WRITEs of `write` bytes, spread over all memory nodes.
 fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> (f64, Busy, f64) {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(bed.compute_nodes)

@@ -97,7 +97,8 @@ impl Region {
     /// Makes a region of `bytes` bytes of this process's memory. A page takes no memory before its first use.
     ///
     /// # Errors
-    /// Returns [`RegionError::Map`] if the system has not enough memory.
+    /// Returns [`RegionError::Map`] if the system has not enough memory, and [`RegionError::PidTooBig`] if this
+    /// process's id does not fit into a line lock.
     pub fn anonymous(bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::anonymous(lines)?, lines, unit)
