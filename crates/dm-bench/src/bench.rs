@@ -39,8 +39,8 @@ impl Bench {
         }
     }
 
-    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. If none is added, the workload is
-    /// `c`.
+    /// Adds a workload: `a` to `f`, `load`, or shares such as `get:50,upsert:50`. If none is added, the workload is the
+    /// setting's mix, by default `c`.
     ///
     /// # Errors
     /// Returns [`WorkloadError`] if there is no such workload.
@@ -55,7 +55,8 @@ impl Bench {
         self
     }
 
-    /// Changes any other parameter.
+    /// Changes other parameters. The distribution and the size of a key cannot be changed: they are the usual
+    /// distribution of each workload and the size of the index's keys.
     pub fn with(mut self, change: impl FnOnce(&mut Setting)) -> Self {
         change(&mut self.setting);
         self

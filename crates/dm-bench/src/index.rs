@@ -68,6 +68,7 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     }
 
     /// Copies the cache of another compute node to this one, together with what that node has learned about hot keys.
+    /// By default, only warms this compute node's own cache.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a node's bytes contradict each other.

@@ -1,4 +1,4 @@
-//! Settings that are refused before anything runs, because they are empty or need more memory than the machine has.
+//! Settings that are refused before anything runs, because they are invalid or need more memory than the machine has.
 
 use std::fmt;
 use std::fs;

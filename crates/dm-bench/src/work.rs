@@ -231,7 +231,8 @@ impl<'a, E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'a, E, I> {
         }
     }
 
-    /// Works until the stream ends, an operation fails, or `more` returns `false` for the world's time.
+    /// Works until the stream ends, `more` returns `false` for the world's time, or an operation fails. If clients
+    /// tolerate errors, only a fenced client stops after one.
     pub(crate) async fn run(&mut self, stream: OpStream, more: impl Fn(u64) -> bool, tally: &RefCell<Tally>) {
         let mut buffers = Buffers {
             read: Vec::with_capacity(self.index.value_bytes()),

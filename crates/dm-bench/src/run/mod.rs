@@ -82,8 +82,8 @@ impl Point {
     /// Runs the point, on this thread if its world is the simulator.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world or the index cannot be made, or if an operation fails. Wrong values are not an
-    /// error: [`Measured`] counts them.
+    /// Returns [`RunError`] if the setting is refused, if the world or the index cannot be made, or if an operation
+    /// fails. Wrong values are not an error: [`Measured`] counts them.
     pub fn run(&self) -> Result<Measured, RunError> {
         self.run_with(&ProgressBar::hidden())
     }
