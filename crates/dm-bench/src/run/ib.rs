@@ -105,14 +105,7 @@ pub(super) fn run<I: BenchIndex>(
         tally.add(&t);
         counters += c;
     }
-    let measured = measured(
-        driver,
-        setting,
-        tally,
-        began.0,
-        counters,
-        std::slice::from_ref(&tree),
-    )?;
+    let measured = measured::<I>(setting, tally, began.0, counters, std::slice::from_ref(&tree))?;
     Ok(Measured {
         promises: Some(world.promises().to_string()),
         ..measured
