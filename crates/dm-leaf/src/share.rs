@@ -68,12 +68,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             Found::Answer(answer) => {
                 //= docs/protocol/dolphin.md D11
-                match answer {
-                    // The client continues at another leaf and does not wait for this one. Dropping the share releases
-                    // it, and leaves it unsettled.
-                    Answer::Stale(_) => drop(share),
-                    _ => share.leave().await?,
-                }
+                share.leave().await?;
                 Ok(Some(answer))
             }
             Found::Nothing => {
