@@ -51,10 +51,10 @@ fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
 }
 
 /// Returns the demand of one operation of the mix, without contention, on a tree over hopscotch leaves. An operation
-/// reads a neighbourhood, or an entry at a known place. If the neighbourhood wraps, it takes two READs; a writer reads
-/// the whole leaf instead. An operation that another client's operation answers costs nothing. Hops and splits read and
-/// write whole leaves, and a split takes the lock of the parent. The cost of these is taken from `counters`, which are
-/// over `ops` operations.
+/// reads a neighbourhood, or an entry at a known place. If the neighbourhood wraps, it takes two READs. If entries are
+/// larger than a line, a writer reads the whole leaf instead. An operation that another client's operation answers costs
+/// nothing. Hops and splits read and write more, and a split takes the lock of the parent. The cost of these is taken
+/// from `counters`, which are over `ops` operations.
 fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counters, ops: u64) -> MixDemand {
     let counted = |n: u64| n as f64 / ops.max(1) as f64;
     let mix = LeafOps::of(at, counters, ops);
@@ -68,30 +68,37 @@ fn demand(options: &Options, leaf: &HopGeometry, at: &Setting, counters: &Counte
     let wrapped = reaches.iter().filter(|reach| reach.second.is_some()).count() as f64 / homes;
     let near = reaches.iter().map(Reach::bytes).sum::<usize>() as f64 / homes;
     let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
-    let near_writes = if leaf.is_in_line() {
-        writes * (1.0 - wrapped)
-    } else {
-        0.0
-    };
+    let near_writes = if leaf.is_in_line() { writes } else { 0.0 };
     let whole = mix.scans * scan_leaves + writes - near_writes;
     let gets_near = (mix.gets - alone_right).max(0.0);
+    let (straight, bent) = (
+        (gets_near + near_writes) * (1.0 - wrapped),
+        (gets_near + near_writes) * wrapped,
+    );
     let entry = (at.key_bytes + at.value_bytes + 1) as f64;
     let node = leaf.node_bytes() as f64;
     let known = (gets_near + near_writes) * near + alone * entry + whole * node;
     let edits = mix.changes * at.value_bytes as f64 + mix.inserts * entry + (writes + splits) * 8.0;
-    // Only inserts cause hops and splits.
-    let moved = |bytes: u64, known: f64| match mix.inserts > 0.0 {
-        true => ((counted(bytes) - known) / node).max(0.0),
-        false => 0.0,
+    // Only inserts cause hops and splits. Their requests have this size on average, and this number.
+    let moved = |(bytes, verbs): (u64, u64), (known_bytes, known): (f64, f64)| match mix.inserts > 0.0 {
+        true => {
+            let bytes = (counted(bytes) - known_bytes).max(0.0);
+            let verbs = (counted(verbs) - known).max(bytes / node);
+            (bytes / verbs.max(f64::MIN_POSITIVE), verbs)
+        }
+        false => (0.0, 0.0),
     };
-    let moved_reads = moved(counters.bytes_read, known);
-    let moved_writes = moved(counters.bytes_written, edits);
+    let known_reads = straight + 2.0 * bent + alone + whole;
+    let (read_bytes, moved_reads) = moved((counters.bytes_read, counters.reads), (known, known_reads));
+    let known_writes = mix.changes + mix.inserts + writes + splits;
+    let (write_bytes, moved_writes) = moved((counters.bytes_written, counters.writes), (edits, known_writes));
     let verbs = vec![
         Demand::new(VerbKind::Read, entry, alone),
-        Demand::new(VerbKind::Read, near, gets_near * (1.0 - wrapped) + near_writes).unaligned(),
-        Demand::new(VerbKind::Read, near / 2.0, gets_near * wrapped * 2.0).unaligned(),
-        Demand::new(VerbKind::Read, node, whole + moved_reads),
-        Demand::new(VerbKind::Write, node, moved_writes),
+        Demand::new(VerbKind::Read, near, straight).unaligned(),
+        Demand::new(VerbKind::Read, near / 2.0, bent * 2.0).unaligned(),
+        Demand::new(VerbKind::Read, node, whole),
+        Demand::new(VerbKind::Read, read_bytes, moved_reads).unaligned(),
+        Demand::new(VerbKind::Write, write_bytes, moved_writes).unaligned(),
         lock(Demand::new(VerbKind::Cas, 8.0, writes + splits)),
         Demand::new(VerbKind::Write, at.value_bytes as f64, mix.changes),
         Demand::new(VerbKind::Write, entry, mix.inserts),
