@@ -113,7 +113,7 @@ enum Command {
     /// Checks that a registry would accept every crate: makes the packages, looks into them, compiles the crates that are
     /// in them, and runs `cargo publish --dry-run` on all in the order of their dependencies.
     ///
-    /// Takes 2 to 4 minutes, mostly for compiling; half a minute if little has changed. Needs the network, to look for
+    /// Takes about 5 minutes, mostly for compiling; 1 to 2 minutes if little has changed. Needs the network, to look for
     /// versions that the registry already has. Says what a maintainer must fill in before the first release. The packages
     /// are in `target/package`. dm-ib is packaged but not compiled, because it needs RDMA packages.
     Package {

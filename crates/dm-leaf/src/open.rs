@@ -112,8 +112,8 @@ mod tests {
     use dm_verbs::{Place, RemotePtr, VerbErrorKind};
 
     /// Returns the error and its causes, the outermost first.
-    fn chain(error: &dyn Error) -> Vec<String> {
-        core::iter::successors(Some(error), |error| error.source())
+    fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
+        core::iter::successors(Some(error), |&error| error.source())
             .map(ToString::to_string)
             .collect()
     }

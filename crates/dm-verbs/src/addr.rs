@@ -162,6 +162,8 @@ impl fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
+
     use super::*;
 
     #[test]
