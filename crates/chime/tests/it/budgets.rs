@@ -236,7 +236,7 @@ impl Job for AtFill {
             let key = Key8(n * (2 * loaded / inserts) + 1);
             let before = v.meter().counters();
             assert_eq!(client.insert(&key, &[4; 8]).await, Ok(Applied::Inserted));
-            sum = sum + (v.meter().counters() - before);
+            sum += v.meter().counters() - before;
             assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
         }
         [sum.bytes_read, sum.bytes_written, sum.round_trips].map(|count| count as f64 / inserts as f64)
