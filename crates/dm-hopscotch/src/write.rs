@@ -1,9 +1,6 @@
 //! Writing one key: lock the node and read the key's neighbourhood, edit an entry, write it back and unlock. An insert
 //! into a full neighbourhood is in [`room`](crate::room).
 
-use core::future::{Future, poll_fn};
-use core::pin::Pin;
-
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Restructure, Write};
 use dm_layout::{
     CheckFailure, Corrupt, Judged, KeyBytes, LINE_BYTES, NodeEdit, NodeRead, Place, Reason, ValueRef,
@@ -36,20 +33,12 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         // write.
         let mut guard = self.locks.approach(v, at)?;
         let mut attempt = guard.attempt(read_at, read_len);
-        let mut rest = None;
-        let attempted = poll_fn(|cx| {
-            let attempted = Pin::new(&mut attempt).poll(cx);
-            // The READ of the second range has its own doorbell, and is served after the READ of the attempt.
-            if let Some((at, len)) = second
-                && rest.is_none()
-                && !apart
-                && attempt.has_posted_read()
-            {
-                rest = Some(v.read(at, len));
-            }
-            attempted
-        });
-        let mut bytes = match attempted.await? {
+        if let Some((at, len)) = second.filter(|_| !apart) {
+            attempt = attempt.and_read(at, len);
+        }
+        let attempted = (&mut attempt).await?;
+        let mut rest = attempt.take_second();
+        let mut bytes = match attempted {
             Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
             Attempted::Not(obstacle) => {
                 //= docs/protocol/reclaim.md R2

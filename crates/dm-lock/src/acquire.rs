@@ -73,6 +73,8 @@ pub struct Attempt<'g, 'a, V: Verbs> {
     // and after that it passes the turn on.
     guard: &'g mut Guard<'a, V>,
     read: Option<ReadTo>,
+    second: Option<ReadTo>,
+    posted: Option<Ticket<'a, V, (Bytes,)>>,
     stage: Stage<'a, V>,
 }
 
@@ -133,6 +135,7 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
             }
             let guess = this.guard.guess();
             this.stage = this.guard.ask(guess, this.read, None);
+            this.post_second();
         }
         let (old, lease) = match &mut this.stage {
             Stage::Both(ticket) => match ready!(Pin::new(ticket).poll(cx)) {
@@ -154,12 +157,27 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
-    /// Returns whether the READ of this attempt was posted. A READ that the same client posts to the same memory node
-    /// from then on is served under the lock, too, if the attempt takes the lock.
+    /// Adds a second READ under the lock, of `len` bytes at `at` on the same memory node. It has its own doorbell, behind
+    /// the one of the first READ. [`Attempt::take_second`] returns it.
     #[inline]
-    pub fn has_posted_read(&self) -> bool {
+    pub fn and_read(mut self, at: RemotePtr, len: u32) -> Self {
+        self.second = Some(ReadTo { at, len });
+        self
+    }
+
+    /// Returns the second READ, if the attempt has taken the lock and posted this READ under it.
+    #[inline]
+    pub fn take_second(&mut self) -> Option<Ticket<'a, V, (Bytes,)>> {
+        self.posted.take()
+    }
+
+    /// Posts the second READ, behind the chain of the first one.
+    #[inline]
+    fn post_second(&mut self) {
         //= docs/protocol/lock.md L3
-        matches!(self.stage, Stage::Both(_) | Stage::Reading(_))
+        if let (Some(ReadTo { at, len }), Stage::Both(_) | Stage::Reading(_)) = (self.second, &self.stage) {
+            self.posted = Some(self.guard.verbs().read(at, len));
+        }
     }
 
     /// Continues an attempt that the CAS alone did not end. Returns an obstacle if the CAS did not take the lock, or if
@@ -176,6 +194,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
             Met::Shared
         } else if let Some(ReadTo { at, len }) = self.read {
             self.stage = Stage::Reading(self.guard.verbs().read(at, len));
+            self.post_second();
             return self.poll_read(cx);
         } else {
             return Poll::Ready(Ok(Attempted::Locked(None)));
@@ -241,6 +260,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Attempt {
             guard: self,
             read,
+            second: None,
+            posted: None,
             stage: Stage::Turn(0),
         }
     }
@@ -352,6 +373,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
             let attempt = Attempt {
                 guard: self,
                 read,
+                second: None,
+                posted: None,
                 stage,
             };
             match attempt.await? {

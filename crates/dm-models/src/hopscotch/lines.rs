@@ -8,11 +8,12 @@ use crate::tree::world::{Do, Script, Shape, holds, timeless, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update};
 
-/// One leaf of three lines, with 7 entries in neighbourhoods of 5. Inserting 13 moves 4 from the first line to the third.
+/// Two leaves under a root, of three lines each, with 7 entries in neighbourhoods of 5. The keys below 50 are in the first
+/// leaf. Inserting 13 moves 4 from the first line to the third.
 ///
 /// Keys by home: 2, 13 have home 1; 4, 9 home 2; 5 home 3; 7 home 4; 1 home 5.
 const OVER: Script = Script {
-    preload: &[2, 4, 5, 7, 1],
+    preload: &[2, 4, 5, 7, 55, 50, 54, 53, 1],
     ..Script::EMPTY
 };
 
