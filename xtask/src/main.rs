@@ -137,7 +137,11 @@ enum Command {
     ///
     /// Takes about 10 minutes, or under 1 second if there is no release yet. Needs `cargo install cargo-semver-checks
     /// cargo-public-api --locked` and a nightly toolchain, because the interfaces are read from rustdoc's JSON.
-    Api,
+    Api {
+        /// Only this package.
+        #[arg(long)]
+        package: Option<String>,
+    },
     /// Makes a book of all pages: `target/book/html/index.html`. Fails if a link leads nowhere.
     ///
     /// Takes seconds. Needs `cargo install mdbook --locked`.
@@ -245,7 +249,7 @@ fn run(command: Command) -> Result<()> {
         Command::Package { contents: false } => package::run(&root),
         Command::Msrv => release::msrv(&root),
         Command::Deny => release::deny(&root),
-        Command::Api => release::api(&root),
+        Command::Api { package } => release::api(&root, package.as_deref()),
         Command::Book => release::book(&root),
         Command::Hostile => steps::hostile(&root),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),

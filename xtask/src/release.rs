@@ -90,7 +90,7 @@ pub(crate) fn deny(root: &Path) -> Result<()> {
 
 /// Compares the public interfaces with those of the last release: fails if a change needs a higher version than the
 /// manifests have, and prints every added, changed and removed item.
-pub(crate) fn api(root: &Path) -> Result<()> {
+pub(crate) fn api(root: &Path, only: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let tag = cmd!(shell, "git describe --tags --abbrev=0 --match v*")
         .quiet()
@@ -103,7 +103,13 @@ pub(crate) fn api(root: &Path) -> Result<()> {
     need(&shell, "semver-checks", "cargo-semver-checks")?;
     need(&shell, "public-api", "cargo-public-api")?;
     let packages = workspace::packages(root)?;
-    let libraries: Vec<_> = packages.iter().filter(|package| has_interface(package)).collect();
+    let libraries: Vec<_> = packages
+        .iter()
+        .filter(|package| has_interface(package) && only.is_none_or(|only| package.name == only))
+        .collect();
+    if libraries.is_empty() {
+        return Err("no published library has this name".into());
+    }
     let dir = workspace::target_directory(root)?.join("api");
     let old = dir.join("released");
     // An earlier run that was stopped may have left it.
@@ -115,11 +121,11 @@ pub(crate) fn api(root: &Path) -> Result<()> {
     );
     cmd!(shell, "git worktree add --quiet --detach {old} {tag}").run()?;
     let compared = compare(&shell, &dir, &old, &libraries);
-    cmd!(shell, "git worktree remove --force {old}").run()?;
     let names = libraries
         .iter()
         .flat_map(|package| ["--package", package.name.as_str()]);
-    let checked = cmd!(shell, "cargo semver-checks --baseline-rev {tag} {names...}").run();
+    let checked = cmd!(shell, "cargo semver-checks --baseline-root {old} {names...}").run();
+    cmd!(shell, "git worktree remove --force {old}").run()?;
     compared?;
     Ok(checked?)
 }
@@ -132,14 +138,15 @@ fn has_interface(package: &Package) -> bool {
 
 /// Prints the differences of the interfaces, each crate for itself.
 fn compare(shell: &Shell, dir: &Path, old: &Path, libraries: &[&Package]) -> Result<()> {
+    let target = dir.join("target");
     let list = |at: &Path, package: &str| -> Result<String> {
-        let (manifest, target) = (at.join("Cargo.toml"), dir.join("target"));
-        Ok(cmd!(
+        let manifest = at.join("Cargo.toml");
+        // Three times `s`: without the implementations that the compiler adds to nearly every type.
+        let listed = cmd!(
             shell,
-            "cargo public-api --manifest-path {manifest} --package {package} --target-dir {target} -sss"
-        )
-        .quiet()
-        .read()?)
+            "cargo public-api --manifest-path {manifest} --package {package} -sss"
+        );
+        Ok(listed.env("CARGO_TARGET_DIR", &target).quiet().read()?)
     };
     let new = shell.current_dir();
     for package in libraries {
