@@ -268,7 +268,7 @@ impl Allocator {
     }
 
     /// Returns whether blocks that come back now must be forgotten. Call it in the section of a pool.
-    fn forgets_blocks(&self) -> bool {
+    pub(crate) fn forgets_blocks(&self) -> bool {
         self.reclaim.as_ref().is_some_and(Reclaim::forgets_blocks)
     }
 

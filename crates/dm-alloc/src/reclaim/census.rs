@@ -96,9 +96,9 @@ impl Allocator {
                 return;
             }
             m.census = word;
-            let change = match word.is_closed() {
-                true => NodePool::end_record,
-                false => NodePool::begin_record,
+            let change = |pool: &mut NodePool| match word.is_closed() {
+                true => pool.end_record(),
+                false => pool.begin_record(word.round()),
             };
             self.pools.iter().for_each(|pool| pool.with(change));
         });
@@ -246,14 +246,19 @@ impl Allocator {
         v.local(LocalStep::Section).await;
         // Relaxed: see `forgets_blocks`.
         reclaim.forgets.store(epoch, Ordering::Relaxed);
-        reclaim.limbo.with(core::mem::take);
-        self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
+        reclaim.limbo.with(|limbo| {
+            core::mem::take(limbo);
+            // Within one section, so that no held block of the earlier membership gets into the limbo.
+            self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
+        });
         Ok(epoch)
     }
 
     /// Returns whether this compute node holds no memory, and runs no operation that may give some back.
     pub(super) fn holds_nothing(&self, reclaim: &Reclaim) -> bool {
         let untouched = |pool: &NodePool| pool.is_untouched();
-        reclaim.epochs.oldest().is_none() && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
+        reclaim.epochs.oldest().is_none()
+            && reclaim.limbo.with(|limbo| limbo.is_empty())
+            && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
     }
 }
