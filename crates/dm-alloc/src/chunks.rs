@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use dm_verbs::{LINE, NodeId, RemotePtr, Verbs, Why};
+use dm_verbs::{Exhausted, LINE, NodeId, RemotePtr, Verbs, Why};
 
 use crate::block::Class;
 use crate::{AllocError, Allocator};
@@ -19,8 +19,8 @@ use crate::{AllocError, Allocator};
 pub(crate) const RECORD_BYTES: u64 = LINE as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/ch");
 const MAGIC_AT: usize = 24;
-/// Retry limit of the CAS on a head. Each failure means that another client succeeded.
-const ATTEMPTS: u32 = 1 << 16;
+/// Maximum number of attempts of the CAS on a head. Each failure means that another client succeeded.
+const ATTEMPTS: u32 = 1 << 10;
 
 /// A chunk of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,16 +73,19 @@ impl Allocator {
         let _unmetered = v.meter().housekeeping();
         let (list, at) = (area.chunks(start.node()), start.add(bytes - RECORD_BYTES));
         let mut head = v.word(list).await?;
-        let mut retry = v.retry(ATTEMPTS);
-        loop {
+        for _ in 0..v.budget(ATTEMPTS) {
             v.write(at, &encode(head, start, class)).await?;
             let found = v.cas(list, head, at.raw()).await?;
             if found == head {
                 return Ok(());
             }
             head = found;
-            retry.again(list, Why::Raced).await?;
         }
+        Err(AllocError::Contended(Exhausted {
+            at: list.into(),
+            why: Why::Raced,
+            attempts: ATTEMPTS,
+        }))
     }
 
     /// Returns all chunks of a memory node that were recorded before this call.
