@@ -11,7 +11,7 @@ use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemoteP
 use crate::AllocError;
 use crate::block::{Block, Class};
 use crate::census::Lives;
-use crate::pool::{Found, NodePool, Trip};
+use crate::pool::{Found, Held, NodePool, Trip};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
 use crate::sweep::Sweep;
@@ -264,6 +264,14 @@ impl Allocator {
         self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
             true => pool.retire(class),
             false => pool.put_orphan(client, block, class),
+        });
+    }
+
+    /// Takes back a block that was held, like [`Allocator::give_back_unawaited`], unless it belongs to others by now.
+    pub(crate) fn give_back_held_unawaited(&self, client: ClientId, held: Held, block: Block, class: Class) {
+        self.pool_of(block.at).with(|pool| match pool.release(&held) {
+            true => pool.put_orphan(client, block, class),
+            false => pool.retire(class),
         });
     }
 

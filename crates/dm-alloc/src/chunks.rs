@@ -50,7 +50,10 @@ fn decode(line: &[u8], at: RemotePtr) -> Option<(u64, Chunk)> {
         kind: *line.get(20)?,
     };
     let usable = at.offset().checked_sub(start.offset())?;
-    let sound = word(MAGIC_AT)? == MAGIC && start.node() == at.node() && class.bytes > 0;
+    let sound = word(MAGIC_AT)? == MAGIC
+        && start.node() == at.node()
+        && class.bytes > 0
+        && start.offset().is_multiple_of(LINE as u64);
     let blocks = usable.checked_div(class.block_bytes())?;
     sound.then_some((word(0)?, Chunk { start, class, blocks }))
 }

@@ -15,8 +15,8 @@ use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
 
 use crate::block::{Block, Class};
-use crate::members::MemberArea;
 use crate::pool::{NodePool, Trip};
+use crate::reclaim::Reclaim;
 use crate::{AllocError, Allocator};
 
 /// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`BATCH`] more
@@ -199,27 +199,45 @@ impl Allocator {
     pub(crate) async fn give_up<V: Verbs + Control>(
         &self,
         v: &V,
-        area: &MemberArea,
+        reclaim: &Reclaim,
         least: usize,
     ) -> Result<(), AllocError> {
         for (node, pool) in (0..).map(NodeId).zip(&self.pools) {
             v.local(LocalStep::Section).await;
             while pool.with(|p| p.has_batch(least)) {
+                // If the effect of a request is unknown, the operation stays announced, and a census waits for it.
+                //= docs/protocol/recovery.md V18
                 // Boxed, because it is rare and would make the future of every round large.
-                let Some(mut batch) = Box::pin(self.empty_batch(v, node)).await? else {
+                let given = Box::pin(self.within(v, reclaim, self.give_batch(v, node, least)));
+                if given.await? != Some(true) {
                     break;
-                };
-                v.local(LocalStep::Section).await;
-                // Another client may have taken some blocks meanwhile.
-                let Some(blocks) = pool.with(|p| p.batch(least)) else {
-                    break;
-                };
-                batch.blocks = blocks;
-                batch.give(area.depot(node)).await?;
+                }
                 v.local(LocalStep::Section).await;
             }
         }
         Ok(())
+    }
+
+    /// Moves free blocks of one class into the depot of `node`, within an operation. Returns `false` if no class has `least`
+    /// of them, or there is no room for a magazine.
+    async fn give_batch<V: Verbs + Control>(
+        &self,
+        v: &V,
+        node: NodeId,
+        least: usize,
+    ) -> Result<bool, AllocError> {
+        let Some(area) = self.area() else { return Ok(false) };
+        let Some(mut batch) = self.empty_batch(v, node).await? else {
+            return Ok(false);
+        };
+        v.local(LocalStep::Section).await;
+        // Another client may have taken some blocks meanwhile.
+        let Some(blocks) = batch.pool.with(|p| p.batch(least)) else {
+            return Ok(false);
+        };
+        batch.blocks = blocks;
+        batch.give(area.depot(node)).await?;
+        Ok(true)
     }
 
     /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. A magazine is not taken
