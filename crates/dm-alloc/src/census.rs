@@ -280,7 +280,7 @@ impl Allocator {
     /// Returns whether a block is free memory of this compute node, or waits in its limbo.
     #[cfg(feature = "study")]
     pub fn holds(&self, block: RemotePtr) -> bool {
-        let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim));
+        let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim, false));
         holdings.is_some_and(|holdings| holdings.contain(block))
     }
 

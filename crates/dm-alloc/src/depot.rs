@@ -9,7 +9,8 @@
 //!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
 //! ```
 //! If a client is dropped after it took blocks out of its free lists and before the CAS is posted, it puts them
-//! back. If the effect of the CAS is unknown, the blocks may be lost.
+//! back. If the effect of the CAS is unknown, the blocks may be lost, and no census gives them back before this compute node has
+//! left.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
@@ -58,15 +59,29 @@ struct Batch<'a, V: Verbs> {
     trip: Trip,
     /// Whether the magazine was written to.
     written: bool,
-    /// Whether the blocks belong, or may belong, to the client that pops them.
-    gone: bool,
+    given: Given,
+}
+
+/// Whether a batch is in the depot.
+#[derive(Clone, Copy, PartialEq)]
+enum Given {
+    No,
+    /// The effect of the CAS is unknown.
+    Perhaps,
+    Yes,
 }
 
 impl<V: Verbs> Drop for Batch<'_, V> {
     fn drop(&mut self) {
         let client = self.v.client();
         self.pool.with(|pool| {
-            if !pool.end_trip(self.trip) || self.gone {
+            if !pool.end_trip(self.trip) || self.given == Given::Yes {
+                return;
+            }
+            if self.given == Given::Perhaps {
+                //= docs/protocol/recovery.md V18
+                let blocks = self.blocks.drain(..).map(|(block, _)| block.at);
+                pool.doubt(blocks.chain([self.magazine.at]));
                 return;
             }
             for (block, class) in self.blocks.drain(..) {
@@ -133,16 +148,18 @@ impl<V: Verbs> Batch<'_, V> {
             self.written = true;
             v.write(self.magazine.at, &encode(&self.blocks, head)).await?;
             // Once the CAS is posted, the magazine may be on the stack.
-            self.gone = true;
+            self.given = Given::Perhaps;
             let posted = v
                 .cas(depot, head, next_head(head, self.magazine.at.offset()))
                 .await;
             let without = |e: &VerbError| e.overall() == Effect::None;
-            self.gone = posted
-                .as_ref()
-                .map_or_else(|e| !without(e), |found| *found == head);
+            self.given = match &posted {
+                Ok(found) if *found == head => Given::Yes,
+                Err(e) if !without(e) => Given::Perhaps,
+                _ => Given::No,
+            };
             let found = posted?;
-            if self.gone {
+            if self.given == Given::Yes {
                 return Ok(());
             }
             head = found;
@@ -247,7 +264,7 @@ impl Allocator {
             blocks: Vec::new(),
             trip,
             written: false,
-            gone: false,
+            given: Given::No,
         }))
     }
 

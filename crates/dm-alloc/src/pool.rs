@@ -97,6 +97,8 @@ pub(crate) struct NodePool {
     wasted: u64,
     /// During a census, the blocks that have left this pool since it began.
     record: Option<Vec<RemotePtr>>,
+    /// Blocks that were on their way to a depot when the effect of a request became unknown. They are not used again.
+    doubtful: Vec<RemotePtr>,
     /// Number of trips that began before the record and have not ended.
     away: u32,
     /// Number of times that this compute node has forgotten its memory.
@@ -176,10 +178,16 @@ impl NodePool {
             .flat_map(|stock| stock.free.iter().map(|block| block.at));
         let orphans = self.orphans.iter().map(|orphan| orphan.block.at);
         holdings.blocks.extend(free.chain(orphans));
+        holdings.blocks.extend(&self.doubtful);
         let record = self.record.iter().filter(|_| recorded);
         holdings.blocks.extend(record.flatten());
         let rests = self.stocks.iter().map(|stock| (stock.rest, stock.rest_bytes));
         holdings.rests.extend(rests.filter(|(_, bytes)| *bytes > 0));
+    }
+
+    /// Records that these blocks may get into a depot at any time.
+    pub(crate) fn doubt(&mut self, blocks: impl Iterator<Item = RemotePtr>) {
+        self.doubtful.extend(blocks);
     }
 
     /// Forgets all memory, because a census may have given it to others. Blocks that come back from earlier trips are
@@ -188,6 +196,7 @@ impl NodePool {
         //= docs/protocol/recovery.md V23
         self.stocks.clear();
         self.orphans.clear();
+        self.doubtful.clear();
         self.life += 1;
         self.away = 0;
     }
@@ -438,7 +447,7 @@ impl NodePool {
             self.fetching,
             self.waiting.len(),
             self.left,
-            (&self.record, self.away, self.life),
+            (&self.record, &self.doubtful, self.away, self.life),
         )
     }
 }

@@ -69,11 +69,13 @@ impl Drop for Pinned<'_> {
 
 impl Reclaim {
     /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
-    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs.
+    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs. Call it in the
+    /// section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
-        // Relaxed: operations that begin in this membership see the value, because they begin after a section that follows
-        // the store. An operation of an earlier membership whose client does not see it yet ends before the store.
+        // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it enters
+        // these sections. So a caller whose section comes later sees the value, and what an earlier caller has put back is
+        // forgotten there.
         let until = self.forgets.load(Ordering::Relaxed);
         until > 0 && {
             let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
@@ -177,7 +179,7 @@ impl Allocator {
         let mut pinned = Pinned(Some(running));
         // The word is read again within the operation, so that the lists are not reused before it ends.
         let found = CensusWord(v.word(reclaim.area.census()).await?);
-        let holdings = self.holdings(reclaim);
+        let holdings = self.holdings(reclaim, !reclaim.options.flaws().unrecorded);
         let (mut next, mut number) = (look.lists, 0);
         while found == look.word && !next.is_null() {
             let at = next.at();
@@ -196,13 +198,13 @@ impl Allocator {
         Ok(found == look.word)
     }
 
-    /// Returns everything that this compute node holds or has recorded. The blocks are sorted.
-    pub(crate) fn holdings(&self, reclaim: &Reclaim) -> Holdings {
+    /// Returns everything that this compute node holds and, with `recorded`, what it has recorded. The blocks are sorted.
+    pub(crate) fn holdings(&self, reclaim: &Reclaim, recorded: bool) -> Holdings {
         let mut holdings = Holdings::default();
         // The limbo comes first, because its blocks move to the free lists, within its section.
         reclaim.limbo.with(|limbo| holdings.blocks.extend(limbo.blocks()));
         for pool in &self.pools {
-            pool.with(|p| p.add_holdings(&mut holdings, !reclaim.options.flaws().unrecorded));
+            pool.with(|p| p.add_holdings(&mut holdings, recorded));
         }
         holdings.blocks.sort_unstable();
         holdings
@@ -254,6 +256,9 @@ impl Allocator {
     /// Returns whether this compute node holds no memory, and runs no operation that may give some back.
     pub(super) fn holds_nothing(&self, reclaim: &Reclaim) -> bool {
         let untouched = |pool: &NodePool| pool.is_untouched();
-        reclaim.epochs.oldest().is_none() && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
+        let nothing_retired = reclaim.limbo.with(|limbo| limbo.bytes() == 0);
+        nothing_retired
+            && reclaim.epochs.oldest().is_none()
+            && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
     }
 }
