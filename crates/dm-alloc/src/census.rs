@@ -10,7 +10,7 @@
 use core::fmt;
 
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{Control, Event, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
 
 use crate::block::{Block, Class};
@@ -173,6 +173,7 @@ pub struct Census<'a, V: Verbs> {
     v: &'a V,
     /// Keeps the compute node in the pool.
     _seat: Seat,
+    _taking: Taking<'a>,
     /// The word of the census, which nobody but this client changes unless the census is over.
     word: CensusWord,
     /// Whether the word may be that of this census.
@@ -182,6 +183,15 @@ pub struct Census<'a, V: Verbs> {
     /// The chunks, by address.
     parts: Vec<Part>,
     lists: Vec<Posted>,
+}
+
+/// Says that a client of this compute node takes a census.
+struct Taking<'a>(&'a Reclaim);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.membership().with(|m| m.taking = false);
+    }
 }
 
 /// A list that this client has written.
@@ -288,7 +298,23 @@ impl Allocator {
         }
         //= docs/protocol/recovery.md V17
         let at = reclaim.area().census();
-        let found = CensusWord(v.word(at).await?);
+        let mut found = CensusWord(v.word(at).await?);
+        v.local(LocalStep::Section).await;
+        if reclaim
+            .membership()
+            .with(|m| core::mem::replace(&mut m.taking, true))
+        {
+            return Ok(None);
+        }
+        let taking = Taking(reclaim);
+        if found.is_by(self.roster.own()) {
+            // The CASes of an earlier census of this compute node that was dropped had no effect.
+            let closed = CensusWord(v.cas(at, found.0, found.closed().0).await?);
+            if closed != found {
+                return Ok(None);
+            }
+            found = found.closed();
+        }
         if !found.is_closed() {
             return Ok(None);
         }
@@ -297,6 +323,7 @@ impl Allocator {
             reclaim,
             v,
             _seat: seat,
+            _taking: taking,
             word: found.opened_by(self.roster.own()),
             open: true,
             tag: 0,

@@ -9,7 +9,8 @@
 //!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
 //! ```
 //! If a client is dropped after it took blocks out of its free lists and before the CAS is posted, it puts them
-//! back. If the effect of the CAS is unknown, the blocks may be lost.
+//! back. If the effect of the CAS is unknown, the blocks may be lost. The operation stays announced then, so that no census gives
+//! them back before the CAS has landed.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};

@@ -193,6 +193,10 @@ impl CensusWord {
             _ => Phase::Closed,
         }
     }
+    /// Returns whether `member` takes this census.
+    pub(crate) fn is_by(self, member: u16) -> bool {
+        !self.is_closed() && self.0 as u16 == member
+    }
     pub(crate) fn is_closed(self) -> bool {
         self.phase() == Phase::Closed
     }
@@ -327,6 +331,8 @@ pub(crate) struct Membership {
     pub(crate) census: CensusWord,
     /// Whether a client is marking the blocks that this compute node holds.
     pub(crate) telling: bool,
+    /// Whether a client of this compute node takes a census.
+    pub(crate) taking: bool,
     /// The next list of a census in which blocks are to be marked, and its number, if some lists are done.
     pub(crate) marked: Option<(CensusWord, ListPtr, u64)>,
 }
@@ -385,7 +391,7 @@ impl Fingerprint for Membership {
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         let gate = (self.gate, self.orphan);
-        let census = (self.census, self.telling, self.marked);
+        let census = (self.census, self.telling, self.taking, self.marked);
         fingerprint_of(&(
             self.standing,
             &self.posted,

@@ -281,8 +281,11 @@ impl NodePool {
         if self.fetching {
             return Found::Fetching;
         }
-        let least = (class.block_bytes() + kept).next_multiple_of(PAGE);
-        let fetch = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk).max(least);
+        let block = class.block_bytes();
+        // The record comes on top, so that it does not take the room of a whole block.
+        let sized = |bytes: u64| ((bytes / block).max(1) * block + kept).next_multiple_of(PAGE);
+        let least = sized(block);
+        let fetch = sized(self.stock(class).fetched.max(FIRST_CHUNK).min(chunk));
         // After a refusal a smaller chunk may still fit.
         let fetch = self.left.map_or(fetch, |left| fetch.min(left / PAGE * PAGE));
         if fetch < least {

@@ -100,6 +100,10 @@ impl Reclaim {
         &self.area
     }
 
+    pub(crate) fn membership(&self) -> &Mutex<Membership> {
+        &self.membership
+    }
+
     pub(crate) fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
     }
@@ -354,6 +358,13 @@ impl Allocator {
             m.turned = m.turned.max(latest);
             reclaim.epochs.epoch()
         })
+    }
+
+    /// Returns whether a member takes a census, as far as this compute node knows. The census waits until this compute node's
+    /// operations begin in a later epoch, so turns should be short meanwhile.
+    pub fn is_in_census(&self) -> bool {
+        let open = |r: &Reclaim| r.membership.with(|m| !m.census.is_closed());
+        self.reclaim.as_ref().is_some_and(open)
     }
 
     /// Returns whether this compute node's round is due. This reads the clock.

@@ -11,12 +11,16 @@ use dm_cache::Since;
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{Control, LocalStep, Old, RemotePtr, Ticket, Verbs, Why};
+use dm_verbs::{Control, LocalStep, Nanos, Old, RemotePtr, Ticket, Verbs, Why};
 
 use crate::Art;
 use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire, retired};
+
+/// Number of turns of the cache during a census in the time of one other turn. A census waits for four turns of each compute
+/// node.
+const CENSUS_TURNS: u64 = 16;
 
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
@@ -146,8 +150,12 @@ impl<K, L> Art<K, L> {
     /// Begins the next turn of the cache if the last one has ended, or if `now` is set.
     fn turn<V: Verbs>(&self, v: &V, now: bool) {
         let forgetful = !self.options.flaws().cache_unpinned;
+        let turn = match self.alloc.is_in_census() {
+            true => Nanos(self.options.turn.0 / CENSUS_TURNS),
+            false => self.options.turn,
+        };
         self.turning.with(|turning| {
-            if now || v.elapsed(turning.last, self.options.turn) {
+            if now || v.elapsed(turning.last, turn) {
                 turning.last = v.now();
                 //= docs/protocol/smart.md M22
                 turning.epoch = self.alloc.turn(|| {

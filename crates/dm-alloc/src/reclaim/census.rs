@@ -40,11 +40,13 @@ impl Drop for Telling<'_> {
 
 impl Reclaim {
     /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
-    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs.
+    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs. Call it in the
+    /// section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
-        // Relaxed: operations that begin in this membership see the value, because they begin after a section that follows
-        // the store. An operation of an earlier membership whose client does not see it yet ends before the store.
+        // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it enters
+        // these sections. So a caller whose section comes later sees the value, and what an earlier caller has put back is
+        // forgotten there.
         let until = self.forgets.load(Ordering::Relaxed);
         until > 0 && {
             let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
