@@ -11,7 +11,7 @@ use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemoteP
 use crate::AllocError;
 use crate::block::{Block, Class};
 use crate::census::Lives;
-use crate::pool::{Found, NodePool, Trip};
+use crate::pool::{Found, Held, NodePool, Trip};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
 use crate::sweep::Sweep;
@@ -267,8 +267,16 @@ impl Allocator {
         });
     }
 
+    /// Takes back a block that was held, like [`Allocator::give_back_unawaited`], unless it belongs to others by now.
+    pub(crate) fn give_back_held_unawaited(&self, client: ClientId, held: Held, block: Block, class: Class) {
+        self.pool_of(block.at).with(|pool| match pool.release(&held) {
+            true => pool.put_orphan(client, block, class),
+            false => pool.retire(class),
+        });
+    }
+
     /// Returns whether blocks that come back now must be forgotten. Call it in the section of a pool.
-    fn forgets_blocks(&self) -> bool {
+    pub(crate) fn forgets_blocks(&self) -> bool {
         self.reclaim.as_ref().is_some_and(Reclaim::forgets_blocks)
     }
 

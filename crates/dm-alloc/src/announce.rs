@@ -28,6 +28,10 @@ impl<V: Verbs + Control> Reclaim<V> for Allocator {
         Ok(Self::announce_if_due(self, v).await?)
     }
 
+    async fn while_announcing<T>(&self, v: &V, work: impl Future<Output = T>) -> T {
+        Self::while_announcing(self, v, work).await
+    }
+
     fn vacate(&self, v: &V, seat: Seat) {
         Self::vacate(self, v, seat);
     }

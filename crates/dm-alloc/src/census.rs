@@ -10,7 +10,7 @@
 use core::fmt;
 
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{Control, Event, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
 
 use crate::block::{Block, Class};
@@ -18,6 +18,7 @@ use crate::chunks::Chunk;
 use crate::depot::MAGAZINE;
 use crate::lists::{LIST, LIST_BLOCKS, List, ListPtr};
 use crate::members::{CensusWord, MemberArea};
+use crate::pool::Held;
 use crate::reclaim::Reclaim;
 use crate::{AllocError, Allocator};
 
@@ -110,6 +111,13 @@ impl Part {
         }
     }
 
+    /// Returns whether this chunk reaches into the next one.
+    fn overlaps(&self, next: &Self) -> bool {
+        let Chunk { start, class, blocks } = self.chunk;
+        let end = start.offset() + blocks * class.block_bytes();
+        start.node() == next.chunk.start.node() && next.chunk.start.offset() < end
+    }
+
     fn mark(&mut self, at: RemotePtr) {
         let Chunk { start, class, blocks } = self.chunk;
         let Some(offset) = at.offset().checked_sub(start.offset()) else {
@@ -165,6 +173,7 @@ pub struct Census<'a, V: Verbs> {
     v: &'a V,
     /// Keeps the compute node in the pool.
     _seat: Seat,
+    _taking: Taking<'a>,
     /// The word of the census, which nobody but this client changes unless the census is over.
     word: CensusWord,
     /// Whether the word may be that of this census.
@@ -173,8 +182,27 @@ pub struct Census<'a, V: Verbs> {
     tag: u64,
     /// The chunks, by address.
     parts: Vec<Part>,
-    /// The blocks of the lists, the pointer to each, and whether the WRITE to it was awaited.
-    lists: Vec<(Block, ListPtr, bool)>,
+    lists: Vec<Posted>,
+}
+
+/// Says that a client of this compute node takes a census.
+struct Taking<'a>(&'a Reclaim);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.membership().with(|m| m.taking = false);
+    }
+}
+
+/// A list that this client has written.
+struct Posted {
+    block: Block,
+    held: Held,
+    pointer: ListPtr,
+    /// The list as it was written. Members clear bits of it in remote memory.
+    list: List,
+    /// Whether the WRITE was awaited.
+    awaited: bool,
 }
 
 impl<V: Verbs> fmt::Debug for Census<'_, V> {
@@ -194,12 +222,18 @@ impl<V: Verbs> Drop for Census<'_, V> {
                 self.v.cas(self.area().census(), word.0, word.closed().0).detach();
             }
         }
-        for (block, _, awaited) in self.lists.drain(..) {
+        for Posted {
+            block, held, awaited, ..
+        } in self.lists.drain(..)
+        {
             let next = block.after(block.version);
+            //= docs/protocol/recovery.md V25
             match awaited {
                 // Members may still be reading the lists, within operations.
-                true => self.alloc.retire(next, LIST),
-                false => self.alloc.give_back_unawaited(self.v.client(), next, LIST),
+                true => self.alloc.retire_held(held, next, LIST),
+                false => self
+                    .alloc
+                    .give_back_held_unawaited(self.v.client(), held, next, LIST),
             }
         }
     }
@@ -256,9 +290,31 @@ impl Allocator {
             parts.extend(chunks.filter_map(|chunk| Some(Part::new(chunk, self.life_of(chunk.class)?))));
         }
         parts.sort_unstable_by_key(|part| part.chunk.start);
+        if let Some(both) = parts.windows(2).find(|both| both[0].overlaps(&both[1])) {
+            return Err(AllocError::Corrupt {
+                at: both[1].chunk.start,
+                what: "the records of two chunks name the same memory",
+            });
+        }
         //= docs/protocol/recovery.md V17
         let at = reclaim.area().census();
-        let found = CensusWord(v.word(at).await?);
+        let mut found = CensusWord(v.word(at).await?);
+        v.local(LocalStep::Section).await;
+        if reclaim
+            .membership()
+            .with(|m| core::mem::replace(&mut m.taking, true))
+        {
+            return Ok(None);
+        }
+        let taking = Taking(reclaim);
+        if found.is_by(self.roster.own()) {
+            // The CASes of an earlier census of this compute node that was dropped had no effect.
+            let closed = CensusWord(v.cas(at, found.0, found.closed().0).await?);
+            if closed != found {
+                return Ok(None);
+            }
+            found = found.closed();
+        }
         if !found.is_closed() {
             return Ok(None);
         }
@@ -267,6 +323,7 @@ impl Allocator {
             reclaim,
             v,
             _seat: seat,
+            _taking: taking,
             word: found.opened_by(self.roster.own()),
             open: true,
             tag: 0,
@@ -281,7 +338,7 @@ impl Allocator {
     #[cfg(feature = "study")]
     pub fn holds(&self, block: RemotePtr) -> bool {
         let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim));
-        holdings.is_some_and(|holdings| holdings.contain(block))
+        holdings.is_some_and(|(holdings, _)| holdings.contain(block))
     }
 
     /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to leave the
@@ -290,10 +347,13 @@ impl Allocator {
     /// # Errors
     /// Returns the errors of verbs and of the control plane.
     pub async fn give_away<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        let Some(area) = self.area() else { return Ok(()) };
+        let Some(reclaim) = &self.reclaim else {
+            return Ok(());
+        };
         let _unmetered = v.meter().housekeeping();
         self.pools.iter().for_each(|pool| pool.with(|p| p.cut_rests()));
-        self.give_up(v, area, 1).await
+        let giving = self.give_up(v, reclaim, 1);
+        self.while_announcing(v, giving).await
     }
 }
 
@@ -378,12 +438,21 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         let lists: Vec<(u64, List)> = (0..).zip(lists).collect();
         for (number, mut list) in lists.into_iter().rev() {
             let block = alloc.take(v, LIST, None).await?;
+            //= docs/protocol/recovery.md V25
+            let held = alloc.hold(block.at);
             let pointer = ListPtr::new(block.at, list.words.len());
-            self.lists.push((block, pointer, false));
             (list.round, list.number, list.next) = (self.word.round(), number, next);
-            v.write(block.at, &list.encode()).await?;
-            if let Some((_, _, awaited)) = self.lists.last_mut() {
-                *awaited = true;
+            let image = list.encode();
+            self.lists.push(Posted {
+                block,
+                held,
+                pointer,
+                list,
+                awaited: false,
+            });
+            v.write(block.at, &image).await?;
+            if let Some(posted) = self.lists.last_mut() {
+                posted.awaited = true;
             }
             next = pointer;
         }
@@ -405,9 +474,18 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
     /// # Errors
     /// Returns the errors of verbs. Blocks that were not retired before the error are still lost.
     pub async fn close(mut self) -> Result<Option<Restored>, AllocError> {
+        let (v, alloc, reclaim) = (self.v, self.alloc, self.reclaim);
+        let _unmetered = v.meter().housekeeping();
+        // The lost blocks belong to this membership: if it is lost meanwhile, they are forgotten (V23).
+        let closing = alloc.within(v, reclaim, self.close_within());
+        let closed = Box::pin(alloc.while_announcing(v, closing)).await?;
+        Ok(closed.flatten())
+    }
+
+    /// Does the work of [`Census::close`], within an operation.
+    async fn close_within(&mut self) -> Result<Option<Restored>, AllocError> {
         //= docs/protocol/recovery.md V22
         let v = self.v;
-        let _unmetered = v.meter().housekeeping();
         let found = v
             .cas(self.area().census(), self.word.0, self.word.closed().0)
             .await?;
@@ -417,15 +495,19 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         }
         let mut restored = Restored::default();
         for i in 0..self.lists.len() {
-            let pointer = self.lists[i].1;
+            let Posted { pointer, list, .. } = &mut self.lists[i];
             let at = pointer.at();
             let image = v.read(at, pointer.bytes()).await?;
-            let list = List::decode(&image).filter(|list| list.round == self.word.round());
-            let list = list.ok_or(AllocError::Corrupt {
-                at,
-                what: "the list of a census was overwritten",
-            })?;
+            let same = |read: &List| (read.round, read.number) == (list.round, list.number);
+            if List::decode(&image).filter(same).is_none() {
+                return Err(AllocError::Corrupt {
+                    at,
+                    what: "the list of a census was overwritten",
+                });
+            }
+            list.narrow(&image);
             drop(image);
+            let list = &self.lists[i].list;
             let lost: Vec<RemotePtr> = list.set_blocks().collect();
             let after = self.parts.partition_point(|part| part.chunk.start <= list.first);
             let Some(part) = after.checked_sub(1).and_then(|i| self.parts.get(i)) else {

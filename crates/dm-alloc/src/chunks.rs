@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use dm_verbs::{LINE, NodeId, RemotePtr, Verbs, Why};
+use dm_verbs::{Exhausted, LINE, NodeId, RemotePtr, Verbs, Why};
 
 use crate::block::Class;
 use crate::{AllocError, Allocator};
@@ -19,8 +19,8 @@ use crate::{AllocError, Allocator};
 pub(crate) const RECORD_BYTES: u64 = LINE as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/ch");
 const MAGIC_AT: usize = 24;
-/// Retry limit of the CAS on a head. Each failure means that another client succeeded.
-const ATTEMPTS: u32 = 1 << 16;
+/// Maximum number of attempts of the CAS on a head. Each failure means that another client succeeded.
+const ATTEMPTS: u32 = 1 << 10;
 
 /// A chunk of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,10 @@ fn decode(line: &[u8], at: RemotePtr) -> Option<(u64, Chunk)> {
         kind: *line.get(20)?,
     };
     let usable = at.offset().checked_sub(start.offset())?;
-    let sound = word(MAGIC_AT)? == MAGIC && start.node() == at.node() && class.bytes > 0;
+    let sound = word(MAGIC_AT)? == MAGIC
+        && start.node() == at.node()
+        && class.bytes > 0
+        && start.offset().is_multiple_of(LINE as u64);
     let blocks = usable.checked_div(class.block_bytes())?;
     sound.then_some((word(0)?, Chunk { start, class, blocks }))
 }
@@ -73,16 +76,19 @@ impl Allocator {
         let _unmetered = v.meter().housekeeping();
         let (list, at) = (area.chunks(start.node()), start.add(bytes - RECORD_BYTES));
         let mut head = v.word(list).await?;
-        let mut retry = v.retry(ATTEMPTS);
-        loop {
+        for _ in 0..v.budget(ATTEMPTS) {
             v.write(at, &encode(head, start, class)).await?;
             let found = v.cas(list, head, at.raw()).await?;
             if found == head {
                 return Ok(());
             }
             head = found;
-            retry.again(list, Why::Raced).await?;
         }
+        Err(AllocError::Contended(Exhausted {
+            at: list.into(),
+            why: Why::Raced,
+            attempts: ATTEMPTS,
+        }))
     }
 
     /// Returns all chunks of a memory node that were recorded before this call.

@@ -9,14 +9,15 @@
 //!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
 //! ```
 //! If a client is dropped after it took blocks out of its free lists and before the CAS is posted, it puts them
-//! back. If the effect of the CAS is unknown, the blocks may be lost.
+//! back. If the effect of the CAS is unknown, the blocks may be lost. The operation stays announced then, so that no census gives
+//! them back before the CAS has landed.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
 
 use crate::block::{Block, Class};
-use crate::members::MemberArea;
 use crate::pool::{NodePool, Trip};
+use crate::reclaim::Reclaim;
 use crate::{AllocError, Allocator};
 
 /// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`BATCH`] more
@@ -199,27 +200,45 @@ impl Allocator {
     pub(crate) async fn give_up<V: Verbs + Control>(
         &self,
         v: &V,
-        area: &MemberArea,
+        reclaim: &Reclaim,
         least: usize,
     ) -> Result<(), AllocError> {
         for (node, pool) in (0..).map(NodeId).zip(&self.pools) {
             v.local(LocalStep::Section).await;
             while pool.with(|p| p.has_batch(least)) {
+                // If the effect of a request is unknown, the operation stays announced, and a census waits for it.
+                //= docs/protocol/recovery.md V18
                 // Boxed, because it is rare and would make the future of every round large.
-                let Some(mut batch) = Box::pin(self.empty_batch(v, node)).await? else {
+                let given = Box::pin(self.within(v, reclaim, self.give_batch(v, node, least)));
+                if given.await? != Some(true) {
                     break;
-                };
-                v.local(LocalStep::Section).await;
-                // Another client may have taken some blocks meanwhile.
-                let Some(blocks) = pool.with(|p| p.batch(least)) else {
-                    break;
-                };
-                batch.blocks = blocks;
-                batch.give(area.depot(node)).await?;
+                }
                 v.local(LocalStep::Section).await;
             }
         }
         Ok(())
+    }
+
+    /// Moves free blocks of one class into the depot of `node`, within an operation. Returns `false` if no class has `least`
+    /// of them, or there is no room for a magazine.
+    async fn give_batch<V: Verbs + Control>(
+        &self,
+        v: &V,
+        node: NodeId,
+        least: usize,
+    ) -> Result<bool, AllocError> {
+        let Some(area) = self.area() else { return Ok(false) };
+        let Some(mut batch) = self.empty_batch(v, node).await? else {
+            return Ok(false);
+        };
+        v.local(LocalStep::Section).await;
+        // Another client may have taken some blocks meanwhile.
+        let Some(blocks) = batch.pool.with(|p| p.batch(least)) else {
+            return Ok(false);
+        };
+        batch.blocks = blocks;
+        batch.give(area.depot(node)).await?;
+        Ok(true)
     }
 
     /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. A magazine is not taken

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use dm_index::IndexError;
-use dm_verbs::{Capability, ControlError, Exhausted, NodeId, RemotePtr, VerbError};
+use dm_verbs::{Capability, ControlError, Exhausted, NodeId, RemotePtr, VerbError, VerbErrorKind};
 
 /// The reason why a pool could not be created or opened, or why memory could not be allocated.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +103,17 @@ pub enum AllocError {
         /// Number of memory nodes that were tried.
         nodes_tried: u16,
     },
+}
+
+impl AllocError {
+    /// Returns whether this compute node was fenced.
+    pub(crate) fn is_fenced(&self) -> bool {
+        match self {
+            Self::Verb(e) => e.kind == VerbErrorKind::Fenced,
+            Self::Control(e) => *e == ControlError::Fenced,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for AllocError {

@@ -69,6 +69,7 @@ pub use error::AllocError;
 pub use limbo::Limbo;
 pub use members::MemberArea;
 pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
+pub use pool::Held;
 #[cfg(feature = "study")]
 pub use reclaim::ReclaimFlaws;
 pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, Members, PoolBytes, ReclaimOptions, rest};

@@ -78,6 +78,11 @@ impl Limbo {
         all.map(|(block, _)| block.at)
     }
 
+    /// Returns whether no block is retired.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks().next().is_none()
+    }
+
     /// Returns the bytes of all retired blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes

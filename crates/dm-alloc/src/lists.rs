@@ -12,6 +12,7 @@
 //! The round and the number show whether the lists that a member reads are all lists of this census.
 
 use dm_verbs::{LINE, RemotePtr, Verbs};
+use smallvec::SmallVec;
 
 use crate::AllocError;
 use crate::block::Class;
@@ -28,6 +29,8 @@ pub(crate) const LIST_BLOCKS: u64 = (LIST.bytes as u64 - LINE as u64) * 8;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/ls");
 const MAGIC_AT: usize = 24;
 const WORD: u64 = 64;
+/// Number of CASes that are in flight at the same time.
+const PARALLEL: usize = 16;
 
 /// A pointer to a list. It says how much of the list is to be read, because most lists are short.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -116,6 +119,17 @@ impl List {
         numbers.map(|number| self.first.add(number * self.bytes))
     }
 
+    /// Clears the bits that are 0 in `image`, the bytes of the same list as they were read later. Nothing else is taken from
+    /// there.
+    pub(crate) fn narrow(&mut self, image: &[u8]) {
+        let words = image.get(LINE..).unwrap_or_default().chunks_exact(8);
+        let words = words.map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+        // A word that is missing counts as 0.
+        for (mine, word) in self.words.iter_mut().zip(words.chain(core::iter::repeat(0))) {
+            *mine &= word;
+        }
+    }
+
     /// Returns the bits of the blocks that are among `holdings`, whose blocks are sorted.
     fn held(&self, holdings: &Holdings) -> Vec<u64> {
         let mut held = vec![0; self.words.len()];
@@ -149,30 +163,45 @@ impl List {
     ) -> Result<(), AllocError> {
         let held = self.held(holdings);
         let (mut i, words) = (0, &self.words);
+        let place = |i: usize| at.add((LINE + 8 * i) as u64);
+        let mut shared = Vec::new();
         while i < words.len() {
-            let place = at.add((LINE + 8 * i) as u64);
             // Words that become zero are written together. Others can only clear more of their bits.
             let zeros = (i..words.len()).take_while(|&i| words[i] & !held[i] == 0);
             let zeros = zeros.count();
             if words[i..i + zeros].iter().any(|word| *word != 0) {
-                v.write(place, &vec![0; 8 * zeros]).await?;
+                v.write(place(i), &vec![0; 8 * zeros]).await?;
             }
             i += zeros;
-            if zeros > 0 {
-                continue;
+            if zeros == 0 {
+                shared.extend((words[i] & held[i] != 0).then_some(i));
+                i += 1;
             }
-            let mut word = words[i];
-            while word & held[i] != 0 {
-                let found = v.cas(place, word, word & !held[i]).await?;
-                if found == word {
-                    break;
+        }
+        for batch in shared.chunks(PARALLEL) {
+            let cas = |i: &usize| v.cas(place(*i), words[*i], words[*i] & !held[*i]);
+            let posted: SmallVec<[_; PARALLEL]> = batch.iter().map(cas).collect();
+            for (&i, cas) in batch.iter().zip(posted) {
+                let found = cas.await?;
+                if found != words[i] {
+                    clear_word(v, place(i), found, held[i]).await?;
                 }
-                word = found;
             }
-            i += 1;
         }
         Ok(())
     }
+}
+
+/// Clears the bits `held` of a word that was last read as `word`.
+async fn clear_word<V: Verbs>(v: &V, at: RemotePtr, mut word: u64, held: u64) -> Result<(), AllocError> {
+    while word & held != 0 {
+        let found = v.cas(at, word, word & !held).await?;
+        if found == word {
+            break;
+        }
+        word = found;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

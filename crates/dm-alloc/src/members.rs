@@ -73,10 +73,6 @@ impl MemberArea {
     pub(crate) fn lists(&self) -> RemotePtr {
         self.at.add(32)
     }
-    /// Returns the pointer to the census's first list in an image of the area. This accepts any bytes.
-    pub(crate) fn lists_of(&self, image: &[u8]) -> ListPtr {
-        ListPtr(word_at(image, 32))
-    }
     /// Returns the address of the word in which the member of slot `i` answers the census.
     pub(crate) fn told(&self, i: u16) -> RemotePtr {
         self.slot(i).add(24)
@@ -196,6 +192,10 @@ impl CensusWord {
             Self::ASKING => Phase::Asking,
             _ => Phase::Closed,
         }
+    }
+    /// Returns whether `member` takes this census.
+    pub(crate) fn is_by(self, member: u16) -> bool {
+        !self.is_closed() && self.0 as u16 == member
     }
     pub(crate) fn is_closed(self) -> bool {
         self.phase() == Phase::Closed
@@ -331,6 +331,10 @@ pub(crate) struct Membership {
     pub(crate) census: CensusWord,
     /// Whether a client is marking the blocks that this compute node holds.
     pub(crate) telling: bool,
+    /// Whether a client of this compute node takes a census.
+    pub(crate) taking: bool,
+    /// The next list of a census in which blocks are to be marked, and its number, if some lists are done.
+    pub(crate) marked: Option<(CensusWord, ListPtr, u64)>,
 }
 
 impl Membership {
@@ -387,7 +391,7 @@ impl Fingerprint for Membership {
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         let gate = (self.gate, self.orphan);
-        let census = (self.census, self.telling);
+        let census = (self.census, self.telling, self.taking, self.marked);
         fingerprint_of(&(
             self.standing,
             &self.posted,

@@ -50,8 +50,18 @@ pub(crate) enum Found {
 #[must_use = "a trip that never ends keeps this compute node from answering a census"]
 pub(crate) struct Trip {
     life: u32,
-    /// Whether the blocks were recorded, so that a census need not wait for their return.
-    recorded: bool,
+    /// The census in whose record the blocks are; 0 if they are in none. A later census waits for the return of the blocks.
+    round: u64,
+}
+
+/// A block that a client holds between its operations, for example because it does not know yet whether a request has
+/// unlinked it. A census does not give the block to others.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a block that is held for ever is lost"]
+pub struct Held {
+    pub(crate) at: RemotePtr,
+    /// The life of the pool in which the block was held; `None` if the block did not belong to the compute node any more.
+    life: Option<u32>,
 }
 
 /// The blocks that a compute node holds, and those that it has handed out since a census began.
@@ -97,8 +107,14 @@ pub(crate) struct NodePool {
     wasted: u64,
     /// During a census, the blocks that have left this pool since it began.
     record: Option<Vec<RemotePtr>>,
+    /// The census of the record; 0 without one.
+    round: u64,
+    /// Number of trips that have not ended.
+    trips: u32,
     /// Number of trips that began before the record and have not ended.
     away: u32,
+    /// Blocks that clients hold between their operations.
+    held: Vec<RemotePtr>,
     /// Number of times that this compute node has forgotten its memory.
     life: u32,
 }
@@ -114,6 +130,7 @@ impl NodePool {
         self.stocks.capacity() * size_of::<Stock>()
             + self.orphans.capacity() * size_of::<Orphan>()
             + self.waiting.capacity() * size_of::<Waker>()
+            + self.held.capacity() * size_of::<RemotePtr>()
             + self.record.as_ref().map_or(0, Vec::capacity) * size_of::<RemotePtr>()
             + lists
     }
@@ -142,14 +159,22 @@ impl NodePool {
         }
     }
 
-    /// Begins a record of the blocks that leave this pool, or continues the record that exists.
-    pub(crate) fn begin_record(&mut self) {
-        self.record.get_or_insert_default();
+    /// Begins a record of the blocks that leave this pool for the census `round`, or continues the record of this census.
+    pub(crate) fn begin_record(&mut self, round: u64) {
+        if self.record.is_some() && self.round == round {
+            return;
+        }
+        //= docs/protocol/recovery.md V18
+        // Only the blocks of running operations were in an earlier record, and this census waits for these operations.
+        self.record.get_or_insert_default().clear();
+        self.round = round;
+        self.away = self.trips;
     }
 
     /// Ends the record.
     pub(crate) fn end_record(&mut self) {
         self.record = None;
+        self.round = 0;
     }
 
     /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has ended.
@@ -176,6 +201,7 @@ impl NodePool {
             .flat_map(|stock| stock.free.iter().map(|block| block.at));
         let orphans = self.orphans.iter().map(|orphan| orphan.block.at);
         holdings.blocks.extend(free.chain(orphans));
+        holdings.blocks.extend(&self.held);
         let record = self.record.iter().filter(|_| recorded);
         holdings.blocks.extend(record.flatten());
         let rests = self.stocks.iter().map(|stock| (stock.rest, stock.rest_bytes));
@@ -188,13 +214,39 @@ impl NodePool {
         //= docs/protocol/recovery.md V23
         self.stocks.clear();
         self.orphans.clear();
+        self.held.clear();
         self.life += 1;
-        self.away = 0;
+        (self.trips, self.away) = (0, 0);
     }
 
     /// Returns whether this pool has never held memory.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.stocks.is_empty() && self.orphans.is_empty() && self.fetched == 0
+        self.stocks.is_empty() && self.orphans.is_empty() && self.held.is_empty() && self.fetched == 0
+    }
+
+    /// Holds a block for a client. With `forgets`, the block belongs to an operation whose blocks are forgotten.
+    pub(crate) fn hold(&mut self, at: RemotePtr, forgets: bool) -> Held {
+        //= docs/protocol/recovery.md V25
+        if !forgets {
+            self.held.push(at);
+        }
+        let life = (!forgets).then_some(self.life);
+        Held { at, life }
+    }
+
+    /// Ends a hold. Returns `false` if the block belongs to others by now, so that it must be forgotten.
+    pub(crate) fn release(&mut self, held: &Held) -> bool {
+        //= docs/protocol/recovery.md V25
+        if held.life != Some(self.life) {
+            return false;
+        }
+        let place = self.held.iter().rposition(|at| *at == held.at);
+        if let Some(place) = place {
+            self.held.swap_remove(place);
+            // Until it is retired, an operation may have it.
+            self.note(held.at);
+        }
+        place.is_some()
     }
 
     /// Returns whether the memory of a trip need not be forgotten.
@@ -204,18 +256,19 @@ impl NodePool {
 
     /// Begins a trip.
     pub(crate) fn begin_trip(&mut self) -> Trip {
-        let recorded = self.record.is_some();
-        self.away += u32::from(!recorded);
+        self.trips += 1;
         Trip {
             life: self.life,
-            recorded,
+            round: self.round,
         }
     }
 
     /// Ends a trip. Returns `false` if its blocks must be forgotten.
     pub(crate) fn end_trip(&mut self, trip: Trip) -> bool {
         let same = self.remembers(trip);
-        self.away -= u32::from(same && !trip.recorded);
+        self.trips -= u32::from(same);
+        // Without a record nobody is waited for, and the next one counts again.
+        self.away -= u32::from(same && self.record.is_some() && trip.round != self.round);
         same
     }
 
@@ -228,8 +281,11 @@ impl NodePool {
         if self.fetching {
             return Found::Fetching;
         }
-        let least = (class.block_bytes() + kept).next_multiple_of(PAGE);
-        let fetch = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk).max(least);
+        let block = class.block_bytes();
+        // The record comes on top, so that it does not take the room of a whole block.
+        let sized = |bytes: u64| ((bytes / block).max(1) * block + kept).next_multiple_of(PAGE);
+        let least = sized(block);
+        let fetch = sized(self.stock(class).fetched.max(FIRST_CHUNK).min(chunk));
         // After a refusal a smaller chunk may still fit.
         let fetch = self.left.map_or(fetch, |left| fetch.min(left / PAGE * PAGE));
         if fetch < least {
@@ -438,7 +494,12 @@ impl NodePool {
             self.fetching,
             self.waiting.len(),
             self.left,
-            (&self.record, self.away, self.life),
+            (
+                &self.record,
+                self.round,
+                (self.trips, self.away, self.life),
+                &self.held,
+            ),
         )
     }
 }
@@ -450,6 +511,7 @@ mod tests {
 
     const CLASS: Class = Class { bytes: 1024, kind: 1 };
     const ME: ClientId = ClientId(5);
+    const ROUND: u64 = 7;
 
     fn at(offset: u64) -> RemotePtr {
         RemotePtr::new(NodeId(1), offset).expect("a small offset")
@@ -555,7 +617,7 @@ mod tests {
         assert_eq!(held(&pool), (vec![], rest.clone()), "these left before it");
         pool.put_orphan(ME, c, CLASS);
         let trip = pool.take_orphans(ME).expect("one");
-        pool.begin_record();
+        pool.begin_record(ROUND);
         assert!(!pool.is_recorded(), "an orphan is away");
         pool.put_back(trip);
         assert!(pool.is_recorded());
@@ -566,7 +628,7 @@ mod tests {
         pool.end_record();
         assert_eq!(held(&pool).0, [a.at, c.at]);
 
-        pool.begin_record();
+        pool.begin_record(ROUND);
         let trip = pool.take_orphans(ME).expect("one");
         assert!(pool.is_recorded(), "it was recorded when it left");
         pool.forget();
@@ -576,5 +638,47 @@ mod tests {
             pool.note(at(64 * (i + 1)));
         }
         assert!(!pool.is_recorded() && pool.has_overflown());
+    }
+
+    #[test]
+    fn a_block_that_is_held_counts_until_it_is_released_or_forgotten() {
+        let mut pool = NodePool::default();
+        let held = |pool: &NodePool| {
+            let mut holdings = Holdings::default();
+            pool.add_holdings(&mut holdings, true);
+            holdings.blocks
+        };
+        let [a, b, c] = [1, 2, 3].map(|i| pool.hold(at(4096 * i), i == 2));
+        assert!(!pool.is_untouched());
+        assert_eq!(
+            held(&pool),
+            [a.at, c.at],
+            "the operation of the second one belongs to an earlier membership"
+        );
+        pool.begin_record(ROUND);
+        assert!(pool.release(&a) && !pool.release(&b));
+        assert_eq!(held(&pool), [c.at, a.at], "it was recorded when it was released");
+        pool.forget();
+        assert!(!pool.release(&c));
+        pool.end_record();
+        assert!(held(&pool).is_empty());
+    }
+
+    #[test]
+    fn a_trip_that_outlasts_a_census_delays_the_next_one() {
+        let mut pool = NodePool::default();
+        pool.put_orphan(ME, Block::fresh(at(4096)), CLASS);
+        pool.begin_record(ROUND);
+        let away = pool.take_orphans(ME).expect("one");
+        pool.end_record();
+        pool.begin_record(ROUND + 1);
+        let mut holdings = Holdings::default();
+        pool.add_holdings(&mut holdings, true);
+        assert!(!pool.is_recorded() && holdings.blocks.is_empty(), "it is nowhere");
+        // A census may follow on another one before this compute node looks.
+        pool.begin_record(ROUND + 2);
+        assert!(!pool.is_recorded());
+        pool.landed(away);
+        assert!(pool.is_recorded());
     }
 }

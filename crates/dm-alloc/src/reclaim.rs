@@ -28,6 +28,7 @@ use dm_verbs::{ClientId, Control, ControlError, Env, Exhausted, LocalStep, Nanos
 use crate::block::{Block, Class};
 use crate::limbo::Limbo;
 use crate::members::{MemberArea, Membership, SlotWord, Standing};
+use crate::pool::{Held, NodePool};
 use crate::{AllocError, Allocator};
 
 mod census;
@@ -99,6 +100,10 @@ impl Reclaim {
         &self.area
     }
 
+    pub(crate) fn membership(&self) -> &Mutex<Membership> {
+        &self.membership
+    }
+
     pub(crate) fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
     }
@@ -142,8 +147,41 @@ impl Allocator {
     ///
     /// If the pool reclaims nothing, the block is lost.
     pub fn retire(&self, block: Block, class: Class) {
+        self.retire_if(block, class, |reclaim, pool| {
+            pool.retire(class);
+            !reclaim.forgets_blocks()
+        });
+    }
+
+    /// Holds a block that an operation of this client has taken or unlinked, beyond the end of this operation. A census
+    /// meanwhile does not give the block to others. Call [`Allocator::retire_held`] or [`Allocator::release`] later.
+    ///
+    /// Call this before the operation ends.
+    pub fn hold(&self, block: RemotePtr) -> Held {
+        self.pool_of(block)
+            .with(|pool| pool.hold(block, self.forgets_blocks()))
+    }
+
+    /// Ends a hold. Returns `false` if the block belongs to others by now: the compute node has lost its membership, and a
+    /// census has been taken since. The caller must then forget the block. Otherwise the caller must be in an operation, and
+    /// may still [retire](Allocator::retire) the block in it; if it does not, the block is lost until the next census.
+    pub fn release(&self, held: Held) -> bool {
+        self.pool_of(held.at).with(|pool| pool.release(&held))
+    }
+
+    /// Retires a block that was held, like [`Allocator::retire`], unless it belongs to others by now. The caller need not be in
+    /// an operation.
+    pub fn retire_held(&self, held: Held, block: Block, class: Class) {
+        debug_assert_eq!(held.at, block.at, "another block is held");
+        self.retire_if(block, class, |_, pool| {
+            pool.retire(class);
+            pool.release(&held)
+        });
+    }
+
+    /// Retires a block if it `stays` with this compute node.
+    fn retire_if(&self, block: Block, class: Class, stays: impl FnOnce(&Reclaim, &mut NodePool) -> bool) {
         let Some(reclaim) = &self.reclaim else { return };
-        self.pool_of(block.at).with(|pool| pool.retire(class));
         let block = if reclaim.options.flaws().same_life {
             Block {
                 incarnation: block.incarnation.wrapping_sub(1),
@@ -154,12 +192,16 @@ impl Allocator {
             block
         };
         if reclaim.options.flaws().no_grace {
-            self.pool_of(block.at)
-                .with(|pool| pool.put_reclaimed(block, class));
+            self.pool_of(block.at).with(|pool| {
+                if stays(reclaim, pool) {
+                    pool.put_reclaimed(block, class);
+                }
+            });
             return;
         }
         reclaim.limbo.with(|limbo| {
-            if !reclaim.forgets_blocks() {
+            // The compute node forgets its memory within this section too, so the block cannot come back afterwards.
+            if self.pool_of(block.at).with(|pool| stays(reclaim, pool)) {
                 limbo.retire(block, class);
             }
         });
@@ -316,6 +358,13 @@ impl Allocator {
             m.turned = m.turned.max(latest);
             reclaim.epochs.epoch()
         })
+    }
+
+    /// Returns whether a member takes a census, as far as this compute node knows. The census waits until this compute node's
+    /// operations begin in a later epoch, so turns should be short meanwhile.
+    pub fn is_in_census(&self) -> bool {
+        let open = |r: &Reclaim| r.membership.with(|m| !m.census.is_closed());
+        self.reclaim.as_ref().is_some_and(open)
     }
 
     /// Returns whether this compute node's round is due. This reads the clock.

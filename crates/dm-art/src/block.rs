@@ -92,12 +92,17 @@ impl Drop for Block<'_> {
     }
 }
 
-/// Retires the block of a leaf or node. Nothing may point to it any more, and no other client may retire it.
-pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
+/// Returns the block of a leaf or node for its next one.
+pub(crate) fn retired(at: RemotePtr, incarnation: u32) -> dm_alloc::Block {
     let block = dm_alloc::Block {
         incarnation,
         ..dm_alloc::Block::fresh(at)
     };
+    block.after(block.version)
+}
+
+/// Retires the block of a leaf or node. Nothing may point to it any more, and no other client may retire it.
+pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
     //= docs/protocol/smart.md M21
-    alloc.retire(block.after(block.version), class);
+    alloc.retire(retired(at, incarnation), class);
 }

@@ -1,11 +1,13 @@
 //! Bulk load: builds a tree from keys in ascending order, along its right edge.
 
+use dm_alloc::{Block, Class};
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
+use crate::block::{leaf_class, node_class};
 use crate::errors::unaddressable;
 
 /// Nodes at most this far below the root are placed on memory nodes in turn. A deeper node is on the memory node of
@@ -125,10 +127,11 @@ where
         self.next_node
     }
 
-    async fn block(&self, bytes: usize, memory_node: u16) -> Result<RemotePtr, IndexError> {
+    async fn block(&self, class: Class, memory_node: u16) -> Result<Block, IndexError> {
         let near = RemotePtr::new(NodeId(memory_node), 0);
         let alloc = &self.client.art.alloc;
-        Ok(alloc.alloc(self.client.v, bytes as u32, near).await?)
+        //= docs/protocol/reclaim.md R16
+        Ok(alloc.take(self.client.v, class, near).await?)
     }
 
     async fn place_bytes(&self, at: RemotePtr, bytes: &[u8]) -> Result<(), IndexError> {
@@ -165,7 +168,9 @@ where
             self.last().memory_node
         };
         let art = self.client.art;
-        let at = self.block(art.leaves.block_bytes() as usize, memory_node).await?;
+        let Block { at, .. } = self
+            .block(leaf_class(art.leaves.block_bytes()), memory_node)
+            .await?;
         art.leaves
             .image(key, value, art.leaf_depth(branch), &mut self.bytes);
         self.place_bytes(at, &self.bytes).await?;
@@ -210,8 +215,9 @@ where
                 .div_ceil(PARTIAL_MAX + 1);
             let begin = from + above * (PARTIAL_MAX + 1);
             let header = RadixHeader::new(begin as u8, kind, &text[begin..branch]);
-            build_radix_node(&types, header, FIRST_INCARNATION, &children, &mut self.bytes);
-            let at = self.block(types.block_bytes(kind), done.memory_node).await?;
+            let block = self.block(node_class(&types, kind), done.memory_node).await?;
+            let at = block.at;
+            build_radix_node(&types, header, block.incarnation, &children, &mut self.bytes);
             self.place_bytes(at, &self.bytes).await?;
             let word = SlotWord::inner(text[begin - 1], at.raw(), kind).ok_or_else(unaddressable)?;
             if above == 0 {

@@ -6,17 +6,21 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use dm_alloc::{Allocator, Class};
+use dm_alloc::{Allocator, Class, Held};
 use dm_cache::Since;
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{Control, LocalStep, Old, RemotePtr, Ticket, Verbs, Why};
+use dm_verbs::{Control, LocalStep, Nanos, Old, RemotePtr, Ticket, Verbs, Why};
 
 use crate::Art;
 use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
-use crate::block::{leaf_class, retire};
+use crate::block::{leaf_class, retire, retired};
+
+/// Number of turns of the cache during a census in the time of one other turn. A census waits for four turns of each compute
+/// node.
+const CENSUS_TURNS: u64 = 16;
 
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
@@ -74,9 +78,10 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A removed leaf and the CAS in flight that clears its slot.
+/// A removed leaf and the CAS in flight that clears its slot. The operation that removed the leaf may have ended.
 pub(crate) struct Clearing<'h, V: Verbs> {
-    ticket: Option<Ticket<'h, V, (Old,)>>,
+    /// The CAS, and the hold on the leaf, until the CAS has completed.
+    posted: Option<(Ticket<'h, V, (Old,)>, Held)>,
     alloc: &'h Allocator,
     text: KeyText,
     word: SlotWord,
@@ -93,24 +98,27 @@ impl<V: Verbs> fmt::Debug for Clearing<'_, V> {
 
 impl<V: Verbs> Clearing<'_, V> {
     /// Compares the word that the CAS found with the expected word. If the CAS succeeded, retires the leaf. Returns
-    /// whether the CAS succeeded.
-    fn found(&self, old: u64) -> bool {
-        let done = old == self.word.raw();
-        if done {
+    /// whether this client must still unlink the leaf, within the operation in which it calls this.
+    fn found(&self, old: u64, held: Held) -> bool {
+        //= docs/protocol/recovery.md V25
+        if old == self.word.raw() {
             let at = RemotePtr::from_raw(self.word.pointer());
-            retire(self.alloc, at, FIRST_INCARNATION, self.class);
+            self.alloc
+                .retire_held(held, retired(at, FIRST_INCARNATION), self.class);
+            return false;
         }
-        done
+        self.alloc.release(held)
     }
 }
 
 impl<V: Verbs> Drop for Clearing<'_, V> {
     /// Retires the leaf if the CAS has already completed and succeeded. Otherwise the leaf's block is lost.
     fn drop(&mut self) {
-        if let Some(ticket) = &mut self.ticket
-            && let Poll::Ready(Ok(old)) = Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
-        {
-            self.found(old);
+        if let Some((mut ticket, held)) = self.posted.take() {
+            match Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(old)) => self.found(old, held),
+                _ => self.alloc.release(held),
+            };
         }
     }
 }
@@ -142,8 +150,12 @@ impl<K, L> Art<K, L> {
     /// Begins the next turn of the cache if the last one has ended, or if `now` is set.
     fn turn<V: Verbs>(&self, v: &V, now: bool) {
         let forgetful = !self.options.flaws().cache_unpinned;
+        let turn = match self.alloc.is_in_census() {
+            true => Nanos(self.options.turn.0 / CENSUS_TURNS),
+            false => self.options.turn,
+        };
         self.turning.with(|turning| {
-            if now || v.elapsed(turning.last, self.options.turn) {
+            if now || v.elapsed(turning.last, turn) {
                 turning.last = v.now();
                 //= docs/protocol/smart.md M22
                 turning.epoch = self.alloc.turn(|| {
@@ -300,8 +312,10 @@ where
         text: &KeyText,
         word: SlotWord,
     ) -> Result<(), IndexError> {
+        //= docs/protocol/recovery.md V25
+        let held = self.art.alloc.hold(RemotePtr::from_raw(word.pointer()));
         let next = Clearing {
-            ticket: Some(ticket),
+            posted: Some((ticket, held)),
             alloc: &self.art.alloc,
             text: *text,
             word,
@@ -324,11 +338,23 @@ where
         let Some(mut before) = before else {
             return Ok(());
         };
-        let Some(ticket) = before.ticket.take() else {
+        let Some((ticket, _)) = &mut before.posted else {
             return Ok(());
         };
-        let old = ticket.await?;
-        if !before.found(old) {
+        // The hold stays with `before` meanwhile, because this may be dropped.
+        let found = ticket.await;
+        let Some((_, held)) = before.posted.take() else {
+            return Ok(());
+        };
+        let must_clear = match found {
+            Ok(old) => before.found(old, held),
+            Err(e) => {
+                // The leaf is lost until the next census.
+                self.art.alloc.release(held);
+                return Err(e.into());
+            }
+        };
+        if must_clear {
             let leaf = RemotePtr::from_raw(before.word.pointer());
             self.clear(&before.text, leaf).await?;
         }

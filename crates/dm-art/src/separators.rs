@@ -538,6 +538,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         listed.sort_unstable_by_key(|(low, _)| *low);
         //= docs/protocol/dolphin.md D2
         let Some(&(_, first)) = listed.first() else {
+            survey.misses_nodes();
             return Ok(());
         };
         survey_level(

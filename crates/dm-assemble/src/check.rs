@@ -19,10 +19,11 @@ const SWEEP_WALKS: u32 = 8;
 const CENSUSES: u32 = 4;
 /// Leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
+/// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later epoch only
+/// after two turns of their caches.
+const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
 /// Parts of a lease that lie between two rounds of a census.
 const CENSUS_PARTS: u64 = 64;
-/// Rounds after which a sweep no longer waits until the blocks that it gives back are free.
-const ROUNDS: u64 = 4 * CENSUS_PARTS;
 /// The time between two walks. It is longer than any operation that is not interrupted.
 const BETWEEN: Nanos = Nanos::from_millis(5);
 
@@ -187,8 +188,10 @@ pub struct SweepReport {
     /// Lock words whose doubt was cleared.
     pub cleared: u64,
     /// Blocks of dead members that were given back. `None` if no census succeeded, because members came and went, the index
-    /// was in change during each walk, or the walk does not reach all nodes of this kind of index.
+    /// was in change during each walk, a step of the census failed, or the walk does not reach all nodes of this kind of index.
     pub restored: Option<Restored>,
+    /// The error that ended the census, if one did.
+    pub census_failed: Option<IndexError>,
     /// The state of the index afterwards.
     pub check: CheckReport,
 }
@@ -228,16 +231,21 @@ impl SweepReport {
             mended,
             cleared,
             restored,
+            census_failed,
             check,
         } = self;
         let restored = restored.map_or_else(
             || "null".to_owned(),
             |Restored { blocks, bytes }| format!("{{\"blocks\":{blocks},\"bytes\":{bytes}}}"),
         );
+        let census_failed = census_failed.map_or_else(
+            || "null".to_owned(),
+            |e| format!("\"{}\"", e.to_string().replace('\\', "\\\\").replace('"', "\\\"")),
+        );
         let written = write!(
             text,
             "{{\"expelled\":{expelled},\"freed\":{freed},\"mended\":{mended},\"cleared\":{cleared},\
-             \"restored\":{restored},\"check\":{}}}",
+             \"restored\":{restored},\"census_failed\":{census_failed},\"check\":{}}}",
             check.to_json()
         );
         debug_assert!(written.is_ok(), "a string accepts everything");
@@ -253,6 +261,7 @@ impl fmt::Display for SweepReport {
             mended,
             cleared,
             restored,
+            census_failed,
             check,
         } = self;
         writeln!(
@@ -265,6 +274,9 @@ impl fmt::Display for SweepReport {
                 writeln!(f, "{blocks} lost blocks given back, {bytes} bytes")?
             }
             None => f.write_str("no census of blocks succeeded, so lost memory was not given back\n")?,
+        }
+        if let Some(e) = census_failed {
+            writeln!(f, "the census failed: {e}")?;
         }
         check.fmt(f)
     }
@@ -399,10 +411,12 @@ impl<P: Parts> Handle<P> {
     async fn sweep_all<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
         let mut report = self.alloc.visit(v, Box::pin(self.sweep_within(v))).await?;
         for _ in 0..CENSUSES {
-            match self.take_census(v).await? {
-                Outcome::Restored(restored) => report.restored = Some(restored),
-                Outcome::Impossible => {}
-                Outcome::Disturbed => {
+            match self.take_census(v).await {
+                Ok(Outcome::Restored(restored)) => report.restored = Some(restored),
+                Ok(Outcome::Impossible) => {}
+                // All that was found and mended before is reported all the same.
+                Err(e) => report.census_failed = Some(e),
+                Ok(Outcome::Disturbed) => {
                     let waiting = async { Ok::<_, IndexError>(self.alloc.outlast_silent(v).await?) };
                     self.alloc.visit(v, waiting).await?;
                     continue;
@@ -416,7 +430,8 @@ impl<P: Parts> Handle<P> {
 
     /// Finds the blocks that dead members have lost, and gives them back.
     async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
-        let Some(mut census) = self.alloc.begin_census(v).await? else {
+        let beginning = Box::pin(self.alloc.begin_census(v));
+        let Some(mut census) = self.alloc.while_announcing(v, beginning).await? else {
             return Ok(Outcome::Disturbed);
         };
         //= docs/protocol/recovery.md V20
@@ -436,7 +451,8 @@ impl<P: Parts> Handle<P> {
         };
         census.know(&reached);
         drop(reached);
-        if census.know_depots().await? != Step::Done {
+        let knowing = Box::pin(census.know_depots());
+        if self.alloc.while_announcing(v, knowing).await? != Step::Done {
             return Ok(Outcome::Disturbed);
         }
         census.grace().await?;
@@ -448,9 +464,8 @@ impl<P: Parts> Handle<P> {
 
     /// Does the second half of a census.
     async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
-        let asked = self
-            .alloc
-            .visit(v, async { Ok::<_, IndexError>(census.ask().await?) });
+        let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
+        let asked = self.alloc.visit(v, Box::pin(asking));
         if asked.await? != Step::Done || !self.until(v, async || census.told().await).await? {
             return Ok(Outcome::Disturbed);
         }
@@ -462,10 +477,8 @@ impl<P: Parts> Handle<P> {
             return Ok(Outcome::Restored(restored));
         }
         // This compute node is about to leave, so the blocks must be in the depots before, or they are lost again.
-        for _ in 0..ROUNDS {
-            if self.alloc.stats().limbo_bytes == 0 {
-                break;
-            }
+        let since = v.now();
+        while self.alloc.stats().limbo_bytes > 0 && !v.elapsed(since, self.patience()) {
             self.collect(v).await?;
             rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await;
         }
@@ -484,22 +497,26 @@ impl<P: Parts> Handle<P> {
         Ok(None)
     }
 
+    /// Returns the time after which a step of a census is given up.
+    fn patience(&self) -> Nanos {
+        let lease = self.alloc.lease();
+        Nanos(lease.0.saturating_mul(CENSUS_LEASES).max(CENSUS_LEAST.0))
+    }
+
     /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer.
     async fn until<V: Verbs + Control>(
         &self,
         v: &V,
         step: impl AsyncFn() -> Result<Step, AllocError>,
     ) -> Result<bool, IndexError> {
-        let (since, lease) = (v.now(), self.alloc.lease());
+        let since = v.now();
         loop {
             self.collect(v).await?;
             match step().await? {
                 Step::Done => return Ok(true),
                 Step::Over => return Ok(false),
-                Step::Waits if v.elapsed(since, Nanos(lease.0.saturating_mul(CENSUS_LEASES))) => {
-                    return Ok(false);
-                }
-                Step::Waits => rest(v, Nanos(lease.0 / CENSUS_PARTS)).await,
+                Step::Waits if v.elapsed(since, self.patience()) => return Ok(false),
+                Step::Waits => rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await,
             }
         }
     }

@@ -18,11 +18,13 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let Some(root) = Root::unpack(v.word(self.root_word).await?) else {
+            survey.misses_nodes();
             return Ok(());
         };
         let mut listed = vec![(K::MIN, root.at)];
         for level in (1..=root.level).rev() {
             let Some(&(_, first)) = listed.first() else {
+                survey.misses_nodes();
                 return Ok(());
             };
             let mut below: Vec<(K, RemotePtr)> = Vec::new();
@@ -34,6 +36,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             listed = below;
         }
         let Some(&(_, first)) = listed.first() else {
+            survey.misses_nodes();
             return Ok(());
         };
         survey_level(

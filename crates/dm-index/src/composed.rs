@@ -435,9 +435,25 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
     async fn bulk_load(
         &self,
         fill: impl Into<Fill>,
-        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+        next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let fill = fill.into().checked()?;
+        //= docs/protocol/reclaim.md R17
+        let running = self.start_or_wait().await?;
+        // Boxed, because it is rare and would make the futures of operations large.
+        let loading = Box::pin(self.load(fill, next));
+        let loaded = self.leaves.whole().reclaim().while_announcing(self.v, loading);
+        end_operation(running, loaded.await)
+    }
+}
+
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V, K, I, L> {
+    /// Loads an empty index, within an operation.
+    async fn load(
+        &self,
+        fill: Fill,
+        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
         if let Some(located) = self.inner.locate(self.v, &K::MIN).await? {
             return Err(IndexError::NotEmpty {
                 root: located.leaf.at,

@@ -363,10 +363,10 @@ pub trait Inner<V: Verbs, K> {
         K: dm_layout::KeyBytes,
     {
         async move {
+            survey.misses_nodes();
             let Some(first) = self.find(v, &K::MIN).await? else {
                 return Ok(());
             };
-            survey.misses_nodes();
             let unknown = (&[][..], Listing::Unknown);
             survey_level(v, leaves, (0, first.leaf.at), unknown, survey, count_keys).await
         }

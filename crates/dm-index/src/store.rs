@@ -226,6 +226,11 @@ pub trait Reclaim<V: Verbs> {
         core::future::ready(Ok(()))
     }
 
+    /// Runs `work`, and meanwhile announces that the compute node is alive. Use this for a long part of an operation.
+    fn while_announcing<T>(&self, _v: &V, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        work
+    }
+
     /// Gives back the seat of a client that leaves. The client may be the last one of its compute node. This never
     /// waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}

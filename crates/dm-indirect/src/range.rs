@@ -1,6 +1,6 @@
 //! Scans, and bulk loads of an empty index.
 
-use dm_index::{Exchange, Fill, IndexError, Scan, gather};
+use dm_index::{Exchange, Fill, IndexError, Scan, end_operation, gather};
 use dm_verbs::{Control, Effect, Verbs};
 
 use crate::Items;
@@ -77,6 +77,18 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         next: impl FnMut() -> Option<Result<Item, IndexError>>,
     ) -> Result<u64, IndexError> {
         let _unmetered = self.v.meter().housekeeping();
+        //= docs/protocol/reclaim.md R17
+        let running = self.index.begin().await?;
+        let loaded = self.alloc.while_announcing(self.v, self.load_within(fill, next));
+        end_operation(running, loaded.await)
+    }
+
+    /// Loads items within an operation.
+    async fn load_within(
+        &self,
+        fill: impl Into<Fill>,
+        next: impl FnMut() -> Option<Result<Item, IndexError>>,
+    ) -> Result<u64, IndexError> {
         let mut drafts = Vec::new();
         let items = self.draft_all(next, &mut drafts).await?;
         let mut words = Vec::with_capacity(drafts.len());

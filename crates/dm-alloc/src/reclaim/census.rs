@@ -4,7 +4,6 @@
 //! Each look of a compute node does the next step. Nothing here waits for other members.
 
 use dm_sync::atomic::Ordering;
-use dm_sync::epoch::{Epochs, Running, Seat};
 use dm_verbs::{LocalStep, Verbs};
 
 use super::Reclaim;
@@ -16,8 +15,6 @@ use crate::{AllocError, Allocator};
 /// What a look says about a census that this compute node has not answered yet.
 pub(super) struct CensusLook {
     word: CensusWord,
-    /// The first list.
-    lists: ListPtr,
     /// The slot of this compute node.
     slot: u16,
 }
@@ -41,39 +38,15 @@ impl Drop for Telling<'_> {
     }
 }
 
-/// A seat that is vacated when it is dropped.
-struct Seated<'a, V: Verbs> {
-    alloc: &'a Allocator,
-    v: &'a V,
-    seat: Option<Seat>,
-}
-
-impl<V: Verbs> Drop for Seated<'_, V> {
-    fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            self.alloc.vacate(self.v, seat);
-        }
-    }
-}
-
-/// An operation that counts as forgotten (R2a) unless it is completed.
-struct Pinned<'s>(Option<Running<'s>>);
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        if let Some(running) = self.0.take() {
-            running.forget();
-        }
-    }
-}
-
 impl Reclaim {
     /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
-    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs.
+    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs. Call it in the
+    /// section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
-        // Relaxed: operations that begin in this membership see the value, because they begin after a section that follows
-        // the store. An operation of an earlier membership whose client does not see it yet ends before the store.
+        // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it enters
+        // these sections. So a caller whose section comes later sees the value, and what an earlier caller has put back is
+        // forgotten there.
         let until = self.forgets.load(Ordering::Relaxed);
         until > 0 && {
             let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
@@ -96,9 +69,9 @@ impl Allocator {
                 return;
             }
             m.census = word;
-            let change = match word.is_closed() {
-                true => NodePool::end_record,
-                false => NodePool::begin_record,
+            let change = |pool: &mut NodePool| match word.is_closed() {
+                true => pool.end_record(),
+                false => pool.begin_record(word.round()),
             };
             self.pools.iter().for_each(|pool| pool.with(change));
         });
@@ -115,13 +88,7 @@ impl Allocator {
         let word = reclaim.area.census_of(image);
         self.learn_census(reclaim, word);
         let answers = !word.is_closed() && reclaim.area.told_of(image, slot) < word.order();
-        answers.then(|| {
-            Box::new(CensusLook {
-                word,
-                lists: reclaim.area.lists_of(image),
-                slot,
-            })
-        })
+        answers.then(|| Box::new(CensusLook { word, slot }))
     }
 
     /// Answers the census that a look has found, if this compute node can.
@@ -145,67 +112,83 @@ impl Allocator {
         if !self.pools.iter().all(|pool| pool.with(|p| p.is_recorded())) {
             return Ok(());
         }
-        if look.word.phase() == Phase::Asking && !self.mark_holdings(v, reclaim, look).await? {
-            return Ok(());
+        if look.word.phase() == Phase::Asking {
+            //= docs/protocol/recovery.md V21
+            let marking = self.within(v, reclaim, self.mark_holdings(v, reclaim, look));
+            if marking.await? != Some(true) {
+                return Ok(());
+            }
         }
         let told = look.word.order().to_le_bytes();
         v.write(reclaim.area.told(look.slot), &told).await?;
         Ok(())
     }
 
-    /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if this
-    /// compute node is no longer a member.
+    /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if it has
+    /// not got to the last list, or the census is not in this phase any more.
     async fn mark_holdings<V: Verbs>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         look: &CensusLook,
     ) -> Result<bool, AllocError> {
-        //= docs/protocol/recovery.md V21
-        let seated = Seated {
-            alloc: self,
-            v,
-            seat: Some(Epochs::seat(&reclaim.epochs)),
-        };
-        let Some(seat) = &seated.seat else {
-            return Ok(false);
-        };
-        seat.enroll(reclaim.epochs.generation(), 1);
-        let Some(running) = seat.enter() else {
-            return Ok(false);
-        };
-        let mut pinned = Pinned(Some(running));
-        // The word is read again within the operation, so that the lists are not reused before it ends.
+        // The word is read again within the operation, so that the lists are not reused before it ends. The word that leads
+        // to the lists is read after it, because the look may have read an older one.
         let found = CensusWord(v.word(reclaim.area.census()).await?);
-        let holdings = self.holdings(reclaim);
-        let (mut next, mut number) = (look.lists, 0);
-        while found == look.word && !next.is_null() {
+        if found != look.word {
+            return Ok(false);
+        }
+        let first = ListPtr(v.word(reclaim.area.lists()).await?);
+        let marked = reclaim.membership.with(|m| m.marked);
+        let (mut next, mut number) = match marked {
+            Some((word, next, number)) if word == look.word => (next, number),
+            _ => (first, 0),
+        };
+        while !next.is_null() {
             let at = next.at();
             let image = v.read(at, next.bytes()).await?;
-            // The word that leads to the lists may still be that of an earlier census.
             let is_next = |list: &List| (list.round, list.number) == (look.word.round(), number);
             let list = List::decode(&image).filter(is_next).ok_or(AllocError::Corrupt {
                 at,
                 what: "the lists of a census lead to no list of this census",
             })?;
             drop(image);
+            v.local(LocalStep::Section).await;
+            let (holdings, complete) = self.holdings(reclaim);
+            if !complete {
+                return Ok(false);
+            }
             list.clear(v, at, &holdings).await?;
             (next, number) = (list.next, number + 1);
+            //= docs/protocol/reclaim.md R7a
+            if reclaim.is_due(v) {
+                // The compute node is announced before the next list.
+                reclaim
+                    .membership
+                    .with(|m| m.marked = Some((look.word, next, number)));
+                return Ok(next.is_null());
+            }
         }
-        pinned.0.take();
-        Ok(found == look.word)
+        Ok(true)
     }
 
-    /// Returns everything that this compute node holds or has recorded. The blocks are sorted.
-    pub(crate) fn holdings(&self, reclaim: &Reclaim) -> Holdings {
+    /// Returns everything that this compute node holds or has recorded, and whether the records are complete. The blocks are
+    /// sorted.
+    pub(crate) fn holdings(&self, reclaim: &Reclaim) -> (Holdings, bool) {
         let mut holdings = Holdings::default();
         // The limbo comes first, because its blocks move to the free lists, within its section.
         reclaim.limbo.with(|limbo| holdings.blocks.extend(limbo.blocks()));
+        let recorded = !reclaim.options.flaws().unrecorded;
+        let mut complete = true;
         for pool in &self.pools {
-            pool.with(|p| p.add_holdings(&mut holdings, !reclaim.options.flaws().unrecorded));
+            complete &= pool.with(|p| {
+                p.add_holdings(&mut holdings, recorded);
+                // A record that is full does not get the next block, so this belongs to the same section.
+                p.is_recorded()
+            });
         }
         holdings.blocks.sort_unstable();
-        holdings
+        (holdings, complete)
     }
 
     /// Ends the census, if one is being taken: a record is lost or incomplete.
@@ -246,14 +229,19 @@ impl Allocator {
         v.local(LocalStep::Section).await;
         // Relaxed: see `forgets_blocks`.
         reclaim.forgets.store(epoch, Ordering::Relaxed);
-        reclaim.limbo.with(core::mem::take);
-        self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
+        reclaim.limbo.with(|limbo| {
+            core::mem::take(limbo);
+            // Within one section, so that no held block of the earlier membership gets into the limbo.
+            self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
+        });
         Ok(epoch)
     }
 
     /// Returns whether this compute node holds no memory, and runs no operation that may give some back.
     pub(super) fn holds_nothing(&self, reclaim: &Reclaim) -> bool {
         let untouched = |pool: &NodePool| pool.is_untouched();
-        reclaim.epochs.oldest().is_none() && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
+        reclaim.epochs.oldest().is_none()
+            && reclaim.limbo.with(|limbo| limbo.is_empty())
+            && self.pools.iter().all(|pool| pool.with(|p| untouched(p)))
     }
 }

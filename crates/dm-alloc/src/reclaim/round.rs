@@ -113,7 +113,7 @@ impl Allocator {
             reclaim.limbo.with(|limbo| limbo.tag(tag));
         }
         self.announce_and_look(v, reclaim, part).await?;
-        self.give_up(v, &reclaim.area, SURPLUS).await
+        self.give_up(v, reclaim, SURPLUS).await
     }
 
     /// Announces this compute node and looks at the slots. If the look counts, removes silent members.
@@ -151,7 +151,14 @@ impl Allocator {
                 done = done.and(self.after_gate(v, reclaim, &gate, before).await);
             }
             if let Some(census) = census {
-                done = done.and(self.after_census(v, reclaim, &census).await);
+                done = done.and(match self.after_census(v, reclaim, &census).await {
+                    Err(e) if !e.is_fenced() => {
+                        // The next look tries again. Operations do not depend on it.
+                        tracing::debug!("a census was not answered: {e}");
+                        Ok(())
+                    }
+                    done => done,
+                });
             }
             done
         })

@@ -1,11 +1,70 @@
 //! Operations of a compute node that do not belong to any of its clients.
 
-use dm_sync::epoch::Epochs;
+use dm_sync::epoch::{Epochs, Running, Seat};
 use dm_verbs::{Control, Verbs};
 
+use super::Reclaim;
 use crate::{AllocError, Allocator};
 
+/// A seat that is vacated when it is dropped.
+struct Seated<'a, V: Verbs> {
+    alloc: &'a Allocator,
+    v: &'a V,
+    seat: Option<Seat>,
+}
+
+impl<V: Verbs> Drop for Seated<'_, V> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            self.alloc.vacate(self.v, seat);
+        }
+    }
+}
+
+/// An operation that counts as forgotten (R2a) unless it is completed.
+struct Pinned<'s>(Option<Running<'s>>);
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            running.forget();
+        }
+    }
+}
+
 impl Allocator {
+    /// Runs a part of a round, or of a census, as an operation of its own. Returns `None` if the compute node is no member, or
+    /// this client is not enlisted in its group. If `work` fails or is dropped, the operation stays announced until this
+    /// client's requests have landed (R2a).
+    pub(crate) async fn within<V: Verbs, T>(
+        &self,
+        v: &V,
+        reclaim: &Reclaim,
+        work: impl Future<Output = Result<T, AllocError>>,
+    ) -> Result<Option<T>, AllocError> {
+        // The generation is read first, so that the operation belongs to the membership that is compared.
+        let generation = reclaim.epochs.generation();
+        if self.roster.number_of(v.client().0) != self.roster.own() {
+            return Ok(None);
+        }
+        let seated = Seated {
+            alloc: self,
+            v,
+            seat: Some(Epochs::seat(&reclaim.epochs)),
+        };
+        let Some(seat) = &seated.seat else {
+            return Ok(None);
+        };
+        seat.enroll(generation, 1);
+        let Some(running) = seat.enter() else {
+            return Ok(None);
+        };
+        let mut pinned = Pinned(Some(running));
+        let done = work.await?;
+        pinned.0.take();
+        Ok(Some(done))
+    }
+
     /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it ends. It is meant
     /// for work that belongs to no client, such as filling a cache.
     ///

@@ -358,3 +358,70 @@ fn an_expelled_member_ends_the_census_and_its_blocks_come_back_in_the_next_one()
     ask(&mut census, &[&me], &addresses(&linked));
     assert_eq!(finish(census, &[&me]).unwrap().blocks, BLOCKS - 1);
 }
+
+#[test]
+fn who_has_only_retired_forgets_too() {
+    let pool = Pool::new();
+    let [maker, other, me] = [0, 1, 2].map(|cn| pool.node(cn));
+    let block = maker.nodes(1, (1, 1))[0];
+    other.alloc.retire(block.after(1), CLASS);
+    let alloc = other.leave();
+    let members = [&maker, &me];
+    let mut census = me.census();
+    record(&mut census, &members);
+    ask(&mut census, &members, &[]);
+    assert_eq!(finish(census, &members).unwrap().blocks, 1);
+    let seat = Epochs::seat(alloc.epochs().unwrap());
+    let v = pool.world.connect(1).unwrap();
+    let other = Node { alloc, seat, v };
+    other.prepare();
+    let all = [&maker, &me, &other];
+    for _ in 0..5 {
+        all.iter().for_each(|member| member.round());
+    }
+    let (mine, theirs) = (addresses(&used_before(&me)), addresses(&[other.take()]));
+    assert!(!mine.contains(&theirs[0]), "both have {:?}", theirs[0]);
+}
+
+#[test]
+fn a_block_that_is_held_between_operations_is_not_lost() {
+    let pool = Pool::new();
+    let [other, me] = [0, 1].map(|cn| pool.node(cn));
+    let members = [&other, &me];
+    // As a SMART client's removed leaf: unlinked, its operation has ended, and it is retired in a later operation.
+    let held = other.nodes(1, (1, 1))[0];
+    let hold = other.alloc.hold(held.at);
+    let mut census = me.census();
+    record(&mut census, &members);
+    ask(&mut census, &members, &[]);
+    assert_eq!(
+        finish(census, &members).unwrap().blocks,
+        0,
+        "{:?} is held",
+        held.at
+    );
+    // Once it is retired, it is free after some rounds, and is not lost meanwhile.
+    other.alloc.retire_held(hold, held.after(1), CLASS);
+    (0..3).for_each(|_| members.iter().for_each(|member| member.round()));
+    assert_eq!(other.take().at, held.at);
+}
+
+#[test]
+fn a_block_that_was_held_before_a_lost_membership_is_forgotten() {
+    let pool = Pool::new();
+    let [other, me] = [0, 1].map(|cn| pool.node(cn));
+    let block = other.nodes(1, (1, 1))[0];
+    let held = other.alloc.hold(block.at);
+    let alloc = other.leave();
+    let members = [&me];
+    let mut census = me.census();
+    record(&mut census, &members);
+    ask(&mut census, &members, &[]);
+    assert_eq!(finish(census, &members).unwrap().blocks, BLOCKS);
+    let seat = Epochs::seat(alloc.epochs().unwrap());
+    let v = pool.world.connect(0).unwrap();
+    let other = Node { alloc, seat, v };
+    other.prepare();
+    other.alloc.retire_held(held, block.after(1), CLASS);
+    assert_eq!(other.alloc.stats().limbo_bytes, 0, "it has another owner");
+}
