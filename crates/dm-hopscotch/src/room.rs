@@ -130,24 +130,13 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         //= docs/protocol/chime.md H5
         guard.doubt_if_lost();
         let mut chain = Some(v.chain(at.node()));
-        let flaws = self.options.flaws();
+        let counted = !self.options.flaws().hop_uncounted;
         let entry = (key, ValueRef::from(value));
-        let mut kept = Vec::new();
-        let mut write = |offset: usize, bytes: &[u8]| {
+        self.format.hop(image, plan, entry, counted, |offset, bytes| {
             chain = chain
                 .take()
                 .map(|chain| chain.write(at.add(offset as u64), bytes));
-        };
-        let counted = !flaws.hop_uncounted;
-        self.format.hop(image, plan, entry, counted, |offset, bytes| {
-            match flaws.source_first {
-                true => kept.push((offset, bytes.to_vec())),
-                false => write(offset, bytes),
-            }
         });
-        for (offset, bytes) in kept.iter().rev() {
-            write(*offset, bytes);
-        }
         guard.write_back(chain.expect("it was only extended")).await?;
         Ok(Some(Answer::Done(Applied::Inserted)))
     }

@@ -21,8 +21,6 @@ pub struct HopFlaws {
     pub entry: EntryFlaws,
     /// T-C2: a hop does not change the hop counts.
     pub hop_uncounted: bool,
-    /// Broken twin: a hop overwrites the old slot before it writes the copy.
-    pub source_first: bool,
     /// Broken twin: a writer does not check whether its lock word is suspect.
     pub never_in_doubt: bool,
 }
@@ -42,7 +40,6 @@ impl HopFlaws {
             takes_young: false,
         },
         hop_uncounted: false,
-        source_first: false,
         never_in_doubt: false,
     };
 }

@@ -4,7 +4,6 @@ mod alone;
 mod faults;
 mod flaws;
 mod hops;
-mod lines;
 mod mended;
 mod next_life;
 mod splits;
@@ -18,7 +17,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     hops::ENTRY,
     splits::ENTRY,
     alone::ENTRY,
-    lines::ENTRY,
     faults::ENTRY,
     mended::ENTRY,
     flaws::T_C1,
