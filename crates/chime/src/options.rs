@@ -122,7 +122,7 @@ impl Options {
 }
 
 /// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
-const WINDOW: Nanos = Nanos::from_micros(500);
+const WINDOW: Nanos = Nanos::from_micros(400);
 
 // The methods below make the options of the parts.
 impl Options {

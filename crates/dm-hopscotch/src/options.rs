@@ -9,11 +9,7 @@ use crate::HopFlaws;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
     /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used, because a
-    /// version may have wrapped meanwhile.
-    ///
-    /// A version has 6 bits. An insert that hops changes the version at most three times, and takes at least three
-    /// verbs one after another. If a round trip takes at least 1.6 µs, 63 versions take more than 100 µs. (Whole nodes
-    /// also count their hops, in 16 bits.)
+    /// version or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
     pub read_window: Nanos,
     /// Whether an insert finds free slots in the bytes that its chain reads after the lock's CAS (CHIME §4.2.1). If
     /// not, it first reads the leaf's header in a separate round trip, as the paper's insert does without this

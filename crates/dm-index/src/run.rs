@@ -54,7 +54,7 @@ impl<K: KeyBytes> Run<K> {
         self.from = from;
         self.missing = entries as f32 + MARGIN * self.per_leaf;
         // The first leaf may have only a small part of what a leaf has.
-        (self.missing / self.per_leaf.max(1.0)).ceil() as usize + 1
+        ((self.missing / self.per_leaf.max(1.0)).ceil() as usize).saturating_add(1)
     }
 
     /// Learns that `leaves` leaves have `entries` entries together.
@@ -171,6 +171,13 @@ mod tests {
         assert_eq!(run.leaves(), [leaf(1), leaf(2)]);
         run.begin(Key8(0), 0, 100);
         assert!(run.push_alone(leaf(3)), "the margin is missing");
+    }
+
+    #[test]
+    fn a_scan_without_a_limit_takes_all_leaves() {
+        let mut run = Run::<Key8>::new();
+        assert_eq!(run.begin(Key8(0), usize::MAX, 1), usize::MAX);
+        assert!((1..100).all(|n| run.push_alone(leaf(n))));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 pub const DEFAULT_DEPTH_MAX: u8 = 20;
 
 /// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
-const WINDOW: Nanos = Nanos::from_micros(500);
+const WINDOW: Nanos = Nanos::from_micros(400);
 
 impl TableOptions {
     /// Returns the default options for values of `value_bytes` bytes.

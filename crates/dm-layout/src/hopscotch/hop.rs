@@ -124,16 +124,17 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// Adds a range to the ranges that are written next. Ranges in the same line or in successive lines become one.
-fn cover(open: &mut Vec<Range<usize>>, range: Range<usize>) {
+/// Adds a range to the ranges that are written next. Ranges in the same line or in successive lines become one, so that all
+/// bytes of a line are in the same WRITE.
+fn cover(open: &mut Vec<Range<usize>>, mut range: Range<usize>) {
     let lines = |range: &Range<usize>| range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
-    let new = lines(&range);
-    let near = |other: &&mut Range<usize>| {
-        let old = lines(other);
+    // A range that has grown may have come near to others.
+    while let Some(nth) = open.iter().position(|other| {
+        let (old, new) = (lines(other), lines(&range));
         old.start <= new.end && new.start <= old.end
-    };
-    match open.iter_mut().find(near) {
-        Some(other) => *other = other.start.min(range.start)..other.end.max(range.end),
-        None => open.push(range),
+    }) {
+        let other = open.remove(nth);
+        range = other.start.min(range.start)..other.end.max(range.end);
     }
+    open.push(range);
 }
