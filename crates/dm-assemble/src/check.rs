@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write as _};
 
-use dm_alloc::{AllocError, Census, Members, Restored, Step, Sweep, rest};
+use dm_alloc::{AllocError, Census, CensusStep, Members, Restored, Sweep, rest};
 use dm_index::{Finding, Flaw, IndexError, LevelCount, Survey};
 use dm_lock::{DOUBT, LockWord};
 use dm_sync::epoch::Epochs;
@@ -436,7 +436,7 @@ impl<P: Parts> Handle<P> {
         };
         census.know(&reached);
         drop(reached);
-        if census.know_depots().await? != Step::Done {
+        if census.know_depots().await? != CensusStep::Done {
             return Ok(Outcome::Disturbed);
         }
         census.grace().await?;
@@ -451,7 +451,7 @@ impl<P: Parts> Handle<P> {
         let asked = self
             .alloc
             .visit(v, async { Ok::<_, IndexError>(census.ask().await?) });
-        if asked.await? != Step::Done || !self.until(v, async || census.told().await).await? {
+        if asked.await? != CensusStep::Done || !self.until(v, async || census.told().await).await? {
             return Ok(Outcome::Disturbed);
         }
         let Some(restored) = census.close().await? else {
@@ -488,18 +488,18 @@ impl<P: Parts> Handle<P> {
     async fn until<V: Verbs + Control>(
         &self,
         v: &V,
-        step: impl AsyncFn() -> Result<Step, AllocError>,
+        step: impl AsyncFn() -> Result<CensusStep, AllocError>,
     ) -> Result<bool, IndexError> {
         let (since, lease) = (v.now(), self.alloc.lease());
         loop {
             self.collect(v).await?;
             match step().await? {
-                Step::Done => return Ok(true),
-                Step::Over => return Ok(false),
-                Step::Waits if v.elapsed(since, Nanos(lease.0.saturating_mul(CENSUS_LEASES))) => {
+                CensusStep::Done => return Ok(true),
+                CensusStep::Over => return Ok(false),
+                CensusStep::Waits if v.elapsed(since, Nanos(lease.0.saturating_mul(CENSUS_LEASES))) => {
                     return Ok(false);
                 }
-                Step::Waits => rest(v, Nanos(lease.0 / CENSUS_PARTS)).await,
+                CensusStep::Waits => rest(v, Nanos(lease.0 / CENSUS_PARTS)).await,
             }
         }
     }
