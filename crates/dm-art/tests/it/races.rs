@@ -453,5 +453,6 @@ fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
             break;
         }
     }
-    assert!(split > 3, "{split} times both were first");
+    // The inserts fetch a chunk for each class, so the removal gets on meanwhile.
+    assert!(split > 2, "{split} times both were first");
 }
