@@ -85,7 +85,7 @@ pub struct Restored {
 
 /// The result of a step of a [`Census`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum CensusStep {
     /// The step is done.
     Done,
     /// Other members have not done their part yet. Do a round, and look again.
@@ -363,7 +363,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
     ///
     /// # Errors
     /// Returns the error of the READ.
-    pub async fn told(&self) -> Result<Step, AllocError> {
+    pub async fn told(&self) -> Result<CensusStep, AllocError> {
         self.look(|area, image, slot| area.told_of(image, slot) >= self.word.order())
             .await
     }
@@ -382,7 +382,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
     ///
     /// # Errors
     /// Returns the error of the READ.
-    pub async fn quiet(&self) -> Result<Step, AllocError> {
+    pub async fn quiet(&self) -> Result<CensusStep, AllocError> {
         //= docs/protocol/reclaim.md R4
         self.look(|area, image, slot| {
             let mut looks = area.looks(image);
@@ -401,12 +401,12 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         }
     }
 
-    /// Records the blocks in the depots. Returns [`Step::Waits`] if other members have changed a depot each time that it was
-    /// read.
+    /// Records the blocks in the depots. Returns [`CensusStep::Waits`] if other members have changed a depot each time that it
+    /// was read.
     ///
     /// # Errors
     /// Returns the errors of verbs.
-    pub async fn know_depots(&mut self) -> Result<Step, AllocError> {
+    pub async fn know_depots(&mut self) -> Result<CensusStep, AllocError> {
         let _unmetered = self.v.meter().housekeeping();
         for node in (0..self.alloc.memory_nodes()).map(NodeId) {
             let mut listed = None;
@@ -418,18 +418,18 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
                 }
             }
             let Some(listed) = listed else {
-                return Ok(Step::Waits);
+                return Ok(CensusStep::Waits);
             };
             self.know(&listed);
         }
-        Ok(Step::Done)
+        Ok(CensusStep::Done)
     }
 
     /// Lists the blocks that are not known, and asks all members which of them they hold.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::take`] and of verbs.
-    pub async fn ask(&mut self) -> Result<Step, AllocError> {
+    pub async fn ask(&mut self) -> Result<CensusStep, AllocError> {
         //= docs/protocol/recovery.md V21
         let (v, alloc) = (self.v, self.alloc);
         let _unmetered = v.meter().housekeeping();
@@ -462,10 +462,10 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
             .await?;
         if found != self.word.0 {
             self.open = false;
-            return Ok(Step::Over);
+            return Ok(CensusStep::Over);
         }
         self.word = self.word.asking();
-        Ok(Step::Done)
+        Ok(CensusStep::Done)
     }
 
     /// Ends the census, and retires the blocks that are lost. Three rounds later they are free. Returns `None` if the census
@@ -541,18 +541,18 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(())
     }
 
-    /// Looks at the members. Returns [`Step::Done`] if `ready` holds for each slot that is taken.
-    async fn look(&self, ready: impl Fn(&MemberArea, &[u8], u16) -> bool) -> Result<Step, AllocError> {
+    /// Looks at the members. Returns [`CensusStep::Done`] if `ready` holds for each slot that is taken.
+    async fn look(&self, ready: impl Fn(&MemberArea, &[u8], u16) -> bool) -> Result<CensusStep, AllocError> {
         let _unmetered = self.v.meter().housekeeping();
         let area = self.area();
         let image = self.v.read(area.at, area.bytes()).await?;
         if area.census_of(&image) != self.word {
-            return Ok(Step::Over);
+            return Ok(CensusStep::Over);
         }
         let mut taken = area.looks(&image).filter(|(_, look)| !look.word.is_free());
         Ok(match taken.all(|(slot, _)| ready(area, &image, slot)) {
-            true => Step::Done,
-            false => Step::Waits,
+            true => CensusStep::Done,
+            false => CensusStep::Waits,
         })
     }
 }

@@ -64,7 +64,7 @@ mod sweep;
 
 pub use allocator::{AllocStats, Allocator, DEFAULT_CHUNK_BYTES};
 pub use block::{Block, Class};
-pub use census::{Census, Life, Restored, Step};
+pub use census::{Census, CensusStep, Life, Restored};
 pub use error::AllocError;
 pub use limbo::Limbo;
 pub use members::MemberArea;

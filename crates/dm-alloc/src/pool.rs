@@ -13,6 +13,9 @@ use crate::superblock::PAGE;
 /// chunks that the allocator has.
 const FIRST_CHUNK: u64 = 64 << 10;
 
+/// Number of blocks in a chunk below which one more page is requested for the record of the chunk.
+const FEW_BLOCKS: u64 = 16;
+
 /// The memory of one class.
 #[derive(Debug)]
 struct Stock {
@@ -282,10 +285,13 @@ impl NodePool {
             return Found::Fetching;
         }
         let block = class.block_bytes();
-        // The record comes on top, so that it does not take the room of a whole block.
-        let sized = |bytes: u64| ((bytes / block).max(1) * block + kept).next_multiple_of(PAGE);
-        let least = sized(block);
-        let fetch = sized(self.stock(class).fetched.max(FIRST_CHUNK).min(chunk));
+        let least = (block + kept).next_multiple_of(PAGE);
+        let wanted = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk);
+        // The record takes the room of a block, which is little if there are many. Otherwise it comes on top.
+        let fetch = match block * FEW_BLOCKS > wanted {
+            true => ((wanted / block).max(1) * block + kept).next_multiple_of(PAGE),
+            false => wanted,
+        };
         // After a refusal a smaller chunk may still fit.
         let fetch = self.left.map_or(fetch, |left| fetch.min(left / PAGE * PAGE));
         if fetch < least {
@@ -571,11 +577,15 @@ mod tests {
         let mut stats = crate::AllocStats::default();
         pool.add_to(&mut stats);
         assert_eq!((stats.wasted_bytes, stats.fetched_bytes), (4 << 10, 456 << 10));
-        let large = Class {
-            bytes: 300 << 10,
-            kind: 0,
-        };
-        assert!(matches!(pool.take(ME, large, (200 << 10, 64)), Found::Fetch(b) if b == 304 << 10));
+        for (kib, chunk) in [(300, 304), (100, 104), (32, 68), (2, 64)] {
+            let large = Class {
+                bytes: kib << 10,
+                kind: 0,
+            };
+            let asked = pool.take(ME, large, (200 << 10, 64));
+            assert!(matches!(asked, Found::Fetch(b) if b == chunk << 10), "{kib} KiB");
+            pool.fetched();
+        }
     }
 
     #[test]

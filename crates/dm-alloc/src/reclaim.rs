@@ -158,8 +158,12 @@ impl Allocator {
     ///
     /// Call this before the operation ends.
     pub fn hold(&self, block: RemotePtr) -> Held {
+        let unheld = self
+            .reclaim
+            .as_ref()
+            .is_some_and(|reclaim| reclaim.options.flaws().unheld);
         self.pool_of(block)
-            .with(|pool| pool.hold(block, self.forgets_blocks()))
+            .with(|pool| pool.hold(block, unheld || self.forgets_blocks()))
     }
 
     /// Ends a hold. Returns `false` if the block belongs to others by now: the compute node has lost its membership, and a

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write as _};
 
-use dm_alloc::{AllocError, Census, Members, Restored, Step, Sweep, rest};
+use dm_alloc::{AllocError, Census, CensusStep, Members, Restored, Sweep, rest};
 use dm_index::{Finding, Flaw, IndexError, LevelCount, Survey};
 use dm_lock::{DOUBT, LockWord};
 use dm_sync::epoch::Epochs;
@@ -452,7 +452,7 @@ impl<P: Parts> Handle<P> {
         census.know(&reached);
         drop(reached);
         let knowing = Box::pin(census.know_depots());
-        if self.alloc.while_announcing(v, knowing).await? != Step::Done {
+        if self.alloc.while_announcing(v, knowing).await? != CensusStep::Done {
             return Ok(Outcome::Disturbed);
         }
         census.grace().await?;
@@ -466,7 +466,7 @@ impl<P: Parts> Handle<P> {
     async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
         let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
         let asked = self.alloc.visit(v, Box::pin(asking));
-        if asked.await? != Step::Done || !self.until(v, async || census.told().await).await? {
+        if asked.await? != CensusStep::Done || !self.until(v, async || census.told().await).await? {
             return Ok(Outcome::Disturbed);
         }
         let Some(restored) = census.close().await? else {
@@ -507,16 +507,16 @@ impl<P: Parts> Handle<P> {
     async fn until<V: Verbs + Control>(
         &self,
         v: &V,
-        step: impl AsyncFn() -> Result<Step, AllocError>,
+        step: impl AsyncFn() -> Result<CensusStep, AllocError>,
     ) -> Result<bool, IndexError> {
         let since = v.now();
         loop {
             self.collect(v).await?;
             match step().await? {
-                Step::Done => return Ok(true),
-                Step::Over => return Ok(false),
-                Step::Waits if v.elapsed(since, self.patience()) => return Ok(false),
-                Step::Waits => rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await,
+                CensusStep::Done => return Ok(true),
+                CensusStep::Over => return Ok(false),
+                CensusStep::Waits if v.elapsed(since, self.patience()) => return Ok(false),
+                CensusStep::Waits => rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await,
             }
         }
     }

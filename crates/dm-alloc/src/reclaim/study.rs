@@ -29,6 +29,8 @@ pub struct ReclaimFlaws {
     pub leaves_open: bool,
     /// A member that joins begins its record with its first look.
     pub joins_unrecorded: bool,
+    /// A census does not learn of blocks that clients hold between their operations.
+    pub unheld: bool,
 }
 
 #[cfg(feature = "study")]
@@ -47,6 +49,7 @@ impl ReclaimFlaws {
         unrecorded: false,
         leaves_open: false,
         joins_unrecorded: false,
+        unheld: false,
     };
 }
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use dm_alloc::{
-    AllocError, Allocator, Block, Census, Class, Descriptor, Life, ReclaimOptions, Restored, Step, Superblock,
+    AllocError, Allocator, Block, Census, CensusStep, Class, Descriptor, Life, ReclaimOptions, Restored,
+    Superblock,
 };
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::epoch::{Epochs, Seat};
@@ -107,35 +108,35 @@ impl Node {
 }
 
 /// Lets all members do rounds until the step is done.
-fn until(members: &[&Node], step: impl AsyncFn() -> Result<Step, AllocError>) -> Step {
+fn until(members: &[&Node], step: impl AsyncFn() -> Result<CensusStep, AllocError>) -> CensusStep {
     for _ in 0..8 {
         members.iter().for_each(|member| member.round());
         match block_on(step()).unwrap() {
-            Step::Waits => {}
+            CensusStep::Waits => {}
             step => return step,
         }
     }
-    Step::Waits
+    CensusStep::Waits
 }
 
 /// Takes the steps from the beginning to the walk.
 fn record(census: &mut Census<'_, Endpoint>, members: &[&Node]) {
-    assert_eq!(until(members, async || census.told().await), Step::Done);
+    assert_eq!(until(members, async || census.told().await), CensusStep::Done);
     block_on(census.grace()).unwrap();
-    assert_eq!(until(members, async || census.quiet().await), Step::Done);
+    assert_eq!(until(members, async || census.quiet().await), CensusStep::Done);
 }
 
 /// Takes the steps from the walk, which has reached `reached`, to the question.
 fn ask(census: &mut Census<'_, Endpoint>, members: &[&Node], reached: &[RemotePtr]) {
     census.know(reached);
-    assert_eq!(block_on(census.know_depots()).unwrap(), Step::Done);
+    assert_eq!(block_on(census.know_depots()).unwrap(), CensusStep::Done);
     block_on(census.grace()).unwrap();
-    assert_eq!(until(members, async || census.quiet().await), Step::Done);
-    assert_eq!(block_on(census.ask()).unwrap(), Step::Done);
+    assert_eq!(until(members, async || census.quiet().await), CensusStep::Done);
+    assert_eq!(block_on(census.ask()).unwrap(), CensusStep::Done);
 }
 
 fn finish(census: Census<'_, Endpoint>, members: &[&Node]) -> Option<Restored> {
-    assert_eq!(until(members, async || census.told().await), Step::Done);
+    assert_eq!(until(members, async || census.told().await), CensusStep::Done);
     block_on(census.close()).unwrap()
 }
 
@@ -240,11 +241,11 @@ fn an_operation_that_began_before_the_record_delays_the_walk() {
     let members = [&other, &me];
     let running = other.seat.enter().unwrap();
     let mut census = me.census();
-    assert_eq!(until(&members, async || census.told().await), Step::Done);
+    assert_eq!(until(&members, async || census.told().await), CensusStep::Done);
     block_on(census.grace()).unwrap();
-    assert_eq!(until(&members, async || census.quiet().await), Step::Waits);
+    assert_eq!(until(&members, async || census.quiet().await), CensusStep::Waits);
     drop(running);
-    assert_eq!(until(&members, async || census.quiet().await), Step::Done);
+    assert_eq!(until(&members, async || census.quiet().await), CensusStep::Done);
 }
 
 #[test]
@@ -257,11 +258,11 @@ fn a_member_that_leaves_ends_the_census() {
         record(&mut census, &members);
         if asked {
             ask(&mut census, &members, &[]);
-            assert_eq!(until(&members, async || census.told().await), Step::Done);
+            assert_eq!(until(&members, async || census.told().await), CensusStep::Done);
         }
         let left = other.leave();
         me.round();
-        assert_eq!(block_on(census.told()).unwrap(), Step::Over);
+        assert_eq!(block_on(census.told()).unwrap(), CensusStep::Over);
         assert_eq!(block_on(census.close()).unwrap(), None);
         assert_eq!(left.stats().free_bytes, 0);
         // The next one is not disturbed.
@@ -351,7 +352,7 @@ fn an_expelled_member_ends_the_census_and_its_blocks_come_back_in_the_next_one()
     for _ in 0..4 {
         me.round();
     }
-    assert_eq!(block_on(census.told()).unwrap(), Step::Over);
+    assert_eq!(block_on(census.told()).unwrap(), CensusStep::Over);
     drop(census);
     let mut census = me.census();
     record(&mut census, &[&me]);

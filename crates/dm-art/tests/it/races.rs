@@ -453,5 +453,6 @@ fn a_node_that_keeps_two_leaves_is_not_renewed() {
             break;
         }
     }
-    assert!(split > 3, "{split} times both inserts came first");
+    // The inserts fetch a chunk for each class, so the removal gets on meanwhile.
+    assert!(split > 2, "{split} times both inserts came first");
 }

@@ -2,7 +2,8 @@
 //! links, unlinks and retires blocks.
 
 use dm_alloc::{
-    AllocError, Allocator, Census, Class, Life, MemberArea, ReclaimFlaws, ReclaimOptions, Restored, Step,
+    AllocError, Allocator, Census, CensusStep, Class, Life, MemberArea, ReclaimFlaws, ReclaimOptions,
+    Restored,
 };
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
 use dm_sync::Fingerprint;
@@ -15,26 +16,37 @@ use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 pub(crate) const ENTRY: Entry = Entry {
     name: "census",
     kind: Kind::Crash,
-    source: "docs/protocol/recovery.md V16 to V23; docs/protocol/reclaim.md R16",
+    source: "docs/protocol/recovery.md V16 to V23, V25; docs/protocol/reclaim.md R16",
     about: "A member has gone with a chunk. S takes a census, while W, of another member, replaces the linked block by one from \
-        its compute node's stock and retires the old one. W has taken the new block before the census (`began before`), or \
-        begins when all members record (`begins late`). R does the rounds of W's compute node. In `leaves`, W is alone on its \
-        compute node, which records, and leaves after the operation. In `joins`, W's compute node joins when all others record, \
-        and its block comes from the depot. The census gives back all lost blocks and no others, or ends without a result.",
+        its compute node's stock and retires the old one. R does the rounds of W's compute node. In `began before`, W has taken \
+        the new block before the census. In `begins late`, W begins when all members record. In `links late`, it links the new \
+        block after the walk, and in `unlinks early` it has unlinked the old one before. In `leaves`, W is alone on its compute \
+        node, which records, and leaves after the operation. In `joins`, W's compute node joins when all others record, and its \
+        block comes from the depot; in `joins late`, it does so between the walk and S's READ of the depot. In `holds`, W is alone on its compute node and \
+        holds the old block beyond its operation; it retires the block during the second of two censuses. A census gives back \
+        all lost blocks and no others, or ends without a result.",
     cases: || {
-        vec![
-            Case::holds("began before", Knobs::strong()),
-            Case::holds("begins late", Knobs::strong()),
-            Case::holds("leaves", Knobs::strong()),
-            Case::holds("joins", Knobs::strong()),
-        ]
+        let at_night = [
+            "began before",
+            "begins late",
+            "links late",
+            "unlinks early",
+            "joins",
+        ];
+        let small = ["leaves", "joins late", "holds"];
+        let at_night = at_night.map(|shape| Case::holds(shape, Knobs::strong()).nightly());
+        small
+            .map(|shape| Case::holds(shape, Knobs::strong()))
+            .into_iter()
+            .chain(at_night)
+            .collect()
     },
     published: None,
     mutants: &[
         Twin {
             name: "no-record",
             about: "members do not record the blocks that leave their free memory",
-            cases: || vec![lying("begins late")],
+            cases: || vec![lying("links late")],
         },
         Twin {
             name: "walks-at-once",
@@ -44,7 +56,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Twin {
             name: "asks-at-once",
             about: "the question does not wait for operations that began before the end of the walk",
-            cases: || vec![lying("begins late")],
+            cases: || vec![lying("unlinks early")],
         },
         Twin {
             name: "leaves-it-open",
@@ -54,7 +66,12 @@ pub(crate) const ENTRY: Entry = Entry {
         Twin {
             name: "joins-unrecorded",
             about: "a member that joins begins its record with its first look",
-            cases: || vec![lying("joins")],
+            cases: || vec![lying("joins late")],
+        },
+        Twin {
+            name: "unheld",
+            about: "a census does not learn of a block that a client holds between its operations",
+            cases: || vec![lying("holds")],
         },
     ],
     build,
@@ -93,14 +110,22 @@ fn asked() -> RemotePtr {
     word(2)
 }
 
-/// Set when W has taken its block.
-fn taken() -> RemotePtr {
+/// Set when W has taken its block, or has unlinked the old one; [`AGAIN`] when the second census begins.
+fn ready() -> RemotePtr {
     word(4)
+}
+
+/// Set when S has walked.
+fn walked() -> RemotePtr {
+    word(5)
 }
 
 /// The request for a round at which all members record, and at which the first grace ends.
 const RECORDED: u64 = 2;
 const QUIET: u64 = 3;
+const AGAIN: u64 = 2;
+/// Rounds of the second census before W retires the block that it holds.
+const HELD_ROUNDS: u32 = 2;
 
 /// The number of these rounds that the other member has done; `u64::MAX` if it does none.
 fn done() -> RemotePtr {
@@ -147,10 +172,21 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         unrecorded: s.mutant("no-record"),
         leaves_open: s.mutant("leaves-it-open"),
         joins_unrecorded: s.mutant("joins-unrecorded"),
+        unheld: s.mutant("unheld"),
         ..ReclaimFlaws::default()
     };
     let graces = (!s.mutant("walks-at-once"), !s.mutant("asks-at-once"));
-    let [joins, leaves, first] = ["joins", "leaves", "began before"].map(|shape| s.shape == shape);
+    let starts = match s.shape {
+        "began before" => Starts::First,
+        "begins late" => Starts::Late,
+        "links late" => Starts::LinksLate,
+        "unlinks early" => Starts::UnlinksEarly,
+        "leaves" => Starts::Leaves,
+        "joins" => Starts::Joins,
+        "holds" => Starts::Holds,
+        _ => Starts::JoinsLate,
+    };
+    let (joins, leaves) = (starts.joins(), starts == Starts::Leaves);
     // The blocks of a compute node that leaves before the census are lost too.
     let lost = (!leaves).then_some(BLOCKS + if joins { MAGAZINES } else { 0 });
     let model = Model::new(s.title.clone())
@@ -183,43 +219,56 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(done(), 8, "rounds done")
         .place(AREA.add(24), 8, "census")
         .client("S", 1, move |c: C| async move {
-            if first {
-                let begun = wait_until(&c, taken(), |taken| taken == 1).await;
+            if matches!(starts, Starts::First | Starts::Holds) {
+                let begun = wait_until(&c, ready(), |ready| ready == 1).await;
                 c.check(begun.is_ok(), || format!("{begun:?}"));
             }
-            let restored = take_census(&c, graces).await;
+            let mut round = 0;
+            let restored = take_census(&c, starts, graces, &mut round).await;
             let judged = judge(&c, restored, lost).await;
             c.check(judged.is_ok(), || format!("{judged:?}"));
+            if starts == Starts::Holds {
+                let next = c.verbs().write(ready(), &AGAIN.to_le_bytes()).await;
+                c.check(next.is_ok(), || format!("{next:?}"));
+                // The first census has left nothing.
+                let restored = take_census(&c, starts, graces, &mut round).await;
+                let judged = judge(&c, restored, Some(0)).await;
+                c.check(judged.is_ok(), || format!("{judged:?}"));
+            }
             let over = c.verbs().write(asked(), &u64::MAX.to_le_bytes()).await;
             c.check(over.is_ok(), || format!("{over:?}"));
         });
-    let starts = match s.shape {
-        "began before" => Starts::First,
-        "begins late" => Starts::Late,
-        "leaves" => Starts::Leaves,
-        _ => Starts::Joins,
-    };
     let model = model.client("W", 0, move |c: C| async move {
         let worked = work(&c, starts).await;
         c.check(worked.is_ok(), || format!("{worked:?}"));
     });
-    Box::new(match starts {
-        Starts::First | Starts::Late => model.client("R", 0, |c: C| async move {
+    Box::new(match leaves || joins || starts == Starts::Holds {
+        true => model,
+        false => model.client("R", 0, |c: C| async move {
             let seat = seat(c.shared());
             let served = serve(&c, &seat, u64::MAX).await;
             c.check(served.is_ok(), || format!("{served:?}"));
         }),
-        Starts::Leaves | Starts::Joins => model,
     })
 }
 
-/// The moment at which W begins its operation.
+/// The moment at which W begins its operation, and what else it does.
 #[derive(Clone, Copy, PartialEq)]
 enum Starts {
     First,
     Late,
+    LinksLate,
+    UnlinksEarly,
     Leaves,
     Joins,
+    JoinsLate,
+    Holds,
+}
+
+impl Starts {
+    fn joins(self) -> bool {
+        matches!(self, Self::Joins | Self::JoinsLate)
+    }
 }
 
 /// Waits by READs until the word at `at` is as wanted, and returns it.
@@ -250,7 +299,7 @@ async fn serve(c: &C, seat: &Seat, last: u64) -> Result<(), AllocError> {
 }
 
 /// Replaces the linked block, in one operation.
-async fn replace(c: &C, seat: &Seat, tells: bool) -> Result<(), AllocError> {
+async fn replace(c: &C, seat: &Seat, starts: Starts) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let running = loop {
         match seat.enter() {
@@ -259,15 +308,45 @@ async fn replace(c: &C, seat: &Seat, tells: bool) -> Result<(), AllocError> {
         }
     };
     let block = alloc.take(v, CLASS, None).await?;
-    if tells {
-        v.write(taken(), &1_u64.to_le_bytes()).await?;
+    let is_ready = 1_u64.to_le_bytes();
+    if matches!(starts, Starts::First | Starts::LinksLate | Starts::JoinsLate) {
+        v.write(ready(), &is_ready).await?;
+    }
+    if starts == Starts::LinksLate {
+        wait_until(c, walked(), |walked| walked == 1).await?;
     }
     let old = v.word(root()).await?;
     v.write(root(), &block.at.raw().to_le_bytes()).await?;
+    if starts == Starts::UnlinksEarly {
+        v.write(ready(), &is_ready).await?;
+        // The old block is retired at some time after that.
+        v.word(root()).await?;
+    }
     let old = dm_alloc::Block::fresh(RemotePtr::from_raw(old));
-    alloc.retire(old.after(1), CLASS);
+    if starts != Starts::Holds {
+        alloc.retire(old.after(1), CLASS);
+        return Ok(());
+    }
+    let held = alloc.hold(old.at);
     drop(running);
-    Ok(())
+    v.write(busy(), &0_u64.to_le_bytes()).await?;
+    v.write(ready(), &is_ready).await?;
+    // Rounds are all that W does now, until it retires the block.
+    let (mut round, mut again, mut held) = (0, 0, Some(held));
+    loop {
+        round = wait_until(c, asked(), |asked| asked > round).await?;
+        if round == u64::MAX {
+            return Ok(());
+        }
+        again += u32::from(v.word(ready()).await? == AGAIN);
+        if again > HELD_ROUNDS
+            && let Some(held) = held.take()
+        {
+            alloc.retire_held(held, old.after(1), CLASS);
+        }
+        alloc.collect(v, seat).await?;
+        v.write(done(), &round.to_le_bytes()).await?;
+    }
 }
 
 /// The work of W.
@@ -275,24 +354,28 @@ async fn work(c: &C, starts: Starts) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let seat = seat(alloc);
     match starts {
-        Starts::First => {}
-        Starts::Late => _ = wait_until(c, asked(), |asked| asked >= QUIET).await?,
+        Starts::First | Starts::Holds => {}
         Starts::Leaves => serve(c, &seat, QUIET).await?,
         Starts::Joins => _ = wait_until(c, asked(), |asked| asked >= RECORDED).await?,
+        Starts::JoinsLate => _ = wait_until(c, walked(), |walked| walked == 1).await?,
+        _ => _ = wait_until(c, asked(), |asked| asked >= QUIET).await?,
     }
-    replace(c, &seat, starts == Starts::First).await?;
-    match starts {
-        Starts::Leaves => {
-            alloc.vacate(v, seat);
-            v.write(done(), &u64::MAX.to_le_bytes()).await?;
-            Ok(v.write(busy(), &0_u64.to_le_bytes()).await?)
-        }
-        Starts::Joins => {
-            v.write(done(), &0_u64.to_le_bytes()).await?;
-            v.write(busy(), &0_u64.to_le_bytes()).await?;
-            serve(c, &seat, u64::MAX).await
-        }
-        Starts::First | Starts::Late => Ok(v.write(busy(), &0_u64.to_le_bytes()).await?),
+    replace(c, &seat, starts).await?;
+    if starts == Starts::Holds {
+        return Ok(());
+    }
+    if starts == Starts::Leaves {
+        alloc.vacate(v, seat);
+        v.write(done(), &u64::MAX.to_le_bytes()).await?;
+        return Ok(v.write(busy(), &0_u64.to_le_bytes()).await?);
+    }
+    if starts.joins() {
+        v.write(done(), &0_u64.to_le_bytes()).await?;
+    }
+    v.write(busy(), &0_u64.to_le_bytes()).await?;
+    match starts.joins() {
+        true => serve(c, &seat, u64::MAX).await,
+        false => Ok(()),
     }
 }
 
@@ -301,7 +384,7 @@ async fn until(
     c: &C,
     seat: &Seat,
     round: &mut u64,
-    step: impl AsyncFn() -> Result<Step, AllocError>,
+    step: impl AsyncFn() -> Result<CensusStep, AllocError>,
 ) -> Result<bool, AllocError> {
     for tries in 0..=2 * ROUNDS {
         if tries == ROUNDS {
@@ -314,9 +397,9 @@ async fn until(
         let asked = *round;
         wait_until(c, done(), |done| done >= asked).await?;
         match step().await? {
-            Step::Done => return Ok(true),
-            Step::Over => return Ok(false),
-            Step::Waits => {}
+            CensusStep::Done => return Ok(true),
+            CensusStep::Over => return Ok(false),
+            CensusStep::Waits => {}
         }
     }
     c.check(false, || "the members do not answer".to_owned());
@@ -341,22 +424,36 @@ async fn judge(
 }
 
 /// Takes a census. The index is the root alone.
-async fn take_census(c: &C, graces: (bool, bool)) -> Result<Option<Restored>, AllocError> {
+async fn take_census(
+    c: &C,
+    starts: Starts,
+    graces: (bool, bool),
+    round: &mut u64,
+) -> Result<Option<Restored>, AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
-    let (seat, mut round) = (seat(alloc), 0);
+    let seat = seat(alloc);
     let Some(mut census) = alloc.begin_census(v).await? else {
         return Ok(None);
     };
-    if !until(c, &seat, &mut round, async || census.told().await).await?
-        || graces.0 && !grace(c, &seat, &mut round, &mut census).await?
+    if !until(c, &seat, round, async || census.told().await).await?
+        || graces.0 && !grace(c, &seat, round, &mut census).await?
     {
         return Ok(None);
     }
+    if matches!(starts, Starts::LinksLate | Starts::UnlinksEarly) {
+        wait_until(c, ready(), |ready| ready == 1).await?;
+    }
     census.know(&[RemotePtr::from_raw(v.word(root()).await?)]);
-    if census.know_depots().await? != Step::Done
-        || graces.1 && !grace(c, &seat, &mut round, &mut census).await?
-        || census.ask().await? != Step::Done
-        || !until(c, &seat, &mut round, async || census.told().await).await?
+    if matches!(starts, Starts::LinksLate | Starts::JoinsLate) {
+        v.write(walked(), &1_u64.to_le_bytes()).await?;
+    }
+    if starts == Starts::JoinsLate {
+        wait_until(c, ready(), |ready| ready == 1).await?;
+    }
+    if census.know_depots().await? != CensusStep::Done
+        || graces.1 && !grace(c, &seat, round, &mut census).await?
+        || census.ask().await? != CensusStep::Done
+        || !until(c, &seat, round, async || census.told().await).await?
     {
         return Ok(None);
     }
