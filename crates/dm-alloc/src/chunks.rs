@@ -137,6 +137,11 @@ mod tests {
             blocks: 63,
         };
         assert_eq!(decode(&line, record), Some((0x77, chunk)));
+        assert_eq!(
+            decode(&encode(0x77, at(0x1020), CLASS), record),
+            None,
+            "no block begins there"
+        );
         assert_eq!(decode(&line, at(0x800)), None, "it ends before it begins");
         assert_eq!(
             decode(&line, RemotePtr::from_raw(record.offset())),

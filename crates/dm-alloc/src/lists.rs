@@ -249,6 +249,26 @@ mod tests {
     }
 
     #[test]
+    fn only_bits_are_cleared_by_what_is_read_later() {
+        let mut mine = list();
+        let mut read = List {
+            first: at(0x77),
+            blocks: 128,
+            words: vec![0b110, u64::MAX],
+            ..list()
+        };
+        mine.words[0] = 0b011;
+        mine.narrow(&read.encode());
+        assert_eq!(
+            (mine.first, mine.words.clone()),
+            (at(0x1000), vec![0b010, (1 << 36) - 1])
+        );
+        read.words.pop();
+        mine.narrow(&read.encode());
+        assert_eq!(mine.words, [0b010, 0], "nothing says that the others are lost");
+    }
+
+    #[test]
     fn blocks_and_rests_are_found_in_the_list() {
         let holdings = Holdings {
             blocks: vec![at(0x0800), at(0x1000), at(0x1000 + 65 * 128), at(0x8000)],

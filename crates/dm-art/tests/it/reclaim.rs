@@ -1,9 +1,9 @@
 //! Tests that the memory of removed leaves and of replaced nodes is reused, but not too early.
 
-use dm_alloc::{AllocStats, ReclaimOptions};
+use dm_alloc::{AllocStats, CensusStep, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, Separators};
 use dm_cache::IndexCache;
-use dm_index::{Applied, Exchange, Inner, Key8, KeyN, RangeIndex, Split};
+use dm_index::{Applied, Exchange, Inner, Key8, KeyN, RangeIndex, Split, Survey};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
@@ -324,6 +324,42 @@ fn a_leaf_is_retired_by_the_next_remove_of_its_client() {
         assert_eq!(block_on(client.remove(&Key8(i << 56))), Ok(Applied::Removed));
         assert_eq!(limbo(&trees), before + 64 * i as i64);
     }
+}
+
+/// Between two operations of its client, such a leaf is held: a census of another compute node does not give it away.
+//= docs/protocol/recovery.md V25 type=test
+#[test]
+fn a_leaf_whose_slot_nobody_waited_for_is_not_lost() {
+    let pool = Loopback::builder().host_bytes(4 << 20).build().unwrap();
+    let (connections, trees) = open(&pool, Setup::reclaiming(), 2);
+    let [v, w] = [&connections[0], &connections[1]];
+    let client = trees[0].client(v);
+    for i in 0..4 {
+        let inserted = block_on(client.insert(&Key8(i << 56), &[1; 8]));
+        assert_eq!(inserted, Ok(Applied::Inserted));
+    }
+    assert_eq!(block_on(client.remove(&Key8(1 << 56))), Ok(Applied::Removed));
+    assert_eq!(limbo(&trees), 0, "it is not retired yet");
+    let mut census = block_on(trees[1].alloc().begin_census(w)).unwrap().unwrap();
+    let until = |step: &dyn Fn() -> CensusStep| {
+        let done = (0..16).any(|_| {
+            settle(&trees, &connections);
+            step() == CensusStep::Done
+        });
+        assert!(done, "a member does not answer");
+    };
+    until(&|| block_on(census.told()).unwrap());
+    block_on(census.grace()).unwrap();
+    until(&|| block_on(census.quiet()).unwrap());
+    let mut survey = Survey::new(false, None).recording();
+    block_on(trees[1].survey(w, &mut survey, |_, _, _, _, _| {})).unwrap();
+    census.know(&survey.reached.unwrap());
+    assert_eq!(block_on(census.know_depots()).unwrap(), CensusStep::Done);
+    block_on(census.grace()).unwrap();
+    until(&|| block_on(census.quiet()).unwrap());
+    assert_eq!(block_on(census.ask()).unwrap(), CensusStep::Done);
+    until(&|| block_on(census.told()).unwrap());
+    assert_eq!(block_on(census.close()).unwrap().unwrap().blocks, 0);
 }
 
 /// The block of a separator that led to a wrong leaf is retired before the operation that removed the separator ends.
