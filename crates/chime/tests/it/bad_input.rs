@@ -99,7 +99,7 @@ fn a_pool_of_another_geometry_is_refused() {
             .await
             .expect_err("too short");
         assert_eq!(refused.effect(), Effect::None);
-        says(&refused, &["15 bytes", "16-byte"]);
+        says(&refused, &["15 bytes", "16 bytes"]);
     });
 }
 

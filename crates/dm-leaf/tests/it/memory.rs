@@ -169,7 +169,7 @@ fn an_operation_that_is_dropped_before_linking_frees_its_block() {
         );
         cases[usize::from(splits)] += u32::from(dropped && !linked);
     }
-    assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
+    assert!(cases[0] > 0 && cases[1] > 3, "{cases:?}");
 }
 
 /// Two compute nodes, each of which has only some of the leaves in its table, insert and remove all keys several times.

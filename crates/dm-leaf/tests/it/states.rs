@@ -737,10 +737,9 @@ fn a_write_gives_its_caller_a_copy_of_the_node() {
     every_format!(check);
 }
 
-/// If a writer with a share must go to another node, it gives the share back without waiting, and does not take the
-/// lock.
+/// If a writer with a share must go to another node, it gives the share back, awaits this, and does not take the lock.
 #[test]
-fn a_sharer_of_a_node_without_its_key_continues_at_once() {
+fn a_sharer_of_a_node_without_its_key_gives_its_share_back() {
     let format = slotted();
     let mut one = One::new(&format, live(at(0, 3).raw()), |_, _| {});
     one.nodes = Setup::sharing().nodes(format, 2, 0);
@@ -753,7 +752,7 @@ fn a_sharer_of_a_node_without_its_key_continues_at_once() {
         );
         (told(&done), spent)
     };
-    let spent = "1 reads, 128 bytes_read, 1 round_trips, 2 faa";
+    let spent = "1 reads, 128 bytes_read, 2 round_trips, 2 faa";
     assert_eq!(update(&one), ("right to 3, linked".to_owned(), spent.to_owned()));
     one.put(one.at, live(0), |format, image| {
         format.freeze(image, 9).unwrap();

@@ -86,7 +86,7 @@ const CLASS: Class = Class { bytes: 64, kind: 0 };
 const CHUNK: u64 = 4096;
 const BLOCKS: u64 = CHUNK / 64 - 1;
 /// Magazines in the rest of the chunk from which the depot's only magazine was cut.
-const MAGAZINES: u64 = 2;
+const MAGAZINES: u64 = 6;
 /// Rounds after which all operations that have ended are announced as such.
 const ROUNDS: u32 = 3;
 

@@ -291,7 +291,7 @@ fn refused_arguments_say_what_was_expected() {
             }
         );
         assert_eq!(refused.effect(), Effect::None);
-        says(&refused, &["15 bytes", "16-byte"]);
+        says(&refused, &["15 bytes", "16 bytes"]);
         let mut keys = [Key8(2), Key8(2)].into_iter();
         let twice = client.bulk_load(0.5, |value| {
             value.extend_from_slice(&[0; 16]);
