@@ -261,7 +261,7 @@ fn sherman_is_checked() {
 #[test]
 fn chime_is_checked() {
     with::<chime::ChimeParts<Key8>>(&chime(), async |index, v| {
-        leaves_of_many_keys(index, v, (true, 64 + 51)).await
+        leaves_of_many_keys(index, v, (true, 64 + 53)).await
     });
 }
 

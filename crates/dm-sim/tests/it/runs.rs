@@ -140,7 +140,14 @@ fn end(sim: &Sim, seen: &Seen) -> u64 {
         seen.add(format!("{cards:?}").as_bytes());
         windows += cards[0].torn_windows;
     }
-    seen.add(format!("{finished:?} {:?}", (sim.now(), sim.verbs(), sim.meter())).as_bytes());
+    // The recorded hashes are older than these counters, which are 0 here.
+    let meter = ["lock_wait_ns: 0, ", "restored_blocks: 0, "]
+        .iter()
+        .fold(format!("{:?}", sim.meter()), |text, newer| {
+            text.replace(newer, "")
+        });
+    let seen_in_all = format!("{finished:?} ({:?}, {:?}, {meter})", sim.now(), sim.verbs());
+    seen.add(seen_in_all.as_bytes());
     seen.add(&sim.digest().to_le_bytes());
     assert!(windows > 8_000, "only {windows} transfers moved in two steps");
     seen.0.get()

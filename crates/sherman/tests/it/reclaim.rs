@@ -132,12 +132,15 @@ fn in_and_out(nodes: u16) {
     check(empty, &taken);
 }
 
+/// The first chunk of magazines on a memory node. A compute node may need it in any round.
+const MAGAZINES: u64 = 64 << 10;
+
 /// Checks the live, limbo and fetched bytes after each repetition. An empty tree has `empty` live bytes.
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
         assert_eq!((*live, *limbo), (empty, 0), "{taken:?}");
         assert!(
-            *fetched <= taken[1].2,
+            *fetched <= taken[1].2 + MAGAZINES,
             "a later round took a new chunk: {taken:?}"
         );
     }
