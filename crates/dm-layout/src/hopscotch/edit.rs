@@ -191,8 +191,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Repairs an image in which only a part of a hop has taken effect. Sets all lines to one version that is newer
-    /// than theirs. Sets both copies of each hop count to a value that is newer than both. Keeps one copy of each entry.
-    /// Returns the bytes to WRITE, which are the whole node.
+    /// than theirs. Sets both copies of each hop count to a value that is newer than both. Keeps one copy of each
+    /// entry. Returns the bytes to WRITE, which are the whole node.
     ///
     /// No key is missing from the image: each of its lines is from one of the successive states of H4, and no key is
     /// lost in these.
