@@ -4,9 +4,10 @@
 //! Once per period, one of its clients does a *round*:
 //! 1. The client closes the list of blocks retired so far. If the list is not empty, the client tags it with the epoch
 //!    word's value g (by an FAA, so the word grows).
-//! 2. The client announces its compute node. The announced epoch is that of the oldest running operation, or the current
-//!    epoch if no operation runs. If this epoch is later than the epoch in the compute node's slot, the announcement is a
-//!    CAS on the slot; otherwise it is an FAA on the slot's beat.
+//! 2. The client announces its compute node. The announced epoch is that of the oldest running operation, or the
+//!    current epoch if no operation runs. If this epoch is in the compute node's slot already, the announcement is an
+//!    FAA on the slot's beat. Otherwise it is a CAS on the slot, after an FAA on the beat if an earlier announcement
+//!    was abandoned or is still in flight.
 //! 3. The client reads all slots. The blocks whose tag is below every announced epoch are free.
 //!
 //! If one client takes long for a round, the other clients do the second and third step meanwhile, and look for silent

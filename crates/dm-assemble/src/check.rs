@@ -187,8 +187,9 @@ pub struct SweepReport {
     pub mended: u64,
     /// Lock words whose doubt was cleared.
     pub cleared: u64,
-    /// Blocks of dead members that were given back. `None` if no census succeeded, because members came and went, the index
-    /// was in change during each walk, a step of the census failed, or the walk does not reach all nodes of this kind of index.
+    /// Blocks of dead members that were given back. `None` if no census succeeded. The reasons may be that members came
+    /// and went, that the index changed during each walk, that a member did not answer, that a step of the census
+    /// failed, or that a walk cannot reach all nodes of this kind of index.
     pub restored: Option<Restored>,
     /// The error that ended the census, if one did.
     pub census_failed: Option<IndexError>,

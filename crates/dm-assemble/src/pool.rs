@@ -41,7 +41,8 @@ impl<'p, V: Verbs> Pool<'p, V> {
         self.superblock.root_word
     }
 
-    /// Returns locks in the pool's lock tables. Parts that use the same lock tables share their local tables, too.
+    /// Returns locks in the pool's lock tables. Each call makes new local tables, so parts that use the same locks must
+    /// share the returned [`Arc`].
     ///
     /// # Errors
     /// Returns [`OpenError`] if a memory node lacks a capability that such locks need.

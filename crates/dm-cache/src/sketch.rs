@@ -363,8 +363,9 @@ impl<K: KeyBytes> State<K> {
         self.recount();
     }
 
-    /// Adds the current share of some neighbouring leaves to a range that has no entries. They are added to the block
-    /// that ends where they begin, or otherwise to new blocks.
+    /// Adds leaves to a range that has no entries. `entries` are adjacent leaves in the order of their keys. Of these,
+    /// one in `WHOLE / share` is kept, evenly spread. They go to the block that ends where the first of them begins, as
+    /// long as they fit, and otherwise to new blocks. The range ends at `high`.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;

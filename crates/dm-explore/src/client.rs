@@ -138,9 +138,10 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().output(self.verbs.number(), value);
     }
 
-    /// Promises that the client has forgotten all its earlier observations: its further behaviour depends only on how
-    /// often it has called `forget`. This is true, for example, between the operations of a client without local
-    /// state. The promise reduces the number of states. **A false promise makes a pass worthless.**
+    /// Promises that the client's further behaviour does not depend on anything that it has observed before this call,
+    /// but only on how often it has called `forget` and on what it observes from now on. This is true, for example,
+    /// between the operations of a client without local state. The promise reduces the number of states. **A false
+    /// promise makes a pass worthless.**
     pub fn forget(&self) {
         self.verbs.machine().forget(self.verbs.number());
     }

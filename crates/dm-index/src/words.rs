@@ -43,8 +43,8 @@ impl<'h, V: Verbs> Words<'h, V> {
         Ok(self.base.add(key.0 * 8))
     }
 
-    /// Replaces the key's word by `swap`. If `compare` is given, does so only if the word has this presence bit.
-    /// Returns the previous word.
+    /// Replaces the key's word by `swap`. If `compare` is given, does so only if the word's presence bit equals that of
+    /// `compare`. Returns the previous word.
     async fn swap(&self, key: &Key8, compare: Option<u64>, swap: u64) -> Result<u64, IndexError> {
         let at = self.word_of(key)?;
         let _begun = self.v.operation()?;

@@ -10,9 +10,9 @@ use crate::merge::{can_merge, carry_out};
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Carries out steps 2 to 5 of a merge under the locks of both nodes. Instead of step 1, calls `unlink` afterwards,
-    /// without holding a lock. If the inner structure still has the right node's address after that, the address is
-    /// only a hint.
+    /// Merges a node into its left neighbour as [`crate::merge`] describes, without locking a parent. Step 1, the
+    /// removal of the parent's entry, is replaced by a call of `unlink` after the locks are released. The right node is
+    /// dead by then, so its address in the inner structure is only a hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
         v: &V,

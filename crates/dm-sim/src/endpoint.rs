@@ -182,7 +182,7 @@ impl Transport for Endpoint {
         let (index, generation) = self.engine().open(self.client, node);
         Slot { index, generation }
     }
-    // Inlined for the same reason as `post_one`.
+    // This function is inlined into every caller for the same reason as `post_one`.
     #[inline(always)]
     fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
         let mut e = self.engine();
@@ -195,8 +195,8 @@ impl Transport for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    // Inlined into every caller, because each caller passes a known kind of request, so that only one of these
-    // branches remains.
+    // This function is inlined into every caller. Each caller passes a known kind of request, so only one of the
+    // branches below remains.
     #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Slot {
         let mut e = self.engine();
@@ -211,7 +211,7 @@ impl Transport for Endpoint {
         };
         Slot { index, generation }
     }
-    // Inlined, so that polling a ticket only checks the chain's state.
+    // This function is inlined into every caller, so that polling a ticket only checks the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut e = self.engine();

@@ -94,8 +94,11 @@ impl Witness {
     }
 }
 
-/// Draws a number below `bound`, which is not 0. The number is part of the schedule, so that repeating the
-/// schedule gives the same number.
+/// Draws a number below `bound`, which must not be 0. The number is part of the schedule, so repeating the schedule
+/// gives the same number.
+///
+/// # Panics
+/// Panics if `bound` is 0.
 pub fn below(bound: u64) -> u64 {
     shuttle::rand::thread_rng().next_u64() % bound
 }

@@ -29,8 +29,8 @@ pub struct Options {
     pub types: NodeTypes,
     /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
-    /// Whether locks of leaves are in on-chip memory if there is any; otherwise they are in host memory. This
-    /// is a layout option.
+    /// Whether the locks of leaves are in on-chip memory. They are in host memory if this is `false` or if there is no
+    /// on-chip memory. This is a layout option.
     pub on_chip: bool,
     /// Budget in bytes of a compute node's cache of separators.
     pub cache_bytes: u64,

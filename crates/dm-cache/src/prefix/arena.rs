@@ -260,8 +260,8 @@ impl Arena {
         let fits = |c: &Chunk| c.filled as usize + size <= c.len();
         if !self.chunks.get(self.current).is_some_and(fits) {
             let roomiest = (0..self.chunks.len()).max_by_key(|&c| self.chunks[c].room());
-            // Compaction moves a whole chunk, so it is done only if it frees enough memory. If the limit leaves little
-            // other room, less freed memory is enough.
+            // Compaction moves a whole chunk, so it is done only if at least a twelfth of the chunk is free afterwards.
+            // If no chunk can be added, a sixteenth is enough.
             let [well_worth, worth] = [12, 16].map(|part| {
                 roomiest.filter(|&c| {
                     let (room, len) = (self.chunks[c].room(), self.chunks[c].len());

@@ -115,12 +115,12 @@ impl Entry {
                 self.words[place] = word;
                 self.kids[place] = NONE;
             }
-            // In a node that is not direct the words are the first slots, so a later slot cannot be stored
-            // yet.
             Err(place) if self.direct || place == index => {
                 self.words.insert(place, word);
                 self.kids.insert(place, NONE);
             }
+            // Except in a direct node, `words` holds the node's first slots without a gap. A slot further on cannot be
+            // stored before those between them.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The content of an experiment file: the testbed, the dial, and the claims of the paper.
+//! The content of an experiment file: the testbed, the panels, and the claims of the paper.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub(crate) enum World {
     Writes,
 }
 
-/// A part of a figure: some series over values of a dial.
+/// A part of a figure, which compares several series, usually while one parameter varies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Panel {
@@ -54,7 +54,7 @@ pub(crate) struct Panel {
     /// Changes to the experiment's setup.
     #[serde(default)]
     pub(crate) setup: Setup,
-    /// The dial, or `None` if nothing is varied.
+    /// The parameter that varies, or `None` if nothing does.
     pub(crate) over: Option<Over>,
     pub(crate) series: Vec<String>,
     /// Series that the paper does not have: they are drawn and listed, but never graded.
@@ -64,7 +64,7 @@ pub(crate) struct Panel {
     pub(crate) charts: Vec<Chart>,
 }
 
-/// The dial and its values.
+/// The parameter of a setup that varies in a panel (its dial), and the values that it takes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Over {

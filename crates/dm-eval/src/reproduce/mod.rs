@@ -1,8 +1,9 @@
 //! `dmkit reproduce`: runs the figures of papers on the simulated testbed, and shows them beside the papers' numbers.
 //!
-//! An experiment is a file (`experiments/*.toml`) with a testbed, panels of series over a dial, and claims with the
-//! paper's numbers. A run produces samples (raw data, in JSON), from these the results of the claims, and from these
-//! the charts. Each step can be repeated from the result of the previous one.
+//! An experiment is a file (`experiments/*.toml`) with a testbed, the panels of a figure, and the paper's claims with
+//! their numbers. A panel compares several series, usually while one parameter varies. The code calls this parameter
+//! the *dial*. A run produces samples (raw data, in JSON), from these the results of the claims, and from these the
+//! charts. Each step can be repeated from the result of the previous one.
 
 mod cases;
 mod chart;

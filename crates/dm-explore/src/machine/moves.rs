@@ -29,8 +29,9 @@ pub(super) enum Effect {
     Wake(u64),
 }
 
-/// Everything on which the outcome of a step for its client depends: a hash of the client's state and the step, and the
-/// range of memory that the step reads.
+/// The part of a step's input that depends only on the client's own state: a hash of that state and the step, and the
+/// range of memory that the step reads. The step's outcome for its client also depends on the bytes in this range, and
+/// possibly on the shared state of the compute node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
     state: Fp,

@@ -471,8 +471,8 @@ fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found
     }
 }
 
-/// Searches breadth-first for a shorter failing run, for a limited time. If the time suffices, the result is a
-/// shortest run.
+/// Searches breadth-first for a shorter failing run, within a limit on steps and one on time. If no limit is reached,
+/// the result is a shortest run; otherwise it is `found`.
 fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
     // This search replays the whole path to every state, so its cost grows with the steps and not with the states. A
     // limit on steps ends the search at the same run on every machine. The time limit is for models with slow steps.

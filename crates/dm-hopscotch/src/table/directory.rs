@@ -142,8 +142,10 @@ impl<K: KeyBytes> Directory<K> {
         })
     }
 
-    /// Walks from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key. Makes the
-    /// slot point to that leaf. If the slot does so already, a leaf ends inside the slot's range.
+    /// Walks right from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key, or to
+    /// the last one on the way that can be used. If that is another leaf, makes the slot point to it. If it is `from`,
+    /// the slot stays as it is: usually it is right, and a leaf ends inside the slot's range, so only the later keys of
+    /// the range take a step to the right. Returns the leaf to which the slot points afterwards.
     async fn settle<V: Verbs>(
         &self,
         v: &V,

@@ -172,13 +172,13 @@ impl<K: KeyBytes> HashTable<K> {
         &self.directory
     }
 
-    /// Returns the hotspot buffer, if there is one. [`HashTable::local_bytes`] does not include its bytes.
+    /// Returns the hotspot buffer, if there is one.
     pub fn hotspots(&self) -> Option<&Hotspots> {
         self.leaves.hotspots()
     }
 
-    /// Returns the bytes that this compute node keeps for the table: its copy of the directory, local locks,
-    /// allocator, and handles.
+    /// Returns the bytes of this compute node's own memory that the table uses: the copy of the directory, the local
+    /// locks, the allocator, and this object. The hotspot buffer is not included.
     pub fn local_bytes(&self) -> u64 {
         let directory = self.directory.bytes() - size_of::<Directory<K>>();
         (directory + self.locks.local_bytes() + self.alloc.local_bytes() + size_of::<Self>()) as u64

@@ -190,11 +190,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Repairs an image in which only a part of a hop has taken effect. Gives every line one version and both copies of
-    /// each hop count one value, which are newer than all before, and removes all copies of an entry but one. Returns
-    /// the bytes to WRITE, which are the whole node.
+    /// Repairs an image in which only a part of a hop has taken effect. Sets all lines to one version that is newer
+    /// than theirs. Sets both copies of each hop count to a value that is newer than both. Keeps one copy of each
+    /// entry. Returns the bytes to WRITE, which are the whole node.
     ///
-    /// Every line belongs to one of the successive states of H4, and no key is lost between these states.
+    /// No key is missing from the image: each of its lines is from one of the successive states of H4, and no key is
+    /// lost in these.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.

@@ -324,8 +324,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checks that both functions agree and that their results are valid: each slot is used once, and no entry is
-        /// too far from its home. If they find no solution, a matching by augmenting paths finds none either.
+        /// Checks that `arrange` and `has_places` agree, and that the slots that `arrange` returns are valid: each slot
+        /// is used once, and no entry is too far from its home. If it finds none, a matching by augmenting paths finds
+        /// none either.
         #[test]
         fn arranging_finds_places_if_there_are_any(
             h in 2_usize..6,

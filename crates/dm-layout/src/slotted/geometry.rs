@@ -20,10 +20,11 @@ pub(super) const MARKED_4: usize = MARKED | 4;
 
 /// The geometry of a slotted node with line versions. It is a runtime value that is checked when it is made.
 ///
-/// Every line begins with its version byte, and 63 bytes of payload follow. Line 0 holds the header, and as many
-/// entries as still fit. The low fence key is in spare bytes. An entry is a presence byte, the key, and the value. If
-/// an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines. *Marked*
-/// values, whose first byte is odd, need no presence byte: such an entry is the value, then the key.
+/// Every line begins with its version byte, and 63 bytes of payload follow. Line 0 holds the header, and entries in the
+/// rest of the line. The low fence key is in bytes that the entries of lines 0 and 1 leave free. If there are too few,
+/// it takes the place of entries in line 0, or the whole of line 1. An entry is a presence byte, the key, and the
+/// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines.
+/// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -48,7 +49,7 @@ pub struct SlotGeometry {
 }
 
 impl SlotGeometry {
-    /// Makes a node with as many entries as fit into `node_bytes`.
+    /// Makes the geometry of a node of `node_bytes` bytes, with as many entries as fit.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -69,8 +70,8 @@ impl SlotGeometry {
         Ok(geometry)
     }
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with marked values: the first byte of each value is
-    /// odd.
+    /// Makes the geometry of a node of `node_bytes` bytes, with as many entries as fit, and with marked values: the
+    /// first byte of each value is odd.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -89,7 +90,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Makes the smallest node that holds exactly `span` entries.
+    /// Makes the geometry of the smallest node that has room for `span` entries. The node holds exactly that many.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
@@ -142,7 +143,7 @@ impl SlotGeometry {
         };
         let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
         let mut first_line = 1;
-        // The low fence key is put into spare bytes if there are enough. Otherwise it takes the place of a slot in the
+        // The low fence key is put into spare bytes if there are enough. Otherwise it takes the place of slots in the
         // header's line, or the whole of line 1.
         let low = loop {
             let slots_end = head_end + head_slots * entry_bytes;

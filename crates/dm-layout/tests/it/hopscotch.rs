@@ -532,9 +532,9 @@ fn states_of_hops(format: &Hopscotch<Key8>, seed: u64, counted: bool) -> Vec<Vec
     states
 }
 
-/// Counts READs that miss a key that was present all the time. Each line of a READ is from another state, at most
-/// `window` states later than the first one. The two READs of a neighbourhood that wraps may find different states of the
-/// line that both contain.
+/// Counts how often a READ misses a key that was present all the time. The state of each line of a READ is drawn from
+/// `window + 1` successive states. A neighbourhood that wraps takes two READs. They may find different states of a line
+/// that both contain.
 fn missed(format: &Hopscotch<Key8>, window: usize, counted: bool) -> usize {
     let mut missed = 0;
     for seed in 0..30 {

@@ -32,8 +32,8 @@ fn at(node: u16, line: u64) -> RemotePtr {
 }
 
 impl<F: NodeFormat<Key8> + Clone> One<F> {
-    /// Makes a node of these keys from `init`, and applies `change` to its bytes. The node's memory is not from the
-    /// allocator.
+    /// Makes a node from `init` with those [`KEYS`] that it covers, and applies `change` to its bytes. The node's
+    /// memory is not from the allocator.
     fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
         let pool = pool(2);
         let v = pool.connect(0).unwrap();
@@ -797,8 +797,8 @@ fn flaws_have_their_effects() {
     }
 }
 
-/// Makes a left node of these keys, whose split was abandoned after its right node at `right_at` was linked. Returns
-/// the image of the right node too.
+/// Makes a node with [`KEYS`] in which a split was abandoned after the node had been linked to its right node at
+/// `right_at`. Returns the image of the right node too, which is not written.
 fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
     let mut right = vec![0; format.node_bytes()];
     let one = One::new(format, live(at(0, 3).raw()), |format, image| {

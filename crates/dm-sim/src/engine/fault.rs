@@ -48,8 +48,8 @@ impl Engine {
         Some(self.deferred.swap_remove(i).1)
     }
 
-    /// Handles request `i` of `chain`, which did not reach its node: the node is cut off, the connection is
-    /// broken, or the client is fenced.
+    /// Handles request `i` of `chain`, which has no effect: the node is cut off, the connection is broken, or, if
+    /// `fenced` is set, the node refuses the client's requests.
     #[cold]
     pub(super) fn lost_request(&mut self, chain: u32, i: u16, fenced: bool) {
         let kind = if fenced {
