@@ -42,7 +42,7 @@ impl<'p, V: Verbs> Pool<'p, V> {
     }
 
     /// Returns locks in the pool's lock tables. Each call makes new local tables, so parts that use the same locks must
-    /// share the returned [`Arc`].
+    /// share the returned `Arc`.
     ///
     /// # Errors
     /// Returns [`OpenError`] if a memory node lacks a capability that such locks need.

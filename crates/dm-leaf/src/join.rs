@@ -10,7 +10,7 @@ use crate::merge::{can_merge, carry_out};
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Merges a node into its left neighbour as [`crate::merge`] describes, without locking a parent. Step 1, the
+    /// Merges a node into its left neighbour as `merge.rs` describes, without locking a parent. Step 1, the
     /// removal of the parent's entry, is replaced by a call of `unlink` after the locks are released. The right node is
     /// dead by then, so its address in the inner structure is only a hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(

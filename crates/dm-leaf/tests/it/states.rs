@@ -32,7 +32,7 @@ fn at(node: u16, line: u64) -> RemotePtr {
 }
 
 impl<F: NodeFormat<Key8> + Clone> One<F> {
-    /// Makes a node from `init` with those [`KEYS`] that it covers, and applies `change` to its bytes. The node's
+    /// Makes a node from `init` with those `KEYS` that it covers, and applies `change` to its bytes. The node's
     /// memory is not from the allocator.
     fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
         let pool = pool(2);
@@ -797,7 +797,7 @@ fn flaws_have_their_effects() {
     }
 }
 
-/// Makes a node with [`KEYS`] in which a split was abandoned after the node had been linked to its right node at
+/// Makes a node with `KEYS` in which a split was abandoned after the node had been linked to its right node at
 /// `right_at`. Returns the image of the right node too, which is not written.
 fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
     let mut right = vec![0; format.node_bytes()];
