@@ -4,8 +4,8 @@
 pub(crate) const GET_BYTES: u64 = 175;
 /// Bytes that an update reads: the whole leaf, if the neighbourhood wraps around its end.
 pub(crate) const UPDATE_BYTES: u64 = 1_472;
-/// Round trips of an insert that splits no leaf. If the neighbourhood is full, an insert reads the slots behind it, and the rest
-/// of the leaf if entries must hop further.
+/// Round trips of an insert that splits no leaf. If the neighbourhood is full, an insert reads the slots behind it, and
+/// the rest of the leaf if entries must hop further.
 pub(crate) const INSERT_TRIPS: u64 = 4;
 /// Bytes that an insert reads: the neighbourhood, and the whole leaf if entries hop.
 pub(crate) const INSERT_BYTES: u64 = UPDATE_BYTES + GET_BYTES;
