@@ -26,8 +26,8 @@ pub struct Cut {
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
-    /// Writes that failed after the node was back, each with an error that names a lock there. The lock's owner
-    /// cannot know whether its CAS took the lock.
+    /// Writes that failed after the node was back, each with an error that names a lock there. Such a lock is never
+    /// released, because its owner cannot know whether its CAS took the lock.
     pub blocked: u64,
 }
 
