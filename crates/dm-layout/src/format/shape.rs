@@ -53,8 +53,8 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         None
     }
 
-    /// Returns the offset of the header, whose first byte has the version, and whose fifth to eighth bytes have the
-    /// incarnation. It is in the first line.
+    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has the places of the
+    /// version and the incarnation in it.
     fn header_at(&self) -> usize {
         0
     }
