@@ -3,6 +3,7 @@
 use core::fmt::Debug;
 use core::ops::Range;
 
+use crate::LINE_BYTES;
 use crate::format::Part;
 use crate::key::{KeyBytes, sealed};
 
@@ -59,7 +60,12 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         0
     }
 
-    /// Returns the bytes that a step over `part` writes. In formats that write whole nodes, the head is the whole node
-    /// and the rest is empty.
-    fn range(&self, part: Part) -> Range<usize>;
+    /// Returns the bytes that a step over `part` writes: the head is the first line. In formats that write whole nodes,
+    /// the head is the whole node and the rest is empty.
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.node_bytes(),
+        }
+    }
 }
