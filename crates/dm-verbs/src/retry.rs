@@ -113,7 +113,7 @@ impl<'e, E: Env> Retry<'e, E> {
         if let Err(exhausted) = self.count(at.into(), why) {
             // Only the explorer bounds the attempts of a loop of any length, if its knobs say so. Otherwise it does not get
             // here, because it rewinds the attempts.
-            let bounded = self.made >= self.env.budget(u32::MAX);
+            let bounded = self.made > self.env.budget(u32::MAX);
             let since = *self.since.get_or_insert_with(|| self.env.now());
             if bounded || self.env.elapsed(since, limit) {
                 return Err(exhausted);
