@@ -82,7 +82,7 @@ pub enum AllocError {
         /// Number of READs of the state word.
         attempts: u32,
     },
-    /// A retry loop has used up its attempts.
+    /// A retry loop has used up its attempts, or the time for which it waits for another client.
     Contended(Exhausted),
     /// A block of 0 bytes, or larger than a chunk.
     BadSize {
@@ -183,7 +183,7 @@ impl fmt::Display for AllocError {
                 "client {creator} began to create the pool and did not finish (state word at {at}, read \
                  {attempts} times)"
             ),
-            Self::Contended(e) => write!(f, "creating the pool: {e}"),
+            Self::Contended(e) => write!(f, "other clients kept changing the pool: {e}"),
             Self::BadSize { wanted, most } => {
                 write!(
                     f,

@@ -9,6 +9,7 @@ use dm_sim::Sim;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Control, Effect, Nanos, NodeId, Transport, Verbs};
 
+use crate::stress_client::Kind;
 use crate::{IndexUnderTest, Job, TestKey, World, value_of};
 
 /// Keys that are loaded.
@@ -51,17 +52,6 @@ impl Cut {
         );
         self.failed += 1;
     }
-}
-
-/// An operation on a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Get,
-    Insert,
-    Update,
-    Upsert,
-    Remove,
-    Scan,
 }
 
 const KINDS: [Kind; 6] = [

@@ -12,7 +12,7 @@ use crate::members::{CensusWord, Phase};
 use crate::pool::{Holdings, NodePool};
 use crate::{AllocError, Allocator};
 
-/// What a look says about a census that this compute node has not answered yet.
+/// A census that this compute node has not answered yet, as a look found it.
 pub(super) struct CensusLook {
     word: CensusWord,
     /// The slot of this compute node.
