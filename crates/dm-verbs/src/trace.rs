@@ -405,18 +405,16 @@ impl<V: Verbs> Transport for Traced<V> {
             Some((flight.completed?, request))
         });
         let mut events = self.events.borrow_mut();
-        if let Some((at, request)) = at.flatten()
-            && let Some(Event {
-                what: What::Completes { values, .. },
-                text,
-                ..
-            }) = events.get_mut(at)
-            && let Some(value) = values.get_mut(request)
-        {
+        let event = at
+            .flatten()
+            .and_then(|(at, request)| Some((events.get_mut(at)?, request)));
+        if let Some((event, request)) = event {
             if let [word] = returned[..] {
-                text.push_str(&format!(" = {}", number(word)));
+                event.text.push_str(&format!(" = {}", number(word)));
             }
-            *value = returned;
+            if let What::Completes { values, .. } = &mut event.what {
+                values[request] = returned;
+            }
         }
         outcome
     }
