@@ -92,7 +92,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns the same format with narrower hop counts: see [`HopGeometry::with_hop_bits`].
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
+    /// Returns [`GeometryError::HopBits`] if `bits` is 0 or more than 8.
     pub const fn with_hop_bits(self, bits: u8) -> Result<Self, GeometryError> {
         Self::keyed(self.geometry.with_hop_bits(bits))
     }

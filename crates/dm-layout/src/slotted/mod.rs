@@ -283,7 +283,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
         let taken = self.take_entries(image, from, &init.fences)?;
         if let Some((key, value)) = new {
             if taken == self.geometry.capacity {
-                return Err(CheckFailure::corrupt(0, Reason::Order));
+                return Err(CheckFailure::corrupt(0, Reason::Room));
             }
             self.put_entry(image, Slot::at(self.geometry.slot_offset(taken)), &key, value);
         }
