@@ -9,8 +9,8 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 
 use crate::common::Tree;
 
-/// Returns options with leaves of 12 entries, so that they split and merge often, and with values of two words, which
-/// can be torn. The hotspot buffer has room for some of the keys, so that hotspots are added and replaced.
+/// Returns options with leaves of 12 entries, so that they split and merge often. Values of two words or more can be
+/// torn. The hotspot buffer has room for some of the keys, so that hotspots are added and replaced.
 fn options(value_bytes: usize) -> Options {
     Options {
         span: 12,
@@ -54,6 +54,7 @@ fn loopback(script: &Stress, value_bytes: u64) {
 #[test]
 fn threads_on_loopback() {
     loopback(&Stress::new(120_000, 1), 16);
+    loopback(&Stress::new(60_000, 5), 8);
     loopback(&waves(120_000, 3), 100);
 }
 
@@ -78,7 +79,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
-        ..options(16)
+        ..options(if seed % 4 == 1 { 8 } else { 16 })
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
