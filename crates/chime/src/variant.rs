@@ -9,7 +9,8 @@ use crate::Options;
 /// (Fig. 15 a), and each step includes all earlier ones.
 ///
 /// The steps start from Sherman as it is measured in the CHIME paper (`sherman`'s `as-in-chime`), and have its locks:
-/// the locks are in host memory and have no local queue, and the READ is posted after the lock's CAS has completed. In
+/// the locks are in host memory and have no local queue, and the READ is posted after the lock's CAS has completed. The
+/// steps have leaves of 64 entries in the layout that is most similar to the paper's. In
 /// the paper, clients share operations (RDWC) in all steps, so this is not a step.
 ///
 /// Two of the paper's steps are one step here. To save bytes, the paper replicates the sibling pointer instead of the
@@ -17,7 +18,7 @@ use crate::Options;
 /// bytes that would otherwise be unused, so this saves nothing. The nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, with lock-and-read, and with on-chip locks and local queues.
+    /// All techniques, with lock-and-read, with on-chip locks and local queues, and with dense leaves.
     Default,
     /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
@@ -54,7 +55,7 @@ impl Variant {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Default => {
-                "every technique, locks on chip with local queues, taken in one chain with the READ"
+                "every technique, dense leaves, locks on chip with local queues, taken in one chain with the READ"
             }
             Self::HopscotchLeaf => "Sherman as CHIME's paper ran it, with hopscotch leaves (Fig. 15 a)",
             Self::Vacancy => "in addition, an insert knows the free slots (Fig. 15 a)",
@@ -73,6 +74,8 @@ impl Variant {
             Self::Replication => 2,
             Self::Speculative => 3,
         };
+        base.span = crate::DEFAULT_SPAN;
+        base.dense = false;
         base.on_chip = false;
         base.hierarchical = false;
         base.handover_max = 0;
@@ -132,6 +135,7 @@ mod tests {
         let on = |v: Variant| {
             let o = v.apply(Options::new(8));
             assert!(!o.lock_and_read && !o.on_chip && !o.hierarchical);
+            assert!(!o.dense && o.span == 64);
             [o.vacancy_piggyback, o.metadata_replication, o.hotspot_bytes > 0]
         };
         assert_eq!(on(Variant::HopscotchLeaf), [false; 3]);

@@ -9,7 +9,7 @@ use crate::Neighbourhoods;
 use crate::read::{Span, stretch};
 use crate::write::inserts;
 
-/// Maximum size in bytes of an entry that lies in one line.
+/// Maximum size in bytes of the WRITE of an entry that lies in one line.
 pub(crate) const ENTRY_MAX: usize = 64;
 
 /// The effect of a write on an entry.
@@ -64,11 +64,12 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         }
     }
 
-    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are written to `entry`.
+    /// Applies `write` to the neighbourhood `near`, of which `read` has the bytes. The bytes of a new entry are written to `entry`.
     #[inline]
     pub(crate) fn edit<'x>(
         &self,
         near: Near<'_>,
+        read: (&Reach, (&[u8], &[u8])),
         key: &K,
         write: Write<'x>,
         entry: &'x mut [u8; ENTRY_MAX],
@@ -87,13 +88,18 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                 let Some(slot) = free else {
                     return Edit::Full(version, value);
                 };
-                let len = self.format.encode_entry(version, key, value, entry);
+                let encoded = self
+                    .format
+                    .encode_entry(read, (slot, version), (key, value), entry);
+                let Some(range) = encoded else {
+                    return Edit::Unsure;
+                };
                 let done = Done {
                     applied: Applied::Inserted,
                     slot,
                     lonely: false,
                 };
-                Edit::Bytes(slot.offset(), &entry[..len], done)
+                Edit::Bytes(range.start, &entry[..range.len()], done)
             }
             (Write::Update(value) | Write::Upsert(value), Near::Found { slot, lonely, .. }) => {
                 let done = Done {
@@ -112,13 +118,16 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                     ..
                 },
             ) => {
-                entry[0] = dm_layout::Hopscotch::<K>::removed_byte(version);
+                let Some((at, byte)) = self.format.encode_removal(read, (slot, version)) else {
+                    return Edit::Unsure;
+                };
+                entry[0] = byte;
                 let done = Done {
                     applied: Applied::Removed,
                     slot,
                     lonely: lonely && self.options.merges,
                 };
-                Edit::Bytes(slot.offset(), &entry[..1], done)
+                Edit::Bytes(at, &entry[..1], done)
             }
             (Write::Update(_) | Write::Remove, Near::Absent { .. }) => Edit::Nothing(Applied::Absent),
             (Write::Exchange { .. }, _) => {
