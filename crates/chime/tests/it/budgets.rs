@@ -2,9 +2,10 @@
 //! on loopback and in the simulator. The tests also measure the memory of a tree.
 
 use chime::{Key8, Options};
+use dm_index::Fill as Filled;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, World, counted};
+use dm_testkit::{IndexUnderTest, Job, ScanCost, World, cost_of_scans, counted};
 use dm_verbs::{Control, Counters, Verbs};
 
 use crate::common::Tree;
@@ -360,6 +361,36 @@ fn a_tree_is_small() {
         let kept = met.0 <= remote && met.1 <= cache;
         let kept = kept && met.2.iter().zip(insert).all(|(met, budget)| *met <= budget);
         (kept, met)
+    });
+    assert!(met.iter().all(|(kept, ..)| *kept), "{met:?}");
+}
+
+/// A job that scans 1 to 100 entries of leaves with this fill.
+struct Scans(Options, Filled);
+
+impl Job for Scans {
+    type Out = ScanCost;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> ScanCost {
+        let tree = Tree::<Key8>::new(self.0).open(v).await.expect("an empty pool");
+        cost_of_scans(v, &tree.client(v), self.1, async || {
+            tree.warm(v).await.expect("inner nodes");
+        })
+        .await
+    }
+}
+
+/// Scans of 1 to 100 entries read little more than the leaves with these entries. Few scans need a second batch.
+#[test]
+fn scans_meet_their_budget() {
+    let budgets = [
+        (plain(), Filled::Even(0.8), 2_400.0),
+        (plain(), Filled::AsInserted, 1.0),
+        (published(), Filled::Even(0.8), 1.0),
+        (published(), Filled::AsInserted, 1.0),
+    ];
+    let met = budgets.map(|(options, fill, bytes)| {
+        let met = loopback().run_one(Scans(options, fill));
+        (met.bytes <= bytes && met.round_trips <= 1.1, fill, met)
     });
     assert!(met.iter().all(|(kept, ..)| *kept), "{met:?}");
 }
