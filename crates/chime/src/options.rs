@@ -72,8 +72,9 @@ pub struct Options {
 
 /// Default of [`Options::inner_span`], and of [`Options::span`] if values do not have 8 bytes (CHIME §5.1).
 pub const DEFAULT_SPAN: usize = 64;
-/// Default of [`Options::span`] for values of 8 bytes: a dense leaf then has 1,024 bytes.
-pub const DEFAULT_DENSE_SPAN: usize = 52;
+/// Default of [`Options::span`] for values of 8 bytes: a dense leaf then has 896 bytes. A scan reads the less, the smaller
+/// leaves are, and an insert splits the more often (docs/protocol/chime.md).
+pub const DEFAULT_DENSE_SPAN: usize = 45;
 /// The size of keys and of values in dense leaves.
 const DENSE_BYTES: usize = 8;
 /// Default of [`Options::neighbourhood`] (CHIME §5.1).

@@ -479,11 +479,11 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             ),
         ),
         (
-            "hopscotch-dense-1k",
+            "hopscotch-dense-span45",
             hopscotch(
-                "Dense hopscotch leaf, 1 KB, neighbourhood 8",
-                Hopscotch::<Key8>::dense(52, 8, 8),
-                " A full leaf has some 47 entries.",
+                "Dense hopscotch leaf, span 45, neighbourhood 8",
+                Hopscotch::<Key8>::dense(45, 8, 8),
+                " A full leaf has some 41 entries.",
             ),
         ),
         ("bookend-1k", bookend()),
@@ -600,7 +600,7 @@ mod tests {
         assert!(has("slotted-1k-key32", "**15 entries**"));
         assert!(has("packed-1k", "**90 entries**"));
         assert!(has("packed-1k-key32", "**84 entries**"));
-        assert!(has("hopscotch-dense-1k", "**52 entries**"));
+        assert!(has("hopscotch-dense-span45", "**45 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));
         assert!(has("checksummed-1k", "**61 entries**"));
     }

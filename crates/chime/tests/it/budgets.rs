@@ -97,10 +97,10 @@ struct Sizes {
 /// A dense leaf has its presence bits in one byte of a line, which is written together with the entry.
 const DENSE: Sizes = Sizes {
     options: plain(),
-    leaf: 1024,
+    leaf: 896,
     near: (147, 211, 176.0),
     entry: (16, 61),
-    loaded: 36,
+    loaded: 31,
 };
 const PUBLISHED: Sizes = Sizes {
     options: published(),
