@@ -305,9 +305,9 @@ impl Job for AtFill {
 #[test]
 fn inserts_meet_their_budget_at_each_fill() {
     let budgets = [
-        (plain(), 0.5, [1.0, 26.0, 2.01]),
-        (plain(), 0.7, [1.0, 43.0, 2.09]),
-        (plain(), 0.9, [1.0, 310.0, 2.62]),
+        (plain(), 0.5, [185.0, 58.0, 2.03]),
+        (plain(), 0.7, [205.0, 66.0, 2.09]),
+        (plain(), 0.9, [460.0, 300.0, 2.85]),
         (published(), 0.5, [171.0, 26.0, 2.01]),
         (published(), 0.7, [206.0, 43.0, 2.09]),
         (published(), 0.9, [440.0, 310.0, 2.62]),
@@ -353,7 +353,7 @@ impl Job for Fill {
 #[test]
 fn a_tree_is_small() {
     let budgets = [
-        (plain(), 1.0, 0.5, [300.0, 130.0, 2.3]),
+        (plain(), 34.0, 0.6, [300.0, 137.0, 2.38]),
         (published(), 38.0, 0.5, [300.0, 130.0, 2.3]),
     ];
     let met = budgets.map(|(options, remote, cache, insert)| {
@@ -384,9 +384,9 @@ impl Job for Scans {
 fn scans_meet_their_budget() {
     let budgets = [
         (plain(), Filled::Even(0.8), 2_400.0),
-        (plain(), Filled::AsInserted, 1.0),
-        (published(), Filled::Even(0.8), 1.0),
-        (published(), Filled::AsInserted, 1.0),
+        (plain(), Filled::AsInserted, 2_850.0),
+        (published(), Filled::Even(0.8), 3_100.0),
+        (published(), Filled::AsInserted, 3_480.0),
     ];
     let met = budgets.map(|(options, fill, bytes)| {
         let met = loopback().run_one(Scans(options, fill));
