@@ -21,10 +21,6 @@ pub struct Options {
     pub items: bool,
     /// Entries of a leaf. This is a layout option.
     pub span: usize,
-    /// Whether leaves are dense, which needs keys and values of 8 bytes; with other sizes this has no effect. A dense
-    /// leaf stores only keys with the same first byte, so a tree has at least one leaf for each first byte of its keys.
-    /// This is a layout option.
-    pub dense: bool,
     /// Entries of a neighbourhood. This is a layout option.
     pub neighbourhood: usize,
     /// Children of an inner node. This is a layout option.
@@ -70,13 +66,11 @@ pub struct Options {
     pub flaws: crate::Flaws,
 }
 
-/// Default of [`Options::inner_span`], and of [`Options::span`] if values do not have 8 bytes (CHIME §5.1).
-pub const DEFAULT_SPAN: usize = 64;
-/// Default of [`Options::span`] for values of 8 bytes: a dense leaf then has 896 bytes. A scan reads the less, the smaller
-/// leaves are, and an insert splits the more often (docs/protocol/chime.md).
-pub const DEFAULT_DENSE_SPAN: usize = 45;
-/// The size of keys and of values in dense leaves.
-const DENSE_BYTES: usize = 8;
+/// Default of [`Options::span`]. The paper has [`PUBLISHED_SPAN`]. A scan reads the less, the smaller leaves are, and an
+/// insert splits the more often (docs/protocol/chime.md, Bounds).
+pub const DEFAULT_SPAN: usize = 42;
+/// Entries of the paper's nodes (CHIME §5.1), and the default of [`Options::inner_span`].
+pub const PUBLISHED_SPAN: usize = 64;
 /// Default of [`Options::neighbourhood`] (CHIME §5.1).
 pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// Default of [`Options::cache_bytes`] (CHIME §5.1: 100 MB).
@@ -106,13 +100,9 @@ impl Options {
         Self {
             value_bytes,
             items: false,
-            span: match value_bytes {
-                DENSE_BYTES => DEFAULT_DENSE_SPAN,
-                _ => DEFAULT_SPAN,
-            },
-            dense: true,
+            span: DEFAULT_SPAN,
             neighbourhood: DEFAULT_NEIGHBOURHOOD,
-            inner_span: DEFAULT_SPAN,
+            inner_span: PUBLISHED_SPAN,
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             on_chip: true,
             cache_bytes: DEFAULT_CACHE_BYTES,
@@ -137,8 +127,6 @@ impl Options {
 
 /// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(400);
-/// The same for a dense leaf.
-const DENSE_WINDOW: Nanos = Nanos::from_micros(300);
 
 // The methods below make the options of the parts.
 impl Options {
@@ -174,7 +162,7 @@ impl Options {
     pub(crate) fn nodes(&self) -> NodeOptions {
         NodeOptions {
             attempts: self.attempts,
-            read_window: if self.dense { DENSE_WINDOW } else { WINDOW },
+            read_window: WINDOW,
             bias: self.bias,
             #[cfg(feature = "study")]
             flaws: self.flaws.leaf,
@@ -182,18 +170,9 @@ impl Options {
         }
     }
 
-    /// Returns whether leaves with keys of `key_bytes` bytes are dense.
-    pub(crate) const fn is_dense(&self, key_bytes: usize) -> bool {
-        self.dense && key_bytes == DENSE_BYTES && self.value_bytes == DENSE_BYTES
-    }
-
     /// Returns the format of the leaves.
     pub(crate) fn leaf<K: KeyBytes>(&self) -> Result<Hopscotch<K>, OpenError> {
-        let layout = match self.is_dense(K::LEN) {
-            true => Hopscotch::dense,
-            false => Hopscotch::new,
-        };
-        Ok(layout(self.span, self.neighbourhood, self.value_bytes)?)
+        Ok(Hopscotch::new(self.span, self.neighbourhood, self.value_bytes)?)
     }
 
     pub(crate) fn hop(&self) -> HopOptions {

@@ -64,7 +64,6 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
             options.inner_span,
             CHILD_BYTES,
             options.items.into(),
-            options.is_dense(K::LEN).into(),
         ];
         Descriptor {
             locks: options.lock_plan(),

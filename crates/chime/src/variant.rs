@@ -9,8 +9,7 @@ use crate::Options;
 /// (Fig. 15 a), and each step includes all earlier ones.
 ///
 /// The steps start from Sherman as it is measured in the CHIME paper (`sherman`'s `as-in-chime`), and have its locks:
-/// the locks are in host memory and have no local queue, and the READ is posted after the lock's CAS has completed. The
-/// steps have leaves of 64 entries in the layout that is most similar to the paper's. In
+/// the locks are in host memory and have no local queue, and the READ is posted after the lock's CAS has completed. In
 /// the paper, clients share operations (RDWC) in all steps, so this is not a step.
 ///
 /// Two of the paper's steps are one step here. To save bytes, the paper replicates the sibling pointer instead of the
@@ -18,7 +17,7 @@ use crate::Options;
 /// bytes that would otherwise be unused, so this saves nothing. The nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, with lock-and-read, with on-chip locks and local queues, and with dense leaves.
+    /// All techniques, with lock-and-read, and with on-chip locks and local queues.
     Default,
     /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
@@ -55,7 +54,7 @@ impl Variant {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Default => {
-                "every technique, dense leaves, locks on chip with local queues, taken in one chain with the READ"
+                "every technique, locks on chip with local queues, taken in one chain with the READ"
             }
             Self::HopscotchLeaf => "Sherman as CHIME's paper ran it, with hopscotch leaves (Fig. 15 a)",
             Self::Vacancy => "in addition, an insert knows the free slots (Fig. 15 a)",
@@ -74,8 +73,7 @@ impl Variant {
             Self::Replication => 2,
             Self::Speculative => 3,
         };
-        base.span = crate::DEFAULT_SPAN;
-        base.dense = false;
+        base.span = crate::PUBLISHED_SPAN;
         base.on_chip = false;
         base.hierarchical = false;
         base.handover_max = 0;
@@ -135,7 +133,7 @@ mod tests {
         let on = |v: Variant| {
             let o = v.apply(Options::new(8));
             assert!(!o.lock_and_read && !o.on_chip && !o.hierarchical);
-            assert!(!o.dense && o.span == 64);
+            assert_eq!(o.span, crate::PUBLISHED_SPAN);
             [o.vacancy_piggyback, o.metadata_replication, o.hotspot_bytes > 0]
         };
         assert_eq!(on(Variant::HopscotchLeaf), [false; 3]);

@@ -9,7 +9,7 @@ use crate::Neighbourhoods;
 use crate::read::{Span, stretch};
 use crate::write::inserts;
 
-/// Maximum size in bytes of the WRITE of an entry that lies in one line.
+/// Maximum size in bytes of an entry that lies in one line.
 pub(crate) const ENTRY_MAX: usize = 64;
 
 /// The effect of a write on an entry.
@@ -64,12 +64,11 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         }
     }
 
-    /// Applies `write` to the neighbourhood `near`, of which `read` has the bytes. The bytes of a new entry are written to `entry`.
+    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are written to `entry`.
     #[inline]
     pub(crate) fn edit<'x>(
         &self,
         near: Near<'_>,
-        read: (&Reach, (&[u8], &[u8])),
         key: &K,
         write: Write<'x>,
         entry: &'x mut [u8; ENTRY_MAX],
@@ -88,18 +87,13 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                 let Some(slot) = free else {
                     return Edit::Full(version, value);
                 };
-                let encoded = self
-                    .format
-                    .encode_entry(read, (slot, version), (key, value), entry);
-                let Some(range) = encoded else {
-                    return Edit::Unsure;
-                };
+                let len = self.format.encode_entry(version, key, value, entry);
                 let done = Done {
                     applied: Applied::Inserted,
                     slot,
                     lonely: false,
                 };
-                Edit::Bytes(range.start, &entry[..range.len()], done)
+                Edit::Bytes(slot.offset(), &entry[..len], done)
             }
             (Write::Update(value) | Write::Upsert(value), Near::Found { slot, lonely, .. }) => {
                 let done = Done {
@@ -118,16 +112,13 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                     ..
                 },
             ) => {
-                let Some((at, byte)) = self.format.encode_removal(read, (slot, version)) else {
-                    return Edit::Unsure;
-                };
-                entry[0] = byte;
+                entry[0] = dm_layout::Hopscotch::<K>::removed_byte(version);
                 let done = Done {
                     applied: Applied::Removed,
                     slot,
                     lonely: lonely && self.options.merges,
                 };
-                Edit::Bytes(at, &entry[..1], done)
+                Edit::Bytes(slot.offset(), &entry[..1], done)
             }
             (Write::Update(_) | Write::Remove, Near::Absent { .. }) => Edit::Nothing(Applied::Absent),
             (Write::Exchange { .. }, _) => {

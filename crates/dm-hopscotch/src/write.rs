@@ -65,7 +65,7 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         let mut entry = [0; ENTRY_MAX];
         let parts = (&bytes[..], rest.as_deref().unwrap_or(&[]));
         let near = self.judged(&guard, &reach, parts, key, write);
-        let edit = self.edit(near, (&reach, parts), key, write, &mut entry);
+        let edit = self.edit(near, key, write, &mut entry);
         let (offset, edit, done) = match edit {
             Edit::Bytes(offset, edit, done) => (offset, edit, done),
             Edit::Nothing(applied) => {

@@ -165,8 +165,8 @@ pub enum GeometryError {
     },
     /// The requested number of entries is less than two, or too large for a node of 65,536 bytes.
     Span(usize),
-    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes, or 5 in dense ones). A
-    /// hop count must have 1 to 8 bits, or 7 in dense nodes.
+    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes). A hop
+    /// count must have 1 to 8 bits.
     VersionBits(u8),
     /// Marked values cannot have this number of bytes. They need at least one byte, and must fit into one line with
     /// their key.
@@ -176,13 +176,6 @@ pub enum GeometryError {
     Packed(usize),
     /// A neighbourhood must have 2 to 16 entries, and no more than its node.
     Neighbourhood(usize),
-    /// The dense layout of hopscotch nodes exists only for keys and values of 8 bytes.
-    Dense {
-        /// The size of a key.
-        key_len: usize,
-        /// The size of a value.
-        value_len: usize,
-    },
 }
 
 impl fmt::Display for GeometryError {
@@ -207,10 +200,6 @@ impl fmt::Display for GeometryError {
             Self::Packed(bytes) => write!(
                 f,
                 "values of {bytes} bytes do not fit into a packed line with their key"
-            ),
-            Self::Dense { key_len, value_len } => write!(
-                f,
-                "no dense hopscotch node for keys of {key_len} and values of {value_len} bytes: want 8 and 8"
             ),
             Self::Neighbourhood(entries) => write!(f, "a neighbourhood of {entries} entries: want 2 to 16"),
         }

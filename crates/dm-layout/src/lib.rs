@@ -55,8 +55,8 @@
 //!   neighbouring version, and the header of a new node has the lag *equal*, even if its state is *Splitting*.
 //! * **I6** Versions wrap. A READ may be accepted although it is torn, if 2<sup>bits</sup> − 1 structural changes
 //!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Node
-//!   versions have 8 bits in packed nodes and in slotted nodes with in-line entries, 6 bits in hopscotch nodes (5 in
-//!   dense ones), and 4 bits in slotted nodes with larger entries. The caller must limit the time of a READ.
+//!   versions have 8 bits in packed nodes and in slotted nodes with in-line entries, 6 bits in hopscotch nodes, and 4
+//!   bits in slotted nodes with larger entries. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
 //! only the header's line and the key's line.

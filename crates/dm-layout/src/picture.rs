@@ -11,7 +11,7 @@ use crate::bookend::Bookend;
 use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
 use crate::format::NodeShape;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
-use crate::hopscotch::{HopGeometry, Hopscotch, MARK_HEAD, MARK_VERSION, dense};
+use crate::hopscotch::{HopGeometry, Hopscotch, MARK_HEAD, MARK_VERSION};
 use crate::key::{Key8, KeyBytes, KeyN};
 use crate::packed::Packed;
 use crate::slotted::{SlotGeometry, Slotted};
@@ -108,10 +108,6 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
 
 fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len);
-    if geometry.is_dense() {
-        dense_fields(geometry, &mut fields);
-        return fields;
-    }
     // The low fence key is in pieces in the first marks, which are added below.
     fields.retain(|field| field.at < LINE_BYTES);
     for slot in 0..geometry.span() {
@@ -137,31 +133,6 @@ fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
         fields.push(field(at + MARK_HEAD, geometry.piece, piece));
     }
     fields
-}
-
-/// Adds the fields behind the header of a dense hopscotch node.
-fn dense_fields(geometry: &HopGeometry, fields: &mut Vec<Field>) {
-    for slot in 0..geometry.span() {
-        fields.push(field(
-            geometry.slot_at(slot),
-            geometry.entry_bytes(),
-            "entry: key without its first byte, value",
-        ));
-    }
-    for group in 0..geometry.entry_groups() {
-        let at = geometry.group_at(group);
-        fields.push(field(
-            at,
-            dense::FRONT,
-            "front: two hop counts of 7 bits, prefix 8, node version 5, youth 1, presence 4",
-        ));
-        if group % 2 == 0 {
-            let low = at + dense::FRONT + 1;
-            fields.push(field(low - 1, 1, "mark: flags"));
-            fields.push(field(low, dense::TAIL, "mark: low fence"));
-            fields.push(field(low + dense::TAIL, dense::TAIL, "mark: high fence"));
-        }
-    }
 }
 
 fn bookend_fields<K: KeyBytes>(format: &Bookend<K>) -> Vec<Field> {
@@ -350,10 +321,7 @@ fn hopscotch<K: KeyBytes>(
         key_len: K::LEN,
         value_len: format.value_len(),
         capacity: format.capacity(),
-        guard: match geometry.is_dense() {
-            true => format!("Guard: a 5-bit node version in every line.{full}"),
-            false => format!("Guard: a 6-bit node version with every entry and every mark.{full}"),
-        },
+        guard: format!("Guard: a 6-bit node version with every entry and every mark.{full}"),
     };
     let fields = tile(hopscotch_fields(geometry), geometry.node_bytes());
     Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
@@ -478,14 +446,6 @@ pub fn pictures() -> Vec<(&'static str, String)> {
                 " A mark holds half of a fence key; the second half of an odd key ends with a zero.",
             ),
         ),
-        (
-            "hopscotch-dense-span45",
-            hopscotch(
-                "Dense hopscotch leaf, span 45, neighbourhood 8",
-                Hopscotch::<Key8>::dense(45, 8, 8),
-                " A full leaf has some 41 entries.",
-            ),
-        ),
         ("bookend-1k", bookend()),
         ("checksummed-1k", checksummed()),
     ];
@@ -546,40 +506,6 @@ mod tests {
         }
     }
 
-    /// Checks that the fields of dense hopscotch nodes cover the node, that no field crosses a line, and that a READ of any
-    /// neighbourhood contains a mark and both copies of each hop count.
-    #[test]
-    fn all_dense_geometries_tile() {
-        for (span, near) in (2..=120).flat_map(|span| [2, 3, 4, 8, 16].map(|near| (span, near))) {
-            let Ok(geometry) = HopGeometry::dense(span, near, 8, 8) else {
-                assert!(near > span);
-                continue;
-            };
-            let fields = tile(hopscotch_fields(&geometry), geometry.node_bytes());
-            let sum: usize = fields.iter().map(|field| field.bytes).sum();
-            assert_eq!(sum, geometry.node_bytes(), "{geometry:?}");
-            assert!(fields.iter().all(|f| f.at / 64 == (f.at + f.bytes - 1) / 64));
-            for home in 0..span {
-                assert_eq!(geometry.slot_of(geometry.slot_at(home)), home, "{geometry:?}");
-                let reach = geometry.reach(home);
-                let reads = |at: usize, bytes: usize| {
-                    let within =
-                        |range: &core::ops::Range<usize>| range.start <= at && at + bytes <= range.end;
-                    within(&reach.first) || reach.second.as_ref().is_some_and(within)
-                };
-                let mark = reach.marks.iter().find_map(|marks| marks.clone().next());
-                let mark = geometry.group_at(mark.expect("a mark"));
-                assert!(reads(mark, dense::FRONT + dense::PLACE), "{geometry:?} {home}");
-                for slot in home..home + near {
-                    let at = geometry.slot_at(slot % span);
-                    assert!(reads(at, dense::PLACE) && reads(dense::line_of(at), dense::FRONT));
-                }
-            }
-        }
-        assert!(HopGeometry::dense(52, 8, 8, 8).is_ok_and(|dense| dense.node_bytes() == 1024));
-        assert!(HopGeometry::dense(52, 8, 9, 8).is_err() && HopGeometry::dense(52, 8, 8, 16).is_err());
-    }
-
     #[test]
     fn overlaps_are_seen() {
         let overlapping = vec![field(0, 3, "a"), field(2, 1, "b")];
@@ -600,7 +526,6 @@ mod tests {
         assert!(has("slotted-1k-key32", "**15 entries**"));
         assert!(has("packed-1k", "**90 entries**"));
         assert!(has("packed-1k-key32", "**84 entries**"));
-        assert!(has("hopscotch-dense-span45", "**45 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));
         assert!(has("checksummed-1k", "**61 entries**"));
     }

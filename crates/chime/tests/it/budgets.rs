@@ -73,40 +73,30 @@ const fn plain() -> Options {
     }
 }
 
-/// Returns the same options with leaves that are not dense.
+/// Returns the same options with the paper's leaves.
 const fn published() -> Options {
     Options {
-        span: chime::DEFAULT_SPAN,
-        dense: false,
+        span: chime::PUBLISHED_SPAN,
         ..plain()
     }
 }
 
-/// The sizes of a layout.
+/// The sizes of a leaf.
 struct Sizes {
     options: Options,
     leaf: u64,
-    /// Bytes of the READs of a neighbourhood: least, most, and the average of many.
-    near: (u64, u64, f64),
-    /// Bytes of the WRITE of a new entry.
-    entry: (u64, u64),
     /// Entries of a leaf that was loaded to 0.7.
     loaded: u64,
 }
 
-/// A dense leaf has its presence bits in one byte of a line, which is written together with the entry.
-const DENSE: Sizes = Sizes {
+const SHIPPED: Sizes = Sizes {
     options: plain(),
-    leaf: 896,
-    near: (147, 211, 176.0),
-    entry: (16, 61),
-    loaded: 31,
+    leaf: 960,
+    loaded: 29,
 };
 const PUBLISHED: Sizes = Sizes {
     options: published(),
     leaf: 1472,
-    near: (162, 175, 168.0),
-    entry: (17, 17),
     loaded: 45,
 };
 
@@ -165,17 +155,15 @@ fn simulated() -> World {
     sim.build().expect("memory").into()
 }
 
-impl Sizes {
-    /// Returns whether the cost is that of one neighbourhood: one READ, or two READs if the neighbourhood wraps around.
-    /// The two READs contain both copies of the hop count between the node's last and first group.
-    fn is_one_neighbourhood(&self, cost: &Cost) -> bool {
-        cost.reads <= 2 && (self.near.0..=self.near.1).contains(&cost.bytes_read)
-    }
+/// Returns whether the cost is that of one neighbourhood: one READ, or two READs if the neighbourhood wraps around. The
+/// two READs contain both copies of the hop count between the node's last and first group.
+fn is_one_neighbourhood(cost: &Cost) -> bool {
+    cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
 }
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    for sizes in [DENSE, PUBLISHED] {
+    for sizes in [SHIPPED, PUBLISHED] {
         check_budgets(&sizes);
     }
 }
@@ -188,46 +176,37 @@ fn check_budgets(sizes: &Sizes) {
         "the meter counts the same in every world"
     );
     for cost in found.get.iter().chain(&found.absent) {
-        assert!(sizes.is_one_neighbourhood(cost), "{cost:?}");
+        assert!(is_one_neighbourhood(cost), "{cost:?}");
         assert_eq!((cost.round_trips, cost.doorbells), (1, 1), "{cost:?}");
         assert_eq!((cost.writes, cost.locks), (0, 0), "{cost:?}");
     }
-    let read: u64 = found.get.iter().map(|cost| cost.bytes_read).sum();
-    assert!(
-        read as f64 <= sizes.near.2 * KEYS as f64,
-        "{read} for {KEYS} gets"
-    );
     let wrapped = found.get.iter().filter(|cost| cost.reads == 2).count() as u64;
     assert!(
-        (KEYS / 20..KEYS / 5).contains(&wrapped),
+        (KEYS / 20..KEYS / 4).contains(&wrapped),
         "7 homes of a leaf: {wrapped}"
     );
     for cost in &found.update {
         // An update writes the value and the lock word.
         assert_eq!((cost.round_trips, cost.writes, cost.locks), (2, 2, 1), "{cost:?}");
         assert_eq!(cost.bytes_written, 8 + 8, "{cost:?}");
-        assert!(sizes.is_one_neighbourhood(cost), "{cost:?}");
+        assert!(is_one_neighbourhood(cost), "{cost:?}");
     }
     for cost in &found.present {
         assert_eq!((cost.round_trips, cost.writes, cost.locks), (2, 1, 1), "{cost:?}");
-        assert!(sizes.is_one_neighbourhood(cost), "{cost:?}");
+        assert!(is_one_neighbourhood(cost), "{cost:?}");
     }
-    let (straight, others): (Vec<&Cost>, Vec<&Cost>) = found.insert.iter().partition(|c| c.round_trips == 2);
+    let (straight, others): (Vec<&Cost>, Vec<&Cost>) =
+        found.insert.iter().partition(|c| c.bytes_written == 17 + 8);
     for cost in &straight {
-        assert_eq!((cost.writes, cost.locks), (2, 1), "{cost:?}");
-        let entry = cost.bytes_written - 8;
-        assert!((sizes.entry.0..=sizes.entry.1).contains(&entry), "{cost:?}");
-        assert!(sizes.is_one_neighbourhood(cost), "{cost:?}");
+        assert_eq!((cost.round_trips, cost.writes, cost.locks), (2, 2, 1), "{cost:?}");
+        assert!(is_one_neighbourhood(cost), "{cost:?}");
     }
     let (hopped, split): (Vec<&Cost>, Vec<&Cost>) = others.into_iter().partition(|c| c.locks == 1);
     for cost in &hopped {
         // An insert reads the slots behind the neighbourhood, and then perhaps the rest of the leaf, but no byte twice.
         // A hop writes at most four lines; the last WRITE and the unlock follow.
         match cost.round_trips {
-            3 => assert!(
-                cost.reads <= 4 && cost.bytes_read <= sizes.near.1 + 360,
-                "{cost:?}"
-            ),
+            3 => assert!(cost.reads <= 4 && cost.bytes_read <= 175 + 360, "{cost:?}"),
             4 => assert_eq!(cost.bytes_read, sizes.leaf, "{cost:?}"),
             _ => panic!("{cost:?}"),
         }
@@ -305,9 +284,9 @@ impl Job for AtFill {
 #[test]
 fn inserts_meet_their_budget_at_each_fill() {
     let budgets = [
-        (plain(), 0.5, [185.0, 58.0, 2.03]),
-        (plain(), 0.7, [205.0, 66.0, 2.09]),
-        (plain(), 0.9, [460.0, 300.0, 2.85]),
+        (plain(), 0.5, [173.0, 28.0, 2.02]),
+        (plain(), 0.7, [212.0, 60.0, 2.12]),
+        (plain(), 0.9, [460.0, 420.0, 2.85]),
         (published(), 0.5, [171.0, 26.0, 2.01]),
         (published(), 0.7, [206.0, 43.0, 2.09]),
         (published(), 0.9, [440.0, 310.0, 2.62]),
@@ -353,7 +332,7 @@ impl Job for Fill {
 #[test]
 fn a_tree_is_small() {
     let budgets = [
-        (plain(), 34.0, 0.6, [300.0, 137.0, 2.38]),
+        (plain(), 37.0, 0.5, [302.0, 130.0, 2.4]),
         (published(), 38.0, 0.5, [300.0, 130.0, 2.3]),
     ];
     let met = budgets.map(|(options, remote, cache, insert)| {
@@ -383,7 +362,7 @@ impl Job for Scans {
 #[test]
 fn scans_meet_their_budget() {
     let budgets = [
-        (plain(), Filled::Even(0.8), 2_400.0),
+        (plain(), Filled::Even(0.8), 2_600.0),
         (plain(), Filled::AsInserted, 2_850.0),
         (published(), Filled::Even(0.8), 3_100.0),
         (published(), Filled::AsInserted, 3_480.0),
@@ -428,14 +407,11 @@ impl Job for Speculate {
             assert_eq!(lap().speculations, 0, "no hotspot is stored yet");
             assert_eq!(client.get(&key, &mut out).await, Ok(true));
             let right = Cost::of(lap());
-            assert_eq!((right.round_trips, right.reads), (1, 1));
-            // The READ begins with the line, and ends with the entry.
-            let alone = right.bytes_read;
-            assert!([19, 34, 49, 64].contains(&alone), "{alone}");
+            assert_eq!((right.round_trips, right.reads, right.bytes_read), (1, 1, 17));
             assert_eq!(client.update(&key, &[8; 8]).await, Ok(Applied::Replaced));
             lap();
             assert_eq!(client.get(&key, &mut out).await, Ok(true));
-            assert_eq!((out.as_slice(), lap().bytes_read), (&[8; 8][..], alone));
+            assert_eq!((out.as_slice(), lap().bytes_read), (&[8; 8][..], 17));
             assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
             lap();
             // The guess is wrong, but only once.
@@ -443,11 +419,7 @@ impl Job for Speculate {
             let wrong = lap();
             assert_eq!((wrong.speculations, wrong.wrong_speculations), (1, 1));
             assert_eq!(wrong.round_trips, 2, "{wrong:?} {key:?}");
-            let (least, most, _) = DENSE.near;
-            assert!(
-                (alone + least..=alone + most).contains(&wrong.bytes_read),
-                "{wrong:?}"
-            );
+            assert!((17 + 162..=17 + 175).contains(&wrong.bytes_read), "{wrong:?}");
             assert_eq!(client.get(&key, &mut out).await, Ok(false));
             let forgotten = lap();
             assert_eq!((forgotten.speculations, forgotten.round_trips), (0, 1));

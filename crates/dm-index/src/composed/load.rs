@@ -56,14 +56,7 @@ impl<K: KeyBytes> Load<K> {
         }
         self.last = Some(key);
         if self.is_full(leaves, &key) {
-            let wanted = self
-                .fill
-                .entries(self.copy.entries.len(), self.leaves.len() as u64);
-            self.cut(v, leaves, wanted, &key).await?;
-        }
-        // The entries that are left may not share a leaf with this key.
-        if self.is_full(leaves, &key) {
-            self.cut(v, leaves, self.copy.entries.len(), &key).await?;
+            self.cut(v, leaves, &key).await?;
         }
         self.taken += leaves.share(&self.copy.fences.low, &key).taken;
         let at = u32::try_from(self.copy.values.len()).expect("a node has less than 4 GiB");
@@ -80,15 +73,17 @@ impl<K: KeyBytes> Load<K> {
         !self.copy.entries.is_empty() && (!self.fill.allows(full) || !leaves.takes(&self.copy, next))
     }
 
-    /// Writes the current leaf with the first `wanted` entries. The next leaf begins with the other entries if there are
-    /// any, and otherwise with `next`.
+    /// Writes the current leaf. The next leaf begins with the entries beyond the fill level if there are any,
+    /// and otherwise with `next`.
     async fn cut<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,
         leaves: &L,
-        wanted: usize,
         next: &K,
     ) -> Result<(), IndexError> {
+        let wanted = self
+            .fill
+            .entries(self.copy.entries.len(), self.leaves.len() as u64);
         let copy = &mut self.copy;
         let entries = copy.entries.split_off(wanted);
         let values = copy.values.split_off(wanted * copy.value_bytes);

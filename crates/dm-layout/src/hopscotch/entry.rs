@@ -28,9 +28,6 @@ impl<K: KeyBytes> Hopscotch<K> {
         flaws: EntryFlaws,
     ) -> Option<ValueRef<'a>> {
         let geometry = &self.geometry;
-        if geometry.dense {
-            return Self::judge_alone_dense(entry, key, flaws);
-        }
         let entry = entry.get(..geometry.entry_lines_bytes())?;
         let state = entry[0] & (PRESENT | YOUNG_ENTRY);
         let absent = state & PRESENT == 0 && !flaws.takes_absent;

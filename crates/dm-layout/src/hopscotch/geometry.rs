@@ -2,7 +2,6 @@
 
 use core::ops::Range;
 
-use super::dense;
 use crate::LINE_BYTES;
 use crate::error::GeometryError;
 use crate::format::Slot;
@@ -37,14 +36,8 @@ const VERSION_BITS: u8 = 6;
 /// A *boundary* lies between two successive groups, and between the last group and the first. It has a count of the
 /// hops across it. The mark before the boundary contains the count, and the first byte of the group after it contains
 /// it again. So a READ from any slot to any later slot contains both copies for all boundaries between the two.
-///
-/// In the *dense* layout ([`dense`](Self::dense)) each line is a group. It begins with the hop counts, the versions and
-/// the presence bits of the whole line, and every second line has a mark with both fence keys. Entries have one byte
-/// less than key and value together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
-    /// Whether this is the dense layout.
-    pub(crate) dense: bool,
     pub(crate) node_bytes: usize,
     pub(crate) key_len: usize,
     pub(crate) value_len: usize,
@@ -56,8 +49,6 @@ pub struct HopGeometry {
     pub(crate) hops_mask: u8,
     /// Number of bytes of versions and flags before a key.
     pub(crate) prefix: usize,
-    /// Number of bytes before a value.
-    pub(crate) value_from: usize,
     /// Number of bytes from the first to the last byte of an entry, including the versions of its lines.
     pub(crate) stride: usize,
     /// Number of lines that an entry takes.
@@ -135,7 +126,6 @@ impl HopGeometry {
         let half = key_len.div_ceil(2);
         let half_mark = MARK_HEAD + half;
         let mut geometry = Self {
-            dense: false,
             node_bytes: 0,
             key_len,
             value_len,
@@ -144,7 +134,6 @@ impl HopGeometry {
             front: 1,
             hops_mask: u8::MAX,
             prefix: 1,
-            value_from: 1 + key_len,
             stride: 1 + key_len + value_len,
             entry_lines: 1,
             per_group: 0,
@@ -168,7 +157,6 @@ impl HopGeometry {
             geometry.per_group = 1;
             geometry.front = 0;
             geometry.prefix = 2;
-            geometry.value_from = 2 + key_len;
             let payload = LINE_BYTES - geometry.prefix;
             geometry.entry_lines = (key_len + value_len).div_ceil(payload);
             geometry.stride = geometry.entry_lines * geometry.prefix + key_len + value_len;
@@ -201,79 +189,29 @@ impl HopGeometry {
         Ok(geometry)
     }
 
-    /// Makes a node of the dense layout, which exists for keys and values of 8 bytes. 52 entries take 1,024 bytes.
-    ///
-    /// # Errors
-    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
-    pub const fn dense(
-        span: usize,
-        neighbourhood: usize,
-        key_len: usize,
-        value_len: usize,
-    ) -> Result<Self, GeometryError> {
-        if key_len != dense::FIELD || value_len != dense::FIELD {
-            return Err(GeometryError::Dense { key_len, value_len });
-        }
-        let mut geometry = match Self::new(span, neighbourhood, key_len, value_len) {
-            Ok(geometry) => geometry,
-            Err(error) => return Err(error),
-        };
-        geometry.dense = true;
-        geometry.front = 0;
-        geometry.hops_mask = mask_of(dense::HOP_BITS);
-        geometry.prefix = 0;
-        geometry.value_from = dense::TAIL;
-        geometry.stride = dense::PLACE;
-        geometry.groups = geometry.group_of(span - 1) + 1;
-        geometry.node_bytes = (1 + geometry.groups) * LINE_BYTES;
-        geometry.place.low = LowPlace::whole(header_bytes(key_len), key_len);
-        geometry.place.version_mask = mask_of(dense::VERSION_BITS);
-        Ok(geometry)
-    }
-
-    /// Returns whether this is the dense layout.
-    #[must_use]
-    pub const fn is_dense(&self) -> bool {
-        self.dense
-    }
-
-    /// Returns the number of bits of node versions.
-    pub(crate) const fn version_bits(&self) -> u8 {
-        if self.dense {
-            dense::VERSION_BITS
-        } else {
-            VERSION_BITS
-        }
-    }
-
     /// Returns the same geometry with node versions of `bits` bits. With narrow versions, a model checker can find
-    /// errors that occur only if a version wraps. The default is 6, or 5 in the dense layout.
+    /// errors that occur only if a version wraps. The default is 6.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 6.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
-        if bits < 2 || bits > self.version_bits() {
+        if bits < 2 || bits > VERSION_BITS {
             return Err(GeometryError::VersionBits(bits));
         }
         self.place.version_mask = mask_of(bits);
         Ok(self)
     }
 
-    /// Returns the same geometry with hop counts of `bits` bits, for a model checker. The default is 8, or 7 in the dense
-    /// layout.
+    /// Returns the same geometry with hop counts of `bits` bits, for a model checker. The default is 8.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than the default.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
     pub const fn with_hop_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
-        if bits < 1 || bits > self.hop_bits() {
+        if bits < 1 || bits > 8 {
             return Err(GeometryError::VersionBits(bits));
         }
-        self.hops_mask = mask_of(bits);
+        self.hops_mask = u8::MAX >> (8 - bits);
         Ok(self)
-    }
-
-    const fn hop_bits(&self) -> u8 {
-        if self.dense { dense::HOP_BITS } else { 8 }
     }
 
     /// Returns the bytes of a node.
@@ -297,19 +235,18 @@ impl HopGeometry {
     /// Returns whether an entry fits into one line, together with other entries or a mark.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
-        self.prefix < 2
+        self.prefix == 1
     }
 
-    /// Returns the bytes to read for entry number `number` alone. If an entry takes several lines, the bytes extend to
-    /// the end of the last one. In the dense layout, they begin with the line.
+    /// Returns the bytes of entry number `number`. If an entry takes several lines, the bytes extend to the end of the
+    /// last one.
     ///
     /// Panics if there is no such entry.
     #[must_use]
     pub const fn entry(&self, number: usize) -> Range<usize> {
         assert!(number < self.span, "an entry of the node");
         let at = self.slot_at(number);
-        let from = if self.dense { dense::line_of(at) } else { at };
-        from..at + self.entry_lines_bytes()
+        at..at + self.entry_lines_bytes()
     }
 
     /// Returns the number of the entry in a slot of this format. It is less than the span.
@@ -343,20 +280,7 @@ impl HopGeometry {
     /// Returns the number of groups that contain entries.
     #[inline]
     pub(crate) const fn entry_groups(&self) -> usize {
-        if self.dense {
-            return self.groups;
-        }
         self.span.div_ceil(self.per_group)
-    }
-
-    /// Returns the group that contains entry number `slot`.
-    #[inline]
-    pub(crate) const fn group_of(&self, slot: usize) -> usize {
-        if self.dense {
-            let odd = slot % dense::PER_PAIR >= dense::BEHIND_MARK;
-            return slot / dense::PER_PAIR * 2 + odd as usize;
-        }
-        slot / self.per_group
     }
 
     /// Returns the group after `group`, among those that contain entries.
@@ -369,13 +293,9 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the offsets of both copies of the hop count of the boundary after `group`, which contains entries. In the
-    /// dense layout, these are the offsets of the two lines.
+    /// Returns the offsets of both copies of the hop count of the boundary after `group`, which contains entries.
     #[inline]
     pub(crate) const fn boundary(&self, group: usize) -> (usize, usize) {
-        if self.dense {
-            return (self.group_at(group), self.group_at(self.group_after(group)));
-        }
         (self.mark_at(group), self.group_at(self.group_after(group)))
     }
 
@@ -392,30 +312,12 @@ impl HopGeometry {
     /// Returns the offset of entry number `slot`.
     #[inline]
     pub(crate) const fn slot_at(&self, slot: usize) -> usize {
-        if self.dense {
-            let nth = slot % dense::PER_PAIR;
-            // The first place of every second line is a mark.
-            let place = if nth < dense::BEHIND_MARK {
-                nth + 1
-            } else {
-                nth - dense::BEHIND_MARK
-            };
-            return self.group_at(self.group_of(slot)) + dense::FRONT + place * dense::PLACE;
-        }
         self.group_at(slot / self.per_group) + self.front + slot % self.per_group * self.stride
     }
 
     /// Returns the number of the entry at an offset that [`slot_at`](Self::slot_at) has returned.
     #[inline]
     pub(crate) const fn slot_of(&self, at: usize) -> usize {
-        if self.dense {
-            let (line, place) = (
-                at / LINE_BYTES - 1,
-                (at % LINE_BYTES - dense::FRONT) / dense::PLACE,
-            );
-            let odd = line % 2 * dense::BEHIND_MARK;
-            return line / 2 * dense::PER_PAIR + odd + place - (1 - line % 2);
-        }
         let group = (at / LINE_BYTES - 1) / self.group_lines;
         group * self.per_group + (at - self.group_at(group) - self.front) / self.stride
     }
@@ -461,9 +363,6 @@ impl HopGeometry {
     /// Returns the bytes to read for the keys with this home.
     #[must_use]
     pub fn reach(&self, home: usize) -> Reach {
-        if self.dense {
-            return self.reach_dense(home);
-        }
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
         if last < self.span && self.is_in_line() {

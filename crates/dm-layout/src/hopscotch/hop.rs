@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::geometry::{Known, NEIGHBOURHOOD_MAX};
-use super::{HopPlan, Hopscotch};
+use super::{HopPlan, Hopscotch, VERSION_AT, YOUNG_ENTRY};
 use crate::LINE_BYTES;
 use crate::format::Slot;
 use crate::key::KeyBytes;
@@ -30,7 +30,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns the way of the entry in slot `from` to slot `to`, both of its neighbourhood.
     pub(super) fn way(&self, image: &[u8], (from, to): (Slot, Slot)) -> Way {
         let geometry = &self.geometry;
-        let home = self.home(&self.key_at(image, from.offset()));
+        let home = self.home(&K::read_from(&image[from.offset() + geometry.prefix..]));
         let distance = |slot: Slot| self.distance(home, geometry.slot_of(slot.offset()));
         let (old, new) = (distance(from), distance(to));
         let mut way = Way {
@@ -40,8 +40,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         };
         for slot in home + old.min(new)..home + old.max(new) {
             let (slot, after) = (slot % geometry.span, (slot + 1) % geometry.span);
-            if after == 0 || geometry.group_of(slot) != geometry.group_of(after) {
-                way.groups[way.count] = geometry.group_of(slot) as u16;
+            if after == 0 || slot / geometry.per_group != after / geometry.per_group {
+                way.groups[way.count] = (slot / geometry.per_group) as u16;
                 way.count += 1;
             }
         }
@@ -54,9 +54,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         let geometry = &self.geometry;
         (0..known.count).all(|nth| {
             let slot = (known.first + nth) % geometry.span;
-            let (group, after) = (geometry.group_of(slot), (slot + 1) % geometry.span);
-            let inside = nth + 1 == known.count || after != 0 && geometry.group_of(after) == group;
-            self.version_at(image, geometry.slot_at(slot)) == (version, false)
+            let entry = image[geometry.slot_at(slot)];
+            let (group, after) = (slot / geometry.per_group, (slot + 1) % geometry.span);
+            let inside = nth + 1 == known.count || after != 0 && after / geometry.per_group == group;
+            entry >> VERSION_AT == version
+                && entry & YOUNG_ENTRY == 0
                 && (inside || self.is_settled(image, group))
         })
     }
@@ -79,8 +81,6 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) {
         //= docs/protocol/chime.md H4
         let geometry = self.geometry;
-        // In the dense layout, the two hop counts of a line begin its front.
-        let count_bytes = if geometry.dense { 2 } else { 1 };
         let mut open = Vec::new();
         let mut send = |open: &mut Vec<Range<usize>>, image: &[u8]| {
             for range in open.drain(..) {
@@ -95,7 +95,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             } = self.way(image, (from, to));
             let (at, old) = (to.offset(), from.offset());
             // Only in-line entries hop.
-            cover(&mut open, self.copy_entry(image, old, at));
+            image.copy_within(old..old + geometry.stride, at);
+            cover(&mut open, at..at + geometry.stride);
             if count == 0 {
                 // The old slot is in the same line, and one WRITE changes both.
                 continue;
@@ -108,10 +109,10 @@ impl<K: KeyBytes> Hopscotch<K> {
                 let group = groups[nth].into();
                 let (before, after) = geometry.boundary(group);
                 if counted {
-                    self.set_hops(image, group, self.hops(image, group).0.wrapping_add(1));
+                    self.set_hops(image, group, image[before].wrapping_add(1));
                 }
                 let with_copy = |copy: usize, now: bool, open: &mut Vec<_>, later: &mut Vec<_>| {
-                    cover(if now { open } else { later }, copy..copy + count_bytes);
+                    cover(if now { open } else { later }, copy..copy + 1);
                 };
                 with_copy(after, forward, &mut open, &mut later);
                 with_copy(before, forward != (nth == 0), &mut open, &mut later);

@@ -4,7 +4,6 @@
 //! the node version and a piece of the fence keys. So the bytes of a neighbourhood show whether they belong to one
 //! state of the right node; see [`near`].
 
-pub(crate) mod dense;
 mod edit;
 mod entry;
 mod geometry;
@@ -63,9 +62,6 @@ pub(crate) mod flag {
 
 /// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
-/// Keys and values of 8 bytes have a choice: the layout of [`new`](Self::new), or the [`dense`](Self::dense) one, which
-/// takes a seventh less memory. A dense node stores only keys with the same first byte.
-///
 /// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted). In addition,
 /// both copies of each hop count must be equal. Lines may be read and written in any order, but each line must be
 /// atomic.
@@ -83,20 +79,6 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn new(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
         match HopGeometry::new(span, neighbourhood, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes a node of the dense layout, for keys and values of 8 bytes: see [`HopGeometry::dense`].
-    ///
-    /// # Errors
-    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
-    pub const fn dense(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
-        match HopGeometry::dense(span, neighbourhood, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
                 geometry,
                 key: PhantomData,
@@ -157,10 +139,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         (0..geometry.neighbourhood).map(move |_| {
             let at = next;
             (slot, number) = (slot + 1, number + 1);
-            if geometry.dense {
-                slot = if slot == geometry.span { 0 } else { slot };
-                next = geometry.slot_at(slot);
-            } else if slot == geometry.span {
+            if slot == geometry.span {
                 (slot, number, next) = (0, 0, LINE_BYTES + geometry.front);
             } else if number == geometry.per_group {
                 next = at + group - (number - 1) * geometry.stride;
@@ -205,15 +184,7 @@ impl<K: KeyBytes> NodeShape<K> for Hopscotch<K> {
     }
 
     fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
-        let (mut prefix, mut one) = (None, true);
-        let mut homes = keys.map(|key| {
-            if self.geometry.dense {
-                let first = dense::first_byte(&key);
-                one &= *prefix.get_or_insert(first) == first;
-            }
-            self.home(&key)
-        });
-        self.has_places(&mut homes) && one
+        self.has_places(&mut keys.map(|key| self.home(&key)))
     }
 
     fn version_after(&self, version: u8, steps: u8) -> u8 {
@@ -279,9 +250,8 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
         init: &NodeInit<K>,
         entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
     ) {
+        self.found(image, init);
         let entries: Vec<_> = entries.into_iter().collect();
-        let first = entries.first().map_or(init.fences.low, |(key, _)| *key);
-        self.found(image, init, &first);
         let homes: Vec<usize> = entries.iter().map(|(key, _)| self.home(key)).collect();
         let Some(slots) = self.arrange(&homes) else {
             panic!("{} entries that find no places", entries.len())
@@ -310,9 +280,6 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
         if part == Part::Rest {
             self.evict_entries(image, from);
-            if self.geometry.dense {
-                self.choose_prefix(image, from);
-            }
         }
     }
 
@@ -381,14 +348,11 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Initialises a node that has no entries. In the dense layout, it will store keys with the same first byte as `key`.
-    pub(crate) fn found(&self, image: &mut [u8], init: &NodeInit<K>, key: &K) {
+    /// Initialises a node that has no entries.
+    pub(crate) fn found(&self, image: &mut [u8], init: &NodeInit<K>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         image.fill(0);
         self.geometry.place.encode(&init.header(), image);
-        if self.geometry.dense {
-            self.set_prefix(image, dense::first_byte(key));
-        }
         let young = match init.incarnation == FIRST_INCARNATION {
             true => 0,
             false => flag::YOUNG,

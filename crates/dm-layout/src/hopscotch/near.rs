@@ -12,7 +12,6 @@
 //! All other bytes prove nothing: they are mixed, or of another range, or their node is dead or young. The reader must
 //! then read the whole node.
 
-use super::dense::{FRONT, Front};
 use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::study::NearFlaws;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
@@ -49,25 +48,6 @@ pub enum Near<'a> {
     Unsure,
 }
 
-impl Reach {
-    /// Returns a function that returns bytes of the node at an offset, from the bytes of this neighbourhood.
-    #[inline]
-    pub(super) fn getter<'a>(
-        &self,
-        parts: (&'a [u8], &'a [u8]),
-    ) -> impl Fn(usize, usize) -> Option<&'a [u8]> + use<'a> {
-        let from = self.first.start;
-        let second = self.second.as_ref().map_or(0, |second| second.start);
-        move |at, len| {
-            let (from, bytes) = match at >= from {
-                true => (from, parts.0),
-                false => (second, parts.1),
-            };
-            bytes.get(at.checked_sub(from)?..)?.get(..len)
-        }
-    }
-}
-
 impl<K: KeyBytes> Hopscotch<K> {
     /// Looks up `key` in the bytes of `reach`, the neighbourhood of the key's home. `linked` tells whether this
     /// operation has read the node's address in a linked node.
@@ -86,17 +66,22 @@ impl<K: KeyBytes> Hopscotch<K> {
         flaws: NearFlaws,
     ) -> Near<'a> {
         let from = reach.first.start;
-        let judged = match (&reach.second, self.geometry.dense) {
+        let judged = match &reach.second {
             // Most neighbourhoods are one range.
-            (None, dense) => {
+            None => {
                 let get = |at: usize, len: usize| parts.0.get(at.wrapping_sub(from)..)?.get(..len);
-                match dense {
-                    true => self.judge_dense(reach, get, key, linked, flaws),
-                    false => self.judge_near(reach, get, key, linked, flaws),
-                }
+                self.judge_near(reach, get, key, linked, flaws)
             }
-            (Some(_), true) => self.judge_dense(reach, reach.getter(parts), key, linked, flaws),
-            (Some(_), false) => self.judge_near(reach, reach.getter(parts), key, linked, flaws),
+            Some(second) => {
+                let get = |at: usize, len: usize| {
+                    let (from, bytes) = match at >= from {
+                        true => (from, parts.0),
+                        false => (second.start, parts.1),
+                    };
+                    bytes.get(at.checked_sub(from)?..)?.get(..len)
+                };
+                self.judge_near(reach, get, key, linked, flaws)
+            }
         };
         judged.unwrap_or(Near::Unsure)
     }
@@ -160,7 +145,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns whether both copies of the hop count are equal, for every boundary between the first and the last slot
     /// of the neighbourhood.
     #[inline]
-    pub(super) fn is_settled_near<'a>(
+    fn is_settled_near<'a>(
         &self,
         reach: &Reach,
         get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
@@ -171,23 +156,16 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let last = reach.home + geometry.neighbourhood - 1;
         let groups = match last < geometry.span {
-            true => [geometry.group_of(reach.home)..geometry.group_of(last), 0..0],
+            true => [reach.home / geometry.per_group..last / geometry.per_group, 0..0],
             false => [
-                geometry.group_of(reach.home)..geometry.entry_groups(),
-                0..geometry.group_of(last - geometry.span),
+                reach.home / geometry.per_group..geometry.entry_groups(),
+                0..(last - geometry.span) / geometry.per_group,
             ],
         };
         let [first, second] = groups;
         for group in first.chain(second) {
             let (before, after) = geometry.boundary(group);
-            let equal = match geometry.dense {
-                true => {
-                    let front = |at| Front::read(get(at, FRONT)?);
-                    front(before)?.hops_after() == front(after)?.hops_before()
-                }
-                false => get(before, 1)? == get(after, 1)?,
-            };
-            if !equal {
+            if get(before, 1)? != get(after, 1)? {
                 return Some(false);
             }
         }

@@ -4,8 +4,8 @@ use crate::chunks::Chunks as _;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Hopscotch;
 use super::geometry::{Known, SPAN_MAX};
+use super::{Hopscotch, PRESENT};
 use crate::error::CheckFailure;
 use crate::format::Slot;
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
@@ -13,9 +13,8 @@ use crate::key::{KEY_BYTES_MAX, KeyBytes};
 /// Maximum number of hops of one insert.
 pub(crate) const HOPS_MAX: usize = 3;
 /// Maximum number of hops of one insert across the same boundary. Each of them increments the boundary's hop count,
-/// which must not wrap during a READ (H2). The counts of the dense layout have one bit less.
+/// which must not wrap during a READ (H2).
 const CROSSINGS_MAX: usize = 2;
-const CROSSINGS_MAX_DENSE: usize = 1;
 
 /// The hops that make room for a key, in the order in which they must be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,18 +198,13 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(plan.filter(|plan| self.crosses_seldom(image, plan)))
     }
 
-    /// Returns whether the hop counts of all boundaries change by at most [`CROSSINGS_MAX`], or
-    /// [`CROSSINGS_MAX_DENSE`].
+    /// Returns whether the hop counts of all boundaries change by at most [`CROSSINGS_MAX`].
     fn crosses_seldom(&self, image: &[u8], plan: &HopPlan) -> bool {
         let mut crossed = [0_u8; SPAN_MAX];
-        let most = match self.geometry.dense {
-            true => CROSSINGS_MAX_DENSE,
-            false => CROSSINGS_MAX,
-        };
         plan.moves().iter().all(|hop| {
             self.way(image, *hop).crossed().iter().all(|&group| {
                 crossed[usize::from(group)] += 1;
-                usize::from(crossed[usize::from(group)]) <= most
+                usize::from(crossed[usize::from(group)]) <= CROSSINGS_MAX
             })
         })
     }
@@ -239,7 +233,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 return None;
             }
             let at = geometry.slot_at(usize::from(from));
-            let home = self.home(&self.key_at(image, at));
+            let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
             if self.distance(home, from.into()) >= geometry.neighbourhood {
                 // The bytes are corrupt.
                 continue;
@@ -249,7 +243,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                     continue;
                 }
                 wanted_by[to] = from;
-                if !self.is_present(image, geometry.slot_at(to)) {
+                if image[geometry.slot_at(to)] & PRESENT == 0 {
                     return Some(self.path_to(to, |slot| wanted_by[slot].into()));
                 }
                 queue[tail] = (to as u16, hops + 1);
@@ -278,7 +272,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 let from = last.trailing_zeros();
                 last &= last - 1;
                 let at = geometry.slot_at(from as usize);
-                let home = self.home(&self.key_at(image, at));
+                let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
                 if near(home) >> from & 1 == 0 {
                     // The bytes are corrupt.
                     continue;
@@ -290,7 +284,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                     let to = fresh.trailing_zeros() as usize;
                     fresh &= fresh - 1;
                     wanted_by[to] = from as u8;
-                    if !self.is_present(image, geometry.slot_at(to)) {
+                    if image[geometry.slot_at(to)] & PRESENT == 0 {
                         return Some(self.path_to(to, |slot| wanted_by[slot].into()));
                     }
                 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Hopscotch;
+use super::{Hopscotch, PRESENT};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeRead, NodeShape, Slot};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
@@ -29,15 +29,10 @@ impl<K: KeyBytes> Hopscotch<K> {
         keys.extend(new);
         keys.sort_unstable();
         keys.dedup();
-        let foreign = new.is_some_and(|new| self.is_foreign(left, &new));
-        if keys.len() < 2 && !foreign {
+        if keys.len() < 2 {
             return Ok(None);
         }
-        let separator = if foreign {
-            let prefix = self.prefix_of(left);
-            let cut = Self::foreign_separator(request, prefix).filter(|cut| header.fences.contains(cut));
-            cut.ok_or(CheckFailure::corrupt(0, Reason::Order))?
-        } else if request.bias == SplitBias::Coarse {
+        let separator = if request.bias == SplitBias::Coarse {
             self.coarse_separator(left, &keys, new)
         } else {
             let appended = request.appended(&header, keys.last()).is_some();
@@ -47,12 +42,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         if separator <= header.fences.low {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
-        let moved = entries.iter().map(|(key, ..)| *key).chain(new);
-        let first = moved
-            .into_iter()
-            .find(|key| *key >= separator)
-            .unwrap_or(separator);
-        self.found(right, &request.right(&header, separator), &first);
+        self.found(right, &request.right(&header, separator));
         // Every entry keeps its slot number, so all of them have slots.
         for (key, slot, value) in entries {
             if key >= separator {
@@ -80,7 +70,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         let full = new.filter(|new| self.room(left, new).is_none());
         let around = move |new: &K| {
             self.slots_near(self.home(new))
-                .map(|slot| self.key_at(left, self.geometry.slot_at(slot)))
+                .map(|slot| K::read_from(&left[self.geometry.slot_at(slot) + self.geometry.prefix..]))
         };
         move |separator| match full {
             None => true,
@@ -123,10 +113,6 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Copies the entries of `right` into free slots of `left`, and moves no entry of `left`. Returns `false` if there
     /// is no free slot for some entry.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
-        // A node without entries may get another prefix, because all of its lines are written.
-        if self.geometry.dense && self.len(left)? == 0 && self.len(right)? > 0 {
-            self.set_prefix(left, self.prefix_of(right));
-        }
         for slot in self.slots(right) {
             let Some((key, value)) = self.entry(right, slot)? else {
                 continue;
@@ -135,7 +121,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 continue;
             }
             // Entries that a split had moved get their old slots again.
-            let same = !self.is_present(left, slot.offset()) && !self.is_foreign(left, &key);
+            let same = left[slot.offset()] & PRESENT == 0;
             let free: Option<Slot> = if same { Some(slot) } else { self.room(left, &key) };
             let Some(free) = free else { return Ok(false) };
             self.put_entry(left, free, &key, value);

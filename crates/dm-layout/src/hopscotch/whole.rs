@@ -1,7 +1,7 @@
 //! Reads a whole node, for scans, splits and writers, and for readers whose neighbourhood proved nothing.
 
 use super::geometry::MARK_VERSION;
-use super::{Hopscotch, VERSION_AT};
+use super::{Hopscotch, PRESENT, VERSION_AT};
 use crate::LINE_BYTES;
 use crate::chunks::Chunks as _;
 use crate::error::{CheckFailure, Reason};
@@ -19,10 +19,10 @@ struct Cut {
 }
 
 impl Cut {
-    /// Returns whether the version matches.
+    /// Returns whether the version in `byte` matches; the bits below the version do not matter.
     #[inline]
-    const fn accepts(self, version: u8) -> bool {
-        version.wrapping_sub(self.from) & self.mask <= self.more
+    const fn accepts(self, byte: u8) -> bool {
+        (byte >> VERSION_AT).wrapping_sub(self.from) & self.mask <= self.more
     }
 }
 
@@ -56,18 +56,15 @@ impl<K: KeyBytes> Hopscotch<K> {
     fn whole(&self, bytes: &[u8], cut: Cut) -> Result<(), CheckFailure> {
         let geometry = &self.geometry;
         if !geometry.is_in_line() {
-            return match self.versions().find(|at| !cut.accepts(bytes[*at] >> VERSION_AT)) {
+            return match self.versions().find(|at| !cut.accepts(bytes[*at])) {
                 Some(at) => Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES)),
                 None => Ok(()),
             };
         }
         for group in 0..geometry.groups {
-            if !cut.accepts(self.group_version(bytes, group)) {
-                let at = match geometry.dense {
-                    true => geometry.group_at(group),
-                    false => geometry.mark_at(group) / LINE_BYTES * LINE_BYTES,
-                };
-                return Err(CheckFailure::node_torn(at));
+            let at = geometry.mark_at(group);
+            if !cut.accepts(bytes[at + MARK_VERSION]) {
+                return Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES));
             }
         }
         //= docs/protocol/chime.md H4
@@ -80,8 +77,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Returns whether both copies of the hop count of the boundary after `group` are equal.
     #[inline]
     pub(super) fn is_settled(&self, bytes: &[u8], group: usize) -> bool {
-        let (before, after) = self.hops(bytes, group);
-        before == after
+        let (before, after) = self.geometry.boundary(group);
+        bytes[before] == bytes[after]
     }
 
     pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
@@ -116,8 +113,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         let cut = self.cut(&header);
         if let Some(slot) = self.search(bytes, key) {
             let at = slot.offset();
-            let torn = (0..self.geometry.entry_lines)
-                .find(|line| !cut.accepts(self.version_at(bytes, at + line * LINE_BYTES).0));
+            let torn =
+                (0..self.geometry.entry_lines).find(|line| !cut.accepts(bytes[at + line * LINE_BYTES]));
             if let Some(line) = torn {
                 return Err(CheckFailure::node_torn((at / LINE_BYTES + line) * LINE_BYTES));
             }
@@ -136,8 +133,10 @@ impl<K: KeyBytes> Hopscotch<K> {
 
     /// Returns the first slot that contains `key`, without checking its version.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        let geometry = &self.geometry;
+        let probe = key.probe();
         self.offsets_near(self.home(key))
-            .find(|at| self.holds(bytes, *at, key))
+            .find(|at| bytes[*at] & PRESENT != 0 && K::probe_at(&bytes[*at + geometry.prefix..]) == probe)
             .map(Slot::at)
     }
 
@@ -156,13 +155,10 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(self.room(bytes, key).map_or(Place::Full, Place::Free))
     }
 
-    /// Returns the free slot that is nearest to the key's home, if the node may store the key.
+    /// Returns the free slot that is nearest to the key's home.
     pub(super) fn room(&self, bytes: &[u8], key: &K) -> Option<Slot> {
-        if self.is_foreign(bytes, key) {
-            return None;
-        }
         self.offsets_near(self.home(key))
-            .find(|at| !self.is_present(bytes, *at))
+            .find(|at| bytes[*at] & PRESENT == 0)
             .map(Slot::at)
     }
 
@@ -173,11 +169,11 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
         self.length(bytes)?;
         let at = slot.offset();
-        if !self.is_present(bytes, at) {
+        if bytes[at] & PRESENT == 0 {
             return Ok(None);
         }
         self.check_entry(bytes, slot)?;
-        let key = self.key_at(bytes, at);
+        let key = K::read_from(&bytes[at + self.geometry.prefix..]);
         // Readers search only the key's neighbourhood, so they would not find the entry in any other slot.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
@@ -206,7 +202,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// the end of the last one.
     pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
         let geometry = &self.geometry;
-        let from = geometry.value_from;
+        let from = geometry.prefix + K::LEN;
         if geometry.entry_lines == 1 {
             return ValueRef::from(&entry[from..from + geometry.value_len]);
         }

@@ -33,7 +33,7 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// Returns knobs of the weakest order of lines, with one fault of each kind.
-pub(super) fn faults() -> [Knobs; 3] {
+fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,
         ..timeless(Knobs::declared())

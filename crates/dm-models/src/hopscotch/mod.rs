@@ -1,7 +1,6 @@
 //! Models of trees over hopscotch leaves, and of hash tables of them.
 
 mod alone;
-mod dense;
 mod faults;
 mod flaws;
 mod hops;
@@ -27,6 +26,4 @@ pub(crate) const ENTRIES: &[Entry] = &[
     next_life::T_C6,
     table::ENTRY,
     table::FAULTY,
-    dense::ENTRY,
-    dense::FAULTY,
 ];

@@ -13,13 +13,12 @@ use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
 /// Returns options with leaves of three lines: 4 entries in neighbourhoods of 2; three entries are in one line and one
-/// is in the next line. This is so in both layouts. Inner nodes have three children. Each memory node has 16 locks.
+/// is in the next line. Inner nodes have three children. Each memory node has 16 locks.
 ///
 /// Keys by home: 2, 6, 8 have home 0; 4, 5, 9 home 1; 7, 10, 15 home 2; 1, 3, 11 home 3.
 pub(super) const fn options() -> Options {
     Options {
         span: 4,
-        dense: false,
         neighbourhood: 2,
         inner_span: 3,
         locks_per_node: 16,
@@ -30,14 +29,6 @@ pub(super) const fn options() -> Options {
         members: 0,
         ..Options::new(8)
     }
-}
-
-fn leaf_of(options: &Options) -> Hopscotch<Key8> {
-    let layout = match options.dense {
-        true => Hopscotch::dense,
-        false => Hopscotch::new,
-    };
-    layout(options.span, options.neighbourhood, 8).expect("small")
 }
 
 pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
@@ -83,12 +74,12 @@ impl Subject for Chime<Key8> {
     }
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
-        let leaf = leaf_of(options);
+        let leaf = Hopscotch::<Key8>::new(options.span, options.neighbourhood, 8).expect("small");
         contents_of(end, &leaf)
     }
 
     fn at_rest(end: &End<'_>, options: &Options) -> Result<(), String> {
-        let leaf = leaf_of(options);
+        let leaf = Hopscotch::<Key8>::new(options.span, options.neighbourhood, 8).expect("small");
         at_rest(end, &leaf)
     }
 }
