@@ -17,9 +17,9 @@ use crate::Options;
 /// bytes that would otherwise be unused, so this saves nothing. The nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, with lock-and-read, and with on-chip locks and local queues.
+    /// All techniques, with lock-and-read, with on-chip locks and local queues, and with smaller leaves.
     Default,
-    /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
+    /// Hopscotch leaves of the paper's size. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
     /// The previous step, with inserts that find the free slots without reading the header.
     Vacancy,
