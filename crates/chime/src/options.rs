@@ -66,8 +66,9 @@ pub struct Options {
     pub flaws: crate::Flaws,
 }
 
-/// Default of [`Options::span`]. The paper has [`PUBLISHED_SPAN`]. A scan reads the less, the smaller leaves are, and an
-/// insert splits the more often (docs/protocol/chime.md, Bounds).
+/// Default of [`Options::span`]: with keys and values of 8 bytes, a leaf has 960 bytes, so it takes one packet of 1,024. The
+/// paper has [`PUBLISHED_SPAN`]. Scans read fewer bytes of smaller leaves, but inserts split them more often
+/// (docs/protocol/chime.md, Bounds).
 pub const DEFAULT_SPAN: usize = 42;
 /// Entries of the paper's nodes (CHIME §5.1), and the default of [`Options::inner_span`].
 pub const PUBLISHED_SPAN: usize = 64;
