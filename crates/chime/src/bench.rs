@@ -4,9 +4,13 @@ use crate::{Chime, Options, Variant};
 use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
+const SPAN: &str = "span";
+
 /// Returns the index with all its variants, for a registry of `dm-bench`.
 pub fn entry() -> IndexEntry {
-    let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)").common_knobs();
+    let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)")
+        .common_knobs()
+        .knob(SPAN, "entries of a leaf");
     let all = Variant::ALL.iter().fold(entry, |entry, &variant| {
         let listed = listed(variant.name(), variant.about(), variant, None);
         entry.variant(match variant {
@@ -36,6 +40,9 @@ fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
     options.hotspot_bytes = at.cache_bytes / 10 * 3;
     options = variant.apply(options);
     options.cache_bytes = at.cache_bytes - options.hotspot_bytes;
+    if let Some(span) = at.knobs.get(SPAN) {
+        options.span = usize::try_from(span).unwrap_or(usize::MAX);
+    }
     options.rdwc = at.sharing_or(Rdwc::ON);
     options.lock_and_read = at.lock_and_read_or(on.unwrap_or(options.lock_and_read));
     options.cpu = at.cpu();

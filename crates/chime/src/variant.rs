@@ -17,9 +17,9 @@ use crate::Options;
 /// bytes that would otherwise be unused, so this saves nothing. The nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// All techniques, with lock-and-read, and with on-chip locks and local queues.
+    /// All techniques, with lock-and-read, with on-chip locks and local queues, and with smaller leaves.
     Default,
-    /// Hopscotch leaves. A get also reads the leaf's header, and an insert reads the header first.
+    /// Hopscotch leaves of the paper's size. A get also reads the leaf's header, and an insert reads the header first.
     HopscotchLeaf,
     /// The previous step, with inserts that find the free slots without reading the header.
     Vacancy,
@@ -73,6 +73,7 @@ impl Variant {
             Self::Replication => 2,
             Self::Speculative => 3,
         };
+        base.span = crate::PUBLISHED_SPAN;
         base.on_chip = false;
         base.hierarchical = false;
         base.handover_max = 0;
@@ -132,6 +133,7 @@ mod tests {
         let on = |v: Variant| {
             let o = v.apply(Options::new(8));
             assert!(!o.lock_and_read && !o.on_chip && !o.hierarchical);
+            assert_eq!(o.span, crate::PUBLISHED_SPAN);
             [o.vacancy_piggyback, o.metadata_replication, o.hotspot_bytes > 0]
         };
         assert_eq!(on(Variant::HopscotchLeaf), [false; 3]);

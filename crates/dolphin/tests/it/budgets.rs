@@ -1,9 +1,9 @@
 //! Tests of the cost of each operation, exact to the verb and the byte, with all separators cached and no other client.
 //! The costs are the same on loopback and in the simulator. The tests also measure the memory of a tree.
 
-use dm_index::{Applied, RangeIndex, Scan};
+use dm_index::{Applied, Fill as Filled, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, World, counted};
+use dm_testkit::{IndexUnderTest, Job, ScanCost, World, cost_of_scans, counted};
 use dm_verbs::{AtomicVsWrite, Control, Counters, Verbs};
 use dolphin::{Key8, Options};
 
@@ -186,6 +186,31 @@ fn within(found: Vec<(&'static str, u64, Cost)>, options: Options) {
             "{entries}: {cost:?}"
         );
     }
+}
+
+/// A job that scans 1 to 100 entries of leaves with this fill.
+struct ShortScans(Filled);
+
+impl Job for ShortScans {
+    type Out = ScanCost;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> ScanCost {
+        let tree = Tree::<Key8>::new(Options::new(8)).open(v).await.expect("a pool");
+        cost_of_scans(v, &tree.client(v), self.0, async || {
+            tree.warm(v).await.expect("separators");
+        })
+        .await
+    }
+}
+
+/// Scans of 1 to 100 entries read little more than the leaves with these entries. Few scans need a second batch.
+#[test]
+fn short_scans_meet_their_budget() {
+    let met = [(Filled::Even(0.8), 2_240.0), (Filled::AsInserted, 2_430.0)].map(|(fill, bytes)| {
+        let world = World::from(counted().nodes(2).build().expect("memory"));
+        let met = world.run_one(ShortScans(fill));
+        (met.bytes <= bytes && met.round_trips <= 1.1, fill, met)
+    });
+    assert!(met.iter().all(|(kept, ..)| *kept), "{met:?}");
 }
 
 /// A job that inserts this many keys, which are dense or spread over all numbers, into leaves with or without packed

@@ -2,10 +2,10 @@
 //! on loopback and in the simulator.
 
 use crate::common::Tree;
-use dm_index::{Applied, RangeIndex, Scan};
+use dm_index::{Applied, Fill, RangeIndex, Scan};
 use dm_layout::{Checksummed, Slotted};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World, counted};
+use dm_testkit::{IndexUnderTest, Job, ScanCost, Seat, TestKey, World, cost_of_scans, counted};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
 use sherman::{Key8, KeyN, LeafFormat, Options, Rdwc, Variant};
 
@@ -346,6 +346,33 @@ fn a_scan_takes_a_round_trip_for_32_leaves() {
             "{leaves} leaves: {cost:?}"
         );
     }
+}
+
+/// A job that scans 1 to 100 entries of leaves with this fill.
+struct ShortScans(Fill);
+
+impl Job for ShortScans {
+    type Out = ScanCost;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> ScanCost {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        cost_of_scans(v, &tree.client(v), self.0, async || {
+            tree.warm(v).await.expect("inner nodes");
+        })
+        .await
+    }
+}
+
+/// Scans of 1 to 100 entries read little more than the leaves with these entries. Few scans need a second batch.
+#[test]
+fn short_scans_meet_their_budget() {
+    let met = [(Fill::Even(0.8), 2_550.0), (Fill::AsInserted, 2_790.0)].map(|(fill, bytes)| {
+        let met = loopback().run_one(ShortScans(fill));
+        (met.bytes <= bytes && met.round_trips <= 1.1, fill, met)
+    });
+    assert!(met.iter().all(|(kept, ..)| *kept), "{met:?}");
 }
 
 struct Splits {
