@@ -3,18 +3,23 @@
 use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
 
+use super::cases::Effort;
 use super::experiment::{Experiment, World};
 use super::setup::Resolved;
 
-/// Describes the setup of an experiment's first point, and then the changes of each panel.
-pub(crate) fn of(experiment: &Experiment) -> Vec<String> {
+/// Describes the setup of a run's first point.
+pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
     let first = experiment
         .panels
         .first()
         .and_then(|panel| experiment.resolve(panel, panel.places().next().flatten()).ok());
-    first
-        .map(|setup| words(experiment.world, &setup))
-        .unwrap_or_default()
+    let Some(setup) = first else { return Vec::new() };
+    let mut facts = words(experiment.world, &effort.applied(experiment.world, setup));
+    facts.push(match effort.seeds {
+        1 => "1 seed".to_owned(),
+        seeds => format!("{seeds} seeds"),
+    });
+    facts
 }
 
 fn words(world: World, r: &Resolved) -> Vec<String> {
@@ -91,7 +96,7 @@ fn skew(r: &Resolved) -> String {
 }
 
 /// Formats a count in millions, for example 2 M instead of 2000000.
-fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
         if count >= unit && count.is_multiple_of(unit / 10) {
             return format!("{}{name}", count as f64 / unit as f64);
@@ -112,14 +117,35 @@ mod tests {
         );
     }
 
-    #[test]
-    fn both_key_counts_are_said() {
+    fn facts(effort: Effort) -> String {
         let all = super::super::experiment::all().unwrap();
         let fig10 = all.iter().find(|e| e.name == "sherman-10").unwrap();
-        let text = of(fig10).join("; ");
-        assert!(
-            text.contains("1 G keys") && text.contains("4.24 %") && text.contains("2 M keys"),
-            "{text}"
-        );
+        of(fig10, effort).join("; ")
+    }
+
+    #[test]
+    fn both_key_counts_are_said() {
+        let text = facts(Effort {
+            seeds: 3,
+            quick: false,
+            keys: None,
+        });
+        for part in ["1 G keys", "4.24 %", "2 M keys", "400 k operations", "3 seeds"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// The facts are those of the run, not those of the experiment's file.
+    #[test]
+    fn facts_are_those_of_the_run() {
+        let text = facts(Effort {
+            seeds: 1,
+            quick: true,
+            keys: Some(50_000),
+        });
+        for part in ["50 k keys", "66666 operations", "1 seed"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("2 M keys") && !text.contains("400 k"), "{text}");
     }
 }
