@@ -220,7 +220,9 @@ impl Memory {
             Err(e) => return Err(e),
         };
         // The last line is incomplete if the process was killed while it wrote.
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Line>(line).ok());
         let figures = lines
             .filter(|line| line.commit == commit)
             .map(|line| (line.key, line.figures))
@@ -274,7 +276,8 @@ pub(crate) fn run_all(
     if !io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise}, {eta_precise} left {msg}");
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise}, {eta_precise} left {msg}");
     bar.set_style(style.expect("a valid template"));
     bar.set_message(name.to_owned());
     let next = Mutex::new((0, cases.iter().map(|_| None).collect::<Vec<_>>()));

@@ -58,7 +58,9 @@ mod tests {
             }
         }
         for experiment in &experiments {
-            let listed = figures.iter().any(|f| f.experiment.as_ref() == Some(&experiment.name));
+            let listed = figures
+                .iter()
+                .any(|f| f.experiment.as_ref() == Some(&experiment.name));
             assert!(listed, "{} is not in the catalogue", experiment.name);
         }
         for paper in ["Sherman", "SMART", "CHIME", "Dolphin"] {

@@ -112,12 +112,18 @@ pub(crate) fn fitted_to(paper: &str) -> Vec<&'static str> {
         let found = parameters.iter().find(|p| p.name == name);
         found.map_or(CLIENT_CPU_SOURCE, |p| p.source)
     };
-    FITTED.into_iter().filter(|name| source(name).contains(paper)).collect()
+    FITTED
+        .into_iter()
+        .filter(|name| source(name).contains(paper))
+        .collect()
 }
 
 /// Returns the values that replace the fits to figures of `paper`, and the constants that have no other source.
 pub(crate) fn others_for(paper: &str) -> (Vec<Other>, Vec<&'static str>) {
-    let here: Vec<Other> = OTHERS.into_iter().filter(|other| other.without == paper).collect();
+    let here: Vec<Other> = OTHERS
+        .into_iter()
+        .filter(|other| other.without == paper)
+        .collect();
     let mut alone = fitted_to(paper);
     alone.retain(|name| here.iter().all(|other| other.constant != *name));
     (here, alone)
@@ -165,7 +171,13 @@ mod tests {
         let (_, alone) = others_for("Sherman");
         assert_eq!(
             alone,
-            ["bucket_cas_ns", "bucket_faa_ns", "bucket_chip_ns", "hand_off_ns", CLIENT_CPU]
+            [
+                "bucket_cas_ns",
+                "bucket_faa_ns",
+                "bucket_chip_ns",
+                "hand_off_ns",
+                CLIENT_CPU
+            ]
         );
         assert!(is_input("link_ns_per_byte") && is_input(CLIENT_CPU) && !is_input("pcie_ns"));
     }

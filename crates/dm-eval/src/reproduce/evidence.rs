@@ -17,7 +17,10 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
          of the network cards, not a measurement. This file is generated from the records of `dmkit reproduce`, by `cargo \
          eval reproduce --evidence docs/EVIDENCE.md`; a test of `dm-eval` runs a part of it again and compares.\n\n",
     );
-    let _ = writeln!(text, "Written by commit {commit}. Each section names the commit of its run.\n");
+    let _ = writeln!(
+        text,
+        "Written by commit {commit}. Each section names the commit of its run.\n"
+    );
     head(&mut text, "paper", &COLUMNS);
     for (name, tally) in tally {
         let counts: Vec<String> = tally.counts().iter().map(usize::to_string).collect();

@@ -191,54 +191,14 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-/// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 19] = [
-    (
-        "sherman-table-1.toml",
-        include_str!("../../experiments/sherman-table-1.toml"),
-    ),
-    ("sherman-2.toml", include_str!("../../experiments/sherman-2.toml")),
-    ("sherman-3.toml", include_str!("../../experiments/sherman-3.toml")),
-    (
-        "sherman-10.toml",
-        include_str!("../../experiments/sherman-10.toml"),
-    ),
-    (
-        "sherman-11.toml",
-        include_str!("../../experiments/sherman-11.toml"),
-    ),
-    (
-        "sherman-12.toml",
-        include_str!("../../experiments/sherman-12.toml"),
-    ),
-    (
-        "sherman-13.toml",
-        include_str!("../../experiments/sherman-13.toml"),
-    ),
-    (
-        "sherman-14.toml",
-        include_str!("../../experiments/sherman-14.toml"),
-    ),
-    (
-        "sherman-15.toml",
-        include_str!("../../experiments/sherman-15.toml"),
-    ),
-    (
-        "sherman-16.toml",
-        include_str!("../../experiments/sherman-16.toml"),
-    ),
-    ("smart-14.toml", include_str!("../../experiments/smart-14.toml")),
-    ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
-    ("chime-12.toml", include_str!("../../experiments/chime-12.toml")),
-    ("chime-15.toml", include_str!("../../experiments/chime-15.toml")),
-    ("dolphin-6.toml", include_str!("../../experiments/dolphin-6.toml")),
-    ("dolphin-7.toml", include_str!("../../experiments/dolphin-7.toml")),
-    ("dolphin-8.toml", include_str!("../../experiments/dolphin-8.toml")),
-    ("dolphin-9.toml", include_str!("../../experiments/dolphin-9.toml")),
-    (
-        "dolphin-table-2.toml",
-        include_str!("../../experiments/dolphin-table-2.toml"),
-    ),
+macro_rules! files {
+    ($($name:literal)*) => { [$((concat!($name, ".toml"), include_str!(concat!("../../experiments/", $name, ".toml")))),*] };
+}
+
+/// The files of the experiments of this program, in the papers' order.
+const FILES: [(&str, &str); 19] = files![
+    "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
+    "sherman-16" "smart-14" "smart-15" "chime-12" "chime-15" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9" "dolphin-table-2"
 ];
 
 /// Returns all embedded experiments.
@@ -251,7 +211,9 @@ pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
 
 /// Returns whether an embedded experiment has this name.
 pub(crate) fn is_embedded(name: &str) -> bool {
-    FILES.iter().any(|(file, _)| file.strip_suffix(super::FILE) == Some(name))
+    FILES
+        .iter()
+        .any(|(file, _)| file.strip_suffix(super::FILE) == Some(name))
 }
 
 /// Reads one file.
@@ -395,15 +357,22 @@ fn can_fail(claim: &Claim, panel: &Panel, other: &Panel) -> Result<(), String> {
         .enumerate()
         .find(|(i, series)| claim.rising[..*i].contains(*series));
     if let Some((_, series)) = repeated {
-        return Err(format!("{series:?} is compared with itself, so the order cannot fail"));
+        return Err(format!(
+            "{series:?} is compared with itself, so the order cannot fail"
+        ));
     }
     if claim.rising.is_empty() && claim.over.is_none() {
         return Err("an order compares two points, but `over` is missing".to_owned());
     }
     let peak = At::Named(Place::Peak);
     let over_at = claim.over_at.or(claim.at);
-    if claim.over.as_ref() == Some(&claim.of) && other.name == panel.name && [claim.at, over_at].contains(&Some(peak)) {
-        return Err("a peak is never below another point of its own series, so the order cannot fail".to_owned());
+    if claim.over.as_ref() == Some(&claim.of)
+        && other.name == panel.name
+        && [claim.at, over_at].contains(&Some(peak))
+    {
+        return Err(
+            "a peak is never below another point of its own series, so the order cannot fail".to_owned(),
+        );
     }
     for (at, panel) in [(claim.at, panel), (over_at, other)] {
         if at == Some(peak) && panel.places().count() < 2 {
@@ -473,7 +442,12 @@ mod tests {
                     ),
                     Kind::Plot | Kind::Extra => assert!(claim.fitted.is_empty(), "{what}"),
                 }
-                assert!(claim.reading_error.is_none_or(|error| (0.0..0.5).contains(&error)), "{what}");
+                assert!(
+                    claim
+                        .reading_error
+                        .is_none_or(|error| (0.0..0.5).contains(&error)),
+                    "{what}"
+                );
             }
         }
         assert!(graded >= 50, "{graded} graded numbers");
@@ -512,18 +486,28 @@ mod tests {
     #[test]
     fn an_order_must_be_able_to_fail() {
         let order = |more: &str| {
-            let over = "over = { dial = \"clients\", at = [4, 8] }\n        series = [\"host\", \"+on-chip\"]";
+            let over =
+                "over = { dial = \"clients\", at = [4, 8] }\n        series = [\"host\", \"+on-chip\"]";
             let text = SMALL.replace("series = [\"host\"]", over);
             let claim = format!("kind = \"order\"\n        {more}\n        paper = 1.0");
             let text = text.replace("of = \"host\"\n        paper = 1.0", &claim);
             parse("x", &text).map(drop).map_err(|e| e.to_string())
         };
         assert_eq!(order("of = \"+on-chip\"\nover = \"host\"\nat = \"peak\""), Ok(()));
-        assert_eq!(order("of = \"host\"\nover = \"host\"\nat = 4.0\nover-at = 8.0"), Ok(()));
+        assert_eq!(
+            order("of = \"host\"\nover = \"host\"\nat = 4.0\nover-at = 8.0"),
+            Ok(())
+        );
         for (claim, why) in [
-            ("of = \"host\"\nover = \"host\"\nat = \"peak\"\nover-at = 8.0", "a peak is never below"),
+            (
+                "of = \"host\"\nover = \"host\"\nat = \"peak\"\nover-at = 8.0",
+                "a peak is never below",
+            ),
             ("of = \"host\"\nover = \"host\"\nat = 8.0", "are one"),
-            ("rising = [\"host\", \"+on-chip\", \"host\"]\nat = 8.0", "with itself"),
+            (
+                "rising = [\"host\", \"+on-chip\", \"host\"]\nat = 8.0",
+                "with itself",
+            ),
             ("of = \"host\"\nat = 8.0", "`over` is missing"),
         ] {
             let wrong = order(claim).unwrap_err();

@@ -245,11 +245,13 @@ fn judge(claim: &Claim, model: Option<Spread>, points: &Points, deviations: &[St
             )
         });
     }
-    let seeds_disagree = model.zip(claim.paper).is_some_and(|(model, paper)| match claim.kind {
-        Kind::Graded => side(model.low, paper) != side(model.high, paper),
-        Kind::Order => (model.low > 1.0) != (model.high > 1.0),
-        _ => false,
-    });
+    let seeds_disagree = model
+        .zip(claim.paper)
+        .is_some_and(|(model, paper)| match claim.kind {
+            Kind::Graded => side(model.low, paper) != side(model.high, paper),
+            Kind::Order => (model.low > 1.0) != (model.high > 1.0),
+            _ => false,
+        });
     Outcome {
         panel: claim.panel.clone(),
         what: claim.what.clone(),
@@ -382,7 +384,10 @@ impl Reading<'_> {
             let step = |pair: &[String]| {
                 Some(self.taken(&pair[1], metric, claim.at)? / self.taken(&pair[0], metric, claim.at)?)
             };
-            let steps = claim.rising.windows(2).filter_map(|pair| Some((pair, step(pair)?)));
+            let steps = claim
+                .rising
+                .windows(2)
+                .filter_map(|pair| Some((pair, step(pair)?)));
             let smallest = steps.min_by(|a, b| a.1.total_cmp(&b.1));
             return smallest.map_or_else(Points::default, |(pair, _)| Points {
                 of: self.point(&pair[1], metric, claim.at),
@@ -397,9 +402,12 @@ impl Reading<'_> {
         };
         let (mut at, mut over_at) = (claim.at, claim.over_at.or(claim.at));
         if let Some(At::Named(Place::Most)) = claim.at {
-            let quotient = |at: Option<f64>| Some(self.at(&claim.of, metric, at)? / self.at(over, metric, at)?);
+            let quotient =
+                |at: Option<f64>| Some(self.at(&claim.of, metric, at)? / self.at(over, metric, at)?);
             let places = self.panel.places().filter_map(|at| Some((at?, quotient(at)?)));
-            at = places.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| At::Value(at));
+            at = places
+                .max_by(|a, b| a.1.total_cmp(&b.1))
+                .map(|(at, _)| At::Value(at));
             over_at = at;
         }
         Points {
@@ -411,7 +419,10 @@ impl Reading<'_> {
     /// Returns the point at a place of the dial, or the point with the series' best figure.
     fn point(&self, series: &str, metric: Metric, at: Option<At>) -> Option<Point> {
         let best = || {
-            let all = self.panel.places().filter_map(|at| Some((at, self.at(series, metric, at)?)));
+            let all = self
+                .panel
+                .places()
+                .filter_map(|at| Some((at, self.at(series, metric, at)?)));
             all.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
         };
         let at = match at {
@@ -438,10 +449,14 @@ impl Reading<'_> {
     }
 
     fn at(&self, series: &str, metric: Metric, at: Option<f64>) -> Option<f64> {
-        let figures = self.here(series, at).map(|sample| sample.figures.metrics.get(&metric).copied());
+        let figures = self
+            .here(series, at)
+            .map(|sample| sample.figures.metrics.get(&metric).copied());
         let figures: Vec<f64> = figures.collect::<Option<_>>()?;
         // A division by zero gives no result.
-        Spread::of(&figures).map(|spread| spread.mean).filter(|figure| figure.is_finite())
+        Spread::of(&figures)
+            .map(|spread| spread.mean)
+            .filter(|figure| figure.is_finite())
     }
 }
 
@@ -459,7 +474,9 @@ mod tests {
             at: Some(at),
             seed,
             figures: Figures {
-                metrics: [(Metric::Mops, mops), (Metric::OfBound, busy)].into_iter().collect(),
+                metrics: [(Metric::Mops, mops), (Metric::OfBound, busy)]
+                    .into_iter()
+                    .collect(),
                 busiest: Some("link out of memory node 0".to_owned()),
                 ..Figures::default()
             },
@@ -555,7 +572,11 @@ mod tests {
             let text = format!("of = \"fast\"\nover = \"slow\"\nat = 8.0\npaper = {paper}\n{more}");
             let outcome = outcome(&text);
             assert_eq!(outcome.grade, expected, "{paper} {more}");
-            assert_eq!(outcome.reason.is_some(), expected == Grade::Missed, "{paper} {more}");
+            assert_eq!(
+                outcome.reason.is_some(),
+                expected == Grade::Missed,
+                "{paper} {more}"
+            );
         }
     }
 
@@ -569,7 +590,11 @@ mod tests {
         };
         let fair = at("8.0");
         assert_eq!(fair.words(), "exceeded, 25 % above");
-        assert!(fair.why().unwrap().contains("slow at 8 uses link out of memory node 0 for 100 %"));
+        assert!(
+            fair.why()
+                .unwrap()
+                .contains("slow at 8 uses link out of memory node 0 for 100 %")
+        );
         let unfair = at("16.0");
         assert_eq!(unfair.words(), "direction only, 275 % above");
         assert!(unfair.why().unwrap().contains("not shown to be fair"));
@@ -599,8 +624,17 @@ mod tests {
             outcome(&text).reason.unwrap()
         };
         let low = reason("8.0", "3.0");
-        assert!(low.understood && low.text.starts_with("fast at 8: link out of memory node 0 is 100 % busy"));
-        assert!(low.text.contains("1.50 times this throughput, which is 50 % more"), "{low:?}");
+        assert!(
+            low.understood
+                && low
+                    .text
+                    .starts_with("fast at 8: link out of memory node 0 is 100 % busy")
+        );
+        assert!(
+            low.text
+                .contains("1.50 times this throughput, which is 50 % more"),
+            "{low:?}"
+        );
         let high = reason("8.0", "1.0");
         assert!(high.understood && high.text.starts_with("slow at 8"), "{high:?}");
         let unknown = reason("16.0", "9.0");
@@ -611,7 +645,8 @@ mod tests {
     #[test]
     fn errors_of_reading_a_plot_count() {
         let grade = |paper: &str| {
-            let text = format!("of = \"fast\"\nover = \"slow\"\nat = 8.0\npaper = {paper}\nreading-error = 0.1");
+            let text =
+                format!("of = \"fast\"\nover = \"slow\"\nat = 8.0\npaper = {paper}\nreading-error = 0.1");
             outcome(&text)
         };
         assert_eq!(grade("2.0").grade, Grade::Reproduced);

@@ -312,7 +312,11 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
     )?;
     let deviations = record.effort.deviations(experiment.world);
     if !deviations.is_empty() {
-        writeln!(out, "not graded, because the setting is not the experiment's own: {}", deviations.join(", "))?;
+        writeln!(
+            out,
+            "not graded, because the setting is not the experiment's own: {}",
+            deviations.join(", ")
+        )?;
     }
     if record.effort.quick {
         writeln!(out, "{}", terminal::QUICK)?;

@@ -27,7 +27,9 @@ pub(crate) fn page(runs: &[Run], tally: &[(String, Tally)]) -> String {
     header(&mut html, runs, tally);
     html += "<main>";
     reading(&mut html);
-    overview(&mut html, "claims", "Claims", runs, |o| o.is_claim() && !o.is_fit());
+    overview(&mut html, "claims", "Claims", runs, |o| {
+        o.is_claim() && !o.is_fit()
+    });
     overview(&mut html, "fits", "Fitted, not counted as evidence", runs, |o| {
         o.is_claim() && o.is_fit()
     });
@@ -204,7 +206,11 @@ fn section(html: &mut String, (experiment, record): &Run) {
         );
     }
     if !record.left_out.is_empty() {
-        let _ = write!(html, "<p class=\"facts\">{}</p>", escaped(&terminal::replaced(experiment)));
+        let _ = write!(
+            html,
+            "<p class=\"facts\">{}</p>",
+            escaped(&terminal::replaced(experiment))
+        );
     }
     if !experiment.differs.is_empty() {
         *html += "<ul class=\"facts\">";

@@ -35,7 +35,10 @@ pub(crate) struct Reason {
 
 impl Point {
     fn get(&self, metric: Metric) -> Option<f64> {
-        self.metrics.get(&metric).copied().filter(|value| value.is_finite())
+        self.metrics
+            .get(&metric)
+            .copied()
+            .filter(|value| value.is_finite())
     }
 
     fn resource(&self) -> &str {
@@ -69,7 +72,9 @@ impl Point {
 /// Explains a throughput that would have to be `factor` times as large. `slow` is the point that is too slow; `other` is
 /// the other point of the quotient.
 pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reason {
-    let rest = other.map(|other| format!(" {}.", other.facts())).unwrap_or_default();
+    let rest = other
+        .map(|other| format!(" {}.", other.facts()))
+        .unwrap_or_default();
     let share = slow.get(Metric::OfBound);
     if let Some(share) = share.filter(|share| share * factor > 100.0) {
         let text = format!(
@@ -79,7 +84,10 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
             slow.resource(),
             share * factor - 100.0
         );
-        return Reason { understood: true, text };
+        return Reason {
+            understood: true,
+            text,
+        };
     }
     let waits = slow.get(Metric::LockWaits).unwrap_or(0.0);
     if waits >= NAMED && factor * (1.0 - waits / 100.0) <= 1.0 {
@@ -89,7 +97,10 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
             slow.name,
             1.0 / (1.0 - waits / 100.0)
         );
-        return Reason { understood: true, text };
+        return Reason {
+            understood: true,
+            text,
+        };
     }
     not_understood(&[Some(slow), other])
 }
@@ -107,7 +118,10 @@ pub(crate) fn not_understood(points: &[Option<&Point>]) -> Reason {
 /// facts as an error if this is not so.
 pub(crate) fn fairness(baseline: Option<&Point>) -> Result<String, String> {
     let Some(baseline) = baseline else {
-        return Err("There is no baseline, so a larger number only shows that the model is faster than the card.".to_owned());
+        return Err(
+            "There is no baseline, so a larger number only shows that the model is faster than the card."
+                .to_owned(),
+        );
     };
     match baseline.get(Metric::OfBound) {
         Some(share) if baseline.is_bound() => Ok(format!(
@@ -145,20 +159,28 @@ mod tests {
         let bound = too_slow(1.3, &point(4.0, 97.0, 0.0), None);
         assert!(bound.understood, "{bound:?}");
         assert!(
-            bound.text.contains("responder of memory node 0 is 97 % busy") && bound.text.contains("26 % more"),
+            bound.text.contains("responder of memory node 0 is 97 % busy")
+                && bound.text.contains("26 % more"),
             "{bound:?}"
         );
         assert!(!too_slow(1.3, &point(4.0, 70.0, 0.0), None).understood);
         // Waits for a quarter of the time can cost a third of the throughput, but not more.
         assert!(too_slow(1.3, &point(4.0, 70.0, 25.0), None).understood);
         let waits = too_slow(1.4, &point(4.0, 70.0, 25.0), None);
-        assert!(!waits.understood && waits.text.contains("25 % of their time"), "{waits:?}");
+        assert!(
+            !waits.understood && waits.text.contains("25 % of their time"),
+            "{waits:?}"
+        );
     }
 
     #[test]
     fn only_a_baseline_at_its_own_bound_makes_an_excess_fair() {
         assert!(fairness(Some(&point(4.0, 95.0, 0.0))).is_ok());
-        assert!(fairness(Some(&point(4.0, 40.0, 0.0))).unwrap_err().contains("40 % busy"));
+        assert!(
+            fairness(Some(&point(4.0, 40.0, 0.0)))
+                .unwrap_err()
+                .contains("40 % busy")
+        );
         assert!(fairness(None).is_err());
     }
 }

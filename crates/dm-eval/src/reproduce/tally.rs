@@ -104,7 +104,9 @@ pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(Str
         let record = records.iter().find(|record| record.name == experiment.name);
         let run = |panel: &str, what: &str| {
             let outcomes = record.iter().flat_map(|record| &record.outcomes);
-            outcomes.into_iter().find(|o| (o.panel.as_str(), o.what.as_str()) == (panel, what))
+            outcomes
+                .into_iter()
+                .find(|o| (o.panel.as_str(), o.what.as_str()) == (panel, what))
         };
         for claim in &experiment.claims {
             match run(&claim.panel, &claim.what) {
@@ -116,16 +118,21 @@ pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(Str
             }
         }
     }
-    let all = rows.iter().fold(Tally::default(), |all, (_, tally)| all.and(*tally));
+    let all = rows
+        .iter()
+        .fold(Tally::default(), |all, (_, tally)| all.and(*tally));
     rows.push(("all".to_owned(), all));
     rows
 }
 
 fn row<'a>(rows: &'a mut Vec<(String, Tally)>, paper: &str) -> &'a mut Tally {
-    let at = rows.iter().position(|(name, _)| name == paper).unwrap_or_else(|| {
-        rows.push((paper.to_owned(), Tally::default()));
-        rows.len() - 1
-    });
+    let at = rows
+        .iter()
+        .position(|(name, _)| name == paper)
+        .unwrap_or_else(|| {
+            rows.push((paper.to_owned(), Tally::default()));
+            rows.len() - 1
+        });
     &mut rows[at].1
 }
 
@@ -165,10 +172,17 @@ mod tests {
                 left_out: Vec::new(),
             })
             .collect();
-        assert_eq!(papers(&experiments, &empty), nothing, "a record without points changes nothing");
+        assert_eq!(
+            papers(&experiments, &empty),
+            nothing,
+            "a record without points changes nothing"
+        );
         let (name, all) = nothing.last().unwrap();
         assert_eq!((name.as_str(), all.counts()[0]), ("all", claims + left));
-        assert_eq!(all.reproduced + all.exceeded + all.direction + all.understood + all.unexplained, 0);
+        assert_eq!(
+            all.reproduced + all.exceeded + all.direction + all.understood + all.unexplained,
+            0
+        );
         assert!(all.fitted > 10 && all.not_modelled > left, "{all:?}");
     }
 }

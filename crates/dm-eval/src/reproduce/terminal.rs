@@ -100,9 +100,16 @@ pub(crate) fn replaced(experiment: &Experiment) -> String {
     if parts.is_empty() {
         parts.push("no value changes".to_owned());
     }
-    let mut text = format!("Without the fits to {}: {}.", experiment.paper(), parts.join("; "));
+    let mut text = format!(
+        "Without the fits to {}: {}.",
+        experiment.paper(),
+        parts.join("; ")
+    );
     if !alone.is_empty() {
-        text += &format!(" No other paper has a figure for {}, so these keep their values.", alone.join(", "));
+        text += &format!(
+            " No other paper has a figure for {}, so these keep their values.",
+            alone.join(", ")
+        );
     }
     text
 }

@@ -153,7 +153,9 @@ fn a_stopped_run_continues_with_its_missing_points() {
 fn the_evidence_is_what_this_program_measures() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EVIDENCE.md");
     // A package does not contain the repository's pages.
-    let Ok(evidence) = fs::read_to_string(path) else { return };
+    let Ok(evidence) = fs::read_to_string(path) else {
+        return;
+    };
     let all = experiment::all().unwrap();
     for name in ["sherman-2", "sherman-3"] {
         let e = all.iter().find(|e| e.name == name).unwrap();
@@ -261,4 +263,33 @@ fn every_series_of_every_experiment_is_in_the_registry() {
         wrong.contains("did you mean \"fg+\"") && wrong.contains("smart -rdwc"),
         "{wrong}"
     );
+}
+
+/// A file of few lines is an experiment, and its result is on the page.
+#[test]
+fn an_experiment_of_ones_own_is_short_and_on_the_page() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/own-experiment.toml");
+    assert!(fs::read_to_string(file).unwrap().lines().count() <= 60);
+    let directory = std::env::temp_dir().join(format!("dmkit-own-{}", std::process::id()));
+    let output = dm_bench::Output {
+        out: directory.clone(),
+        no_plot: true,
+        ..dm_bench::Output::default()
+    };
+    let asked = Reproduce {
+        names: vec![file.to_owned()],
+        seeds: None,
+        page: true,
+        evidence: Some(directory.join("EVIDENCE.md")),
+        ..asked()
+    };
+    perform(&asked, &output, &shipped()).unwrap();
+    let page = fs::read_to_string(directory.join("index.html")).unwrap();
+    let evidence = fs::read_to_string(directory.join("EVIDENCE.md")).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    for text in [&page, &evidence] {
+        for part in ["Reads of two indexes", "20 k keys", "direction only", "Example"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }
