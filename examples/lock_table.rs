@@ -1,6 +1,6 @@
 //! Uses a lock table of dmkit in a program that has records of its own and no index.
-//! Run: `cargo run -p dmkit-examples --bin lock_table`. For a program with an RDMA layer of its own, the example
-//! `own_rdma` of dm-lock also shows the adapter.
+//! Run: `cargo run -p dmkit-examples --bin lock_table`. If your program has its own RDMA layer, see the example
+//! `own_rdma` of dm-lock, which also shows the adapter.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use dm_lock::{GlobalLockTable, LockError, LockOptions, Locks};
@@ -23,7 +23,7 @@ async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = Loopback::builder().nodes(2).build()?;
-    // The clients of a compute node share `locks`: 1024 lock words on each card, and queues of who waits here.
+    // The clients of a compute node share `locks`: 1024 lock words on each card, and local queues of waiting clients.
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(2, 1024));
     let clients = (0..8).map(|_| world.connect(0)).collect::<Result<Vec<_>, _>>()?;
 

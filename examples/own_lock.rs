@@ -1,6 +1,6 @@
-//! Model-checks a spin lock of one word. It holds on every card that keeps to the specification if the unlock is a CAS.
-//! If it is a WRITE, the explorer finds a card on which another client's attempt to lock undoes it. This is
-//! `cargo run -p dmkit-examples --bin own_lock`; docs/model-your-lock.md explains every line.
+//! Model-checks a spin lock of one word. With a CAS as its unlock, the lock is correct on every card that keeps to the
+//! specification. With a WRITE as its unlock, the explorer finds a card on which another client's CAS undoes the WRITE.
+//! Run: `cargo run -p dmkit-examples --bin own_lock`. docs/model-your-lock.md explains every line.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use dm_explore::{Client, Knobs, Model, NoSpec, Search};

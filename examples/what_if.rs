@@ -1,5 +1,5 @@
-//! Asks the simulator what a lock in host memory, and one in the memory of the network card, would do under load.
-//! Run: `cargo run --release -p dmkit-examples --bin what_if`. The figures are a model's, and no card's.
+//! Simulates a lock under load, in host memory and in the memory of the network card. Run: `cargo run --release -p
+//! dmkit-examples --bin what_if`. The figures come from a model, not from a card.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use dm_sim::{BuildError, CostModel, RunEnd, Sim};

@@ -1,4 +1,4 @@
-//! A program of known cost, for the test of `bench client`. Each operation sums 100 numbers and copies 4 KiB.
+//! A program of known cost, for the test of `bench client`. Each operation computes 100 sums and copies 4 KiB.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the count is printed for the bench to read")]

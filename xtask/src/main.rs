@@ -37,8 +37,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, contents of packages, all
-    /// tests and doc tests.
+    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, contents of packages,
+    /// all tests and doc tests.
     ///
     /// Takes about 20 minutes on 2 cores for a clean build, mostly for compiling, and about 5 minutes after a small
     /// change. All steps run even when an early one fails; the tests come last, so that their closing lines end the
@@ -107,15 +107,15 @@ enum Command {
     /// Writes a crate outside of the workspace with `dmkit new`: an index with an array of fence keys over hopscotch
     /// leaves. Runs its tests, and measures it together with CHIME, with the new crate's own command.
     ///
-    /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about half a
-    /// minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
+    /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about
+    /// half a minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.
     Outside,
-    /// Checks that a registry would accept every crate: makes the packages, looks into them, compiles the crates that are
-    /// in them, and runs `cargo publish --dry-run` on all in the order of their dependencies.
+    /// Checks that a registry would accept every crate: makes the packages, looks into them, compiles the crates that
+    /// are in them, and runs `cargo publish --dry-run` on all in the order of their dependencies.
     ///
-    /// Takes about 5 minutes, mostly for compiling; 1 to 2 minutes if little has changed. Needs the network, to look for
-    /// versions that the registry already has. Says what a maintainer must fill in before the first release. The packages
-    /// are in `target/package`. dm-ib is packaged but not compiled, because it needs RDMA packages.
+    /// Takes about 5 minutes, mostly for compiling; 1 to 2 minutes if little has changed. Needs the network, to look
+    /// for versions that the registry already has. Says what a maintainer must fill in before the first release. The
+    /// packages are in `target/package`. dm-ib is packaged but not compiled, because it needs RDMA packages.
     Package {
         /// Only make the packages and look into them, as `cargo xtask test` does. Takes 3 seconds, and no network.
         #[arg(long)]
@@ -124,16 +124,17 @@ enum Command {
     /// Compiles every published crate with the oldest Rust that its manifest promises: 1.85 for dm-sync, dm-layout,
     /// dm-verbs and dm-history, with all features, and 1.90 for the others.
     ///
-    /// Takes half a minute for the four crates and 2 minutes for the others. Needs these toolchains of rustup; if one is
-    /// missing, says how to install it, checks the crates of the other, and fails.
+    /// Takes half a minute for the four crates and 2 minutes for the others. Needs these toolchains of rustup; if one
+    /// is missing, says how to install it, checks the crates of the other, and fails.
     Msrv,
-    /// Checks the licences, sources and duplicate versions of all dependencies (`deny.toml`), and known vulnerabilities.
+    /// Checks the licences, sources and duplicate versions of all dependencies (`deny.toml`), and known
+    /// vulnerabilities.
     ///
-    /// Takes seconds. Needs `cargo install cargo-deny --locked`. Without a network it skips the vulnerabilities and says
-    /// so.
+    /// Takes seconds. Needs `cargo install cargo-deny --locked`. Without a network it skips the vulnerabilities and
+    /// says so.
     Deny,
-    /// Compares the public interfaces of all crates with those of the last release, the newest tag that begins with `v`.
-    /// Fails if a change needs a higher version than the manifests have.
+    /// Compares the public interfaces of all crates with those of the last release, the newest tag that begins with
+    /// `v`. Fails if a change needs a higher version than the manifests have.
     ///
     /// Takes about 10 minutes, or under 1 second if there is no release yet. Needs `cargo install cargo-semver-checks
     /// cargo-public-api --locked` and a nightly toolchain, because the interfaces are read from rustdoc's JSON.
@@ -156,23 +157,23 @@ enum Command {
     /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
     /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
     ///
-    /// Takes about 45 minutes on 2 busy cores for the own tests and loom models of all seven crates, and 12 for dm-lock's;
-    /// models and façades take longer. Needs `cargo install cargo-mutants --locked`. Fails if a mutant
+    /// Takes about 45 minutes on 2 busy cores for the own tests and loom models of all seven crates, and 12 for
+    /// dm-lock's; models and façades take longer. Needs `cargo install cargo-mutants --locked`. Fails if a mutant
     /// survives every test without a reason in `xtask/mutants/CRATE.toml`, if such a reason belongs to no mutant or to
     /// one that was killed, or if mutants were not run.
     Mutants(mutants::Asked),
     /// Runs the unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined
     /// behaviour, leaks, data races.
     ///
-    /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. Tests that Miri can't run, or
-    /// runs too slowly, are ignored and say why.
+    /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. Tests that Miri can't
+    /// run, or runs too slowly, are ignored and say why.
     Miri {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// Runs the stress tests at full size, for Sherman, SMART, CHIME, Dolphin, the assembled example and the hash table: 20
-    /// million operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of 100,000 operations on
-    /// simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
+    /// Runs the stress tests at full size, for Sherman, SMART, CHIME, Dolphin, the assembled example and the hash
+    /// table: 20 million operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of
+    /// 100,000 operations on simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
     ///
     /// Takes about 40 minutes on 2 cores; with --shuttle about an hour.
     Stress {
@@ -189,8 +190,8 @@ enum Command {
         /// 200 seeds for each index. Takes about 5 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
-        /// Runs only the tests that kill compute nodes: for each index 200 simulated runs of 100,000 operations with 20 kills
-        /// each, and 5 million operations with 200 kills on loopback. Takes about 25 minutes.
+        /// Runs only the tests that kill compute nodes: for each index 200 simulated runs of 100,000 operations with 20
+        /// kills each, and 5 million operations with 200 kills on loopback. Takes about 25 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle", "weak"])]
         kills: bool,
     },
@@ -201,8 +202,8 @@ enum Command {
     /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8 bytes. Every
     /// allocation and all levels are counted.
     Memory {
-        /// The index: sherman or smart. The budgets of smart are 8.4 and 13.5 bytes of prefix cache per dense and random key, and
-        /// 230 bytes of nodes and leaves per key at 2 million keys.
+        /// The index: sherman or smart. The budgets of smart are 8.4 and 13.5 bytes of prefix cache per dense and
+        /// random key, and 230 bytes of nodes and leaves per key at 2 million keys.
         #[arg(long, default_value = "sherman", value_parser = ["sherman", "smart"])]
         index: String,
         /// Number of keys to insert. The budgets are for the default.
@@ -210,7 +211,7 @@ enum Command {
         keys: u64,
     },
     /// Runs dm-ib's tests over soft-RoCE in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor.
-    /// With --two, runs two machines as two hosts, and the dmkit command over them with every index.
+    /// With --two, runs two machines as two hosts, and the dmkit command over them with Sherman, SMART and CHIME.
     ///
     /// Takes about 5 minutes for a clean build, then 2 to 4 minutes to run, with --two less than 3. Needs Debian 12 on
     /// x86-64, and root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.

@@ -266,7 +266,7 @@ pub(crate) fn book(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns every page of the repository: the Markdown files at the top, in `docs`, and of the crates.
+/// Returns every page of the repository: the Markdown files, except those of templates and hidden directories.
 fn pages(shell: &Shell) -> Result<Vec<String>> {
     let listed = cmd!(shell, "git ls-files *.md --cached --others --exclude-standard")
         .quiet()
@@ -321,8 +321,8 @@ fn title(page: &str) -> Option<String> {
     Some(heading.replace(['`', '[', ']'], ""))
 }
 
-/// Returns a page with the links that the book needs: the book calls a README `index`, and a directory has no page of its
-/// own.
+/// Returns a page with the links that the book needs: the book calls a README `index`, and a directory has no page of
+/// its own.
 fn for_book(page: &str, text: &str, pages: &[String]) -> String {
     let mut rest = text;
     let mut out = String::new();

@@ -6,8 +6,8 @@
 //!  this machine's libraries, busybox ────┘
 //! ```
 //!
-//! The command installs only missing packages, leaves nothing running, and stores its files in `target/rxe`. The virtual
-//! machine has one processor, because soft-RoCE's atomics are not atomic with those of another processor.
+//! The command installs only missing packages, leaves nothing running, and stores its files in `target/rxe`. The
+//! virtual machine has one processor, because soft-RoCE's atomics are not atomic with those of another processor.
 
 mod archive;
 mod kernel;

@@ -16,8 +16,8 @@ pub(crate) fn in_ci() -> bool {
 }
 
 /// Checks formatting, tidy rules, byte pictures and the contents of packages. If `strict` is set, also runs clippy,
-/// documentation, loom, shuttle, the check of the models' page, the crate outside of the workspace, and the attack on the
-/// control plane. Then runs every test.
+/// documentation, loom, shuttle, the check of the models' page, the crate outside of the workspace, and the attack on
+/// the control plane. Then runs every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -81,8 +81,8 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         )
         .run()?)
     });
-    // `--tests` leaves out the examples that have no tests. Each of them would instantiate an index once more, which takes
-    // minutes; clippy checks that they compile.
+    // `--tests` leaves out the examples that have no tests. Each of them would instantiate an index once more, which
+    // takes minutes; clippy checks that they compile.
     steps.run("tests", || {
         Ok(cmd!(
             shell,

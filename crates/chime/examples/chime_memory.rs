@@ -1,11 +1,11 @@
 //! Measures the bytes per key after inserts, in the index cache and on the memory nodes. `cargo xtask memory
-//! --index chime`.
+//! --index chime` runs this program.
 //!
 //! ```text
 //! cargo run --release -p dm-chime --example chime_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -29,7 +29,7 @@ const TOLERANCE: i64 = 4096;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The measured sizes.
+/// Sizes after the inserts.
 struct Measured {
     cache: u64,
     hotspots: u64,
@@ -48,7 +48,7 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     let v = world.connect(0)?;
     block_on(async {
         let options = Options {
-            // Nothing is evicted.
+            // With this budget, nothing is evicted.
             cache_bytes: u64::MAX,
             hotspot_bytes: HOTSPOTS,
             ..Options::new(8)

@@ -1,6 +1,6 @@
 //! CHIME: a B-link tree over hopscotch leaves on disaggregated memory (Luo et al., SOSP 2024).
 //!
-//! This crate is a façade. [`Chime`] combines B-link inner levels (`dm-blink`) and a level-1 index cache (`dm-cache`)
+//! This crate is a façade. [`Chime`] combines B-link inner levels (`dm-blink`) and a cache of inner nodes (`dm-cache`)
 //! with hopscotch leaves (`dm-hopscotch` in front of `dm-leaf`), hierarchical locks (`dm-lock`) and two-stage
 //! allocation (`dm-alloc`). The operations are those of `dm-index`. The crate has no byte offsets and no retry policy
 //! of its own.

@@ -30,7 +30,7 @@ pub struct Options {
     /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. This is a layout
     /// option.
     pub on_chip: bool,
-    /// Budget in bytes of a compute node's level-1 index cache.
+    /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Whether an insert gets the free slots together with the lock, without another READ (CHIME §4.2.1).
     pub vacancy_piggyback: bool,
@@ -41,13 +41,14 @@ pub struct Options {
     pub hotspot_bytes: u64,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
     /// The position at which a node is split.
     pub bias: SplitBias,
-    /// Read delegation and write combining between the clients of this compute node (SMART §4.2; on in the paper).
+    /// Read delegation and write combining between the clients of this compute node (SMART §4.2). They are off by
+    /// default; the paper uses them.
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
@@ -71,8 +72,8 @@ pub const DEFAULT_SPAN: usize = 64;
 pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// Default of [`Options::cache_bytes`] (CHIME §5.1: 100 MB).
 pub const DEFAULT_CACHE_BYTES: u64 = 100_000_000;
-/// Default of [`Options::hotspot_bytes`]: the hottest 131,000 entries. (CHIME §5.1: 30 MB with 16 bytes per
-/// entry; dmkit has 8.)
+/// Default of [`Options::hotspot_bytes`]: room for the hottest 131,000 entries, with 8 bytes each. (CHIME §5.1: 30 MB
+/// with 16 bytes per entry.)
 pub const DEFAULT_HOTSPOT_BYTES: u64 = 1 << 20;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;

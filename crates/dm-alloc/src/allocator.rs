@@ -138,18 +138,20 @@ impl Allocator {
         self.pools.len() as u16
     }
 
-    /// Allocates a block of at least `size` bytes. If `near` is given and its memory node has room, the block is on
-    /// that node. Otherwise it is on the memory node with the most free blocks of this class, or, if no node has one,
-    /// on the next node in the round robin.
+    /// Allocates a block of at least `size` bytes. The allocator first tries the memory node of `near`. Without
+    /// `near`, it first tries the memory node with the most free blocks of this class, if the pool reclaims memory. If
+    /// there is no such node, or it has no room, the allocator tries all nodes in round robin.
     ///
     /// If several clients of a compute node need a chunk of one memory node at the same time, they share one request.
     /// If the future is dropped, no block is handed out; a chunk request in flight may be lost with it
     /// ([`Control::call`]).
     ///
     /// # Errors
-    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or larger
-    /// than a chunk, and [`AllocError::NoMemoryNodes`] if the allocator has no memory nodes. Returns the control plane's
-    /// own error if no memory node had a block and the request to at least one of them failed.
+    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or
+    /// larger than a chunk, and [`AllocError::NoMemoryNodes`] if the allocator has no memory nodes. If no memory node
+    /// had a block and the request to at least one of them failed, returns the control plane's own error. Also returns
+    /// the error of a fenced client. If the pool reclaims memory, it can also return the errors of verbs,
+    /// [`AllocError::Corrupt`] if a depot is damaged, and [`AllocError::Contended`] if a retry limit is reached.
     pub async fn alloc<V: Verbs + Control>(
         &self,
         v: &V,
@@ -267,7 +269,8 @@ impl Allocator {
         });
     }
 
-    /// Takes back a block that was held, like [`Allocator::give_back_unawaited`], unless it belongs to others by now.
+    /// Takes back a block that was held, like [`Allocator::give_back_unawaited`]. If the block belongs to others by
+    /// now, forgets it.
     pub(crate) fn give_back_held_unawaited(&self, client: ClientId, held: Held, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| match pool.release(&held) {
             true => pool.put_orphan(client, block, class),
@@ -322,14 +325,14 @@ impl Allocator {
         failed: &mut Option<ControlError>,
     ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
-        // The loop ends: each iteration returns, waits for a chunk, or finds that the memory node has less memory left
-        // than before.
+        // The loop ends: each iteration returns, waits for another client's chunk, gets blocks, or finds that the
+        // memory node has less memory left than before.
         let kept = self.kept();
         loop {
             v.local(LocalStep::Section).await;
             let wanted = match pool.with(|p| p.take(v.client(), class, (self.chunk_bytes, kept))) {
                 Found::Block(block) => return Ok(Some(block)),
-                // First use free blocks that another compute node gave up; see below.
+                // The depot may have blocks even if no chunk is left.
                 Found::Full if receives && self.receive(v, node).await? => continue,
                 Found::Full => return Ok(None),
                 Found::Fetching => {

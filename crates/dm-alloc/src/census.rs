@@ -4,8 +4,8 @@
 //!   this member    read chunks │ open │ … all record │ grace │ walk, read depots │ grace │ list, ask │ … all told │ close
 //!   other members                look: record, tell                                   look: clear bits, tell    look: end
 //! ```
-//! A block is lost if the walk has not reached it, no depot lists it, and no member holds it or has recorded it since the
-//! census began.
+//! A block is lost if the walk has not reached it and no depot lists it. In addition, no member may hold it, or have
+//! recorded it since the census began.
 
 use core::fmt;
 
@@ -163,10 +163,10 @@ impl Part {
 
 /// A census that this compute node takes. If it is dropped, the census ends without a result.
 ///
-/// The caller does the steps in this order: [`Census::told`] until it is done, [`Census::grace`] and [`Census::quiet`] until
-/// it is done, the walk, [`Census::know`], [`Census::know_depots`], the grace again, [`Census::ask`], [`Census::told`] until
-/// it is done, and [`Census::close`]. Meanwhile, it does the rounds of its compute node (R3), and it must not be within an
-/// operation while it waits.
+/// The caller first calls [`Census::told`] until it is done, then [`Census::grace`], and [`Census::quiet`] until it is
+/// done. Then it walks the index, and calls [`Census::know`] and [`Census::know_depots`]. It waits for the grace
+/// again, and calls [`Census::ask`], [`Census::told`] until it is done, and [`Census::close`]. Meanwhile, it does the
+/// rounds of its compute node (R3), and it must not be within an operation while it waits.
 pub struct Census<'a, V: Verbs> {
     alloc: &'a Allocator,
     reclaim: &'a Reclaim,
@@ -174,9 +174,9 @@ pub struct Census<'a, V: Verbs> {
     /// Keeps the compute node in the pool.
     _seat: Seat,
     _taking: Taking<'a>,
-    /// The word of the census, which nobody but this client changes unless the census is over.
+    /// The word of the census. If another client changes it, the census is over.
     word: CensusWord,
-    /// Whether the word may be that of this census.
+    /// Whether the word in the pool may still be that of this census.
     open: bool,
     /// The tag of the last grace.
     tag: u64,
@@ -185,7 +185,7 @@ pub struct Census<'a, V: Verbs> {
     lists: Vec<Posted>,
 }
 
-/// Says that a client of this compute node takes a census.
+/// The mark that a client of this compute node takes a census. Dropping it clears the mark.
 struct Taking<'a>(&'a Reclaim);
 
 impl Drop for Taking<'_> {
@@ -272,7 +272,7 @@ impl Allocator {
     /// This takes a round trip for each chunk of the pool.
     ///
     /// # Errors
-    /// Returns the errors of [`Allocator::prepare`].
+    /// Returns the errors of [`Allocator::prepare`], and [`AllocError::Corrupt`] if a record of a chunk is damaged.
     pub async fn begin_census<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -345,7 +345,8 @@ impl Allocator {
     /// pool for ever.
     ///
     /// # Errors
-    /// Returns the errors of verbs and of the control plane.
+    /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control
+    /// plane.
     pub async fn give_away<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -468,11 +469,12 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(CensusStep::Done)
     }
 
-    /// Ends the census, and retires the blocks that are lost. Three rounds later they are free. Returns `None` if the census
-    /// was ended by another member. All members must have answered.
+    /// Ends the census, and retires the blocks that are lost. They are free after three rounds of every compute node.
+    /// Returns `None` if the census was ended by another member. All members must have answered.
     ///
     /// # Errors
-    /// Returns the errors of verbs. Blocks that were not retired before the error are still lost.
+    /// Returns [`AllocError::Corrupt`] if a list of the census was overwritten, and the errors of verbs. Blocks that
+    /// were not retired before the error are still lost.
     pub async fn close(mut self) -> Result<Option<Restored>, AllocError> {
         let (v, alloc, reclaim) = (self.v, self.alloc, self.reclaim);
         let _unmetered = v.meter().housekeeping();

@@ -1,5 +1,5 @@
-//! Records of the pool's chunks. They say where the blocks of a chunk begin and of which class they are, so that a census
-//! finds the blocks that a dead member has lost.
+//! Records of the pool's chunks. A record contains the place of a chunk's first block and the class of its blocks.
+//! With the records, a census finds the blocks that a dead member has lost.
 //!
 //! All blocks of a chunk are of one class. The last line of each chunk is its *record*. The records of a memory node form a
 //! list, to which members only add. Its head is a word in the members' area: the address of the last record that was added.

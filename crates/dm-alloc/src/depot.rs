@@ -8,9 +8,9 @@
 //!   head       tag 22 · offset / 64 in 42 bits, low bits last; offset 0: empty
 //!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
 //! ```
-//! If a client is dropped after it took blocks out of its free lists and before the CAS is posted, it puts them
-//! back. If the effect of the CAS is unknown, the blocks may be lost. The operation stays announced then, so that no census gives
-//! them back before the CAS has landed.
+//! If a client is dropped before it has posted the CAS, its blocks return to the free lists. If the effect of the CAS
+//! is unknown, the blocks may be lost. The operation then stays announced, so that no census gives the blocks back
+//! before the CAS has landed.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
@@ -241,8 +241,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. A magazine is not taken
-    /// from the depot, which would empty the magazine that lists it.
+    /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. It never takes
+    /// blocks out of the depot to get a magazine, because `give_up` must only put blocks in.
     async fn empty_batch<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -337,8 +337,8 @@ impl Allocator {
         Ok(unchanged.then_some(listed))
     }
 
-    /// Returns the bytes of the blocks in the depot of `node`, and of its magazines. If other compute nodes use the depot
-    /// meanwhile, the result is that of a part.
+    /// Returns the bytes of the blocks in the depot of `node`, and of its magazines. If other compute nodes use the
+    /// depot meanwhile, the result may be too small.
     pub(crate) async fn depot_bytes<V: Verbs>(&self, v: &V, node: NodeId) -> Result<u64, AllocError> {
         let Some(area) = self.area() else { return Ok(0) };
         let _unmetered = v.meter().housekeeping();

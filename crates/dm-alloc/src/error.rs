@@ -50,7 +50,7 @@ pub enum AllocError {
         /// Descriptor wanted.
         wanted: Box<[u8; 64]>,
     },
-    /// The superblock's checksum is wrong, or its content is impossible.
+    /// The superblock, a record of a chunk, a magazine or a list of a census has impossible content.
     Corrupt {
         /// Start of the damaged part.
         at: RemotePtr,
@@ -82,7 +82,7 @@ pub enum AllocError {
         /// Number of READs of the state word.
         attempts: u32,
     },
-    /// The state word changed during every attempt to create the pool.
+    /// A retry loop has used up its attempts.
     Contended(Exhausted),
     /// A block of 0 bytes, or larger than a chunk.
     BadSize {
@@ -266,7 +266,7 @@ impl From<AllocError> for IndexError {
             AllocError::BadSize { .. } => Self::BadInput {
                 why: "a node is larger than a chunk",
             },
-            // All other errors concern a superblock, which allocation does not access.
+            // All other errors are those of opening a pool, or of damaged bytes in it.
             _ => Self::Pool {
                 at: RemotePtr::NULL,
                 why: "the pool does not fit this index",

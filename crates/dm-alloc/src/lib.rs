@@ -18,8 +18,8 @@
 //! * **I3** Memory is type-stable: only blocks of the same [`Class`] ever start at a block's address.
 //! * **I4** A retired block is handed out only when every operation that began before the block was unlinked has
 //!   ended, on every compute node (`docs/protocol/reclaim.md`).
-//! * **I5** The slot of a member that died becomes free only after the member was fenced at every memory node, and after
-//!   its locks in the pool's tables were freed (`docs/protocol/recovery.md`).
+//! * **I5** The slot of a dead member becomes free only after two steps: the member is fenced at every memory node,
+//!   and then its locks in the pool's tables are freed (`docs/protocol/recovery.md`).
 //!
 //! # Example
 //! ```

@@ -10,10 +10,9 @@ use crate::block::{Block, Class};
 
 /// The retired blocks of one compute node.
 ///
-/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a
-/// collection begins; then *waiting*, with the tag of that collection. The tag is drawn after the list was
-/// closed. So an operation that began after the tag was drawn also began after each of these blocks was
-/// unlinked.
+/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a collection begins;
+/// then *waiting*, with the tag of that collection. The tag is drawn after the list was closed, and a block is retired
+/// after it was unlinked. So an operation that began after the tag was drawn cannot find the block.
 ///
 /// ```
 /// use dm_alloc::{Block, Class, Limbo};

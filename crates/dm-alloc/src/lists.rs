@@ -1,8 +1,8 @@
 //! The lists of a census: which blocks of a chunk nobody has accounted for yet.
 //!
-//! A list is a block that the member that takes the census has allocated. It has a bit for each block of a part of a chunk.
-//! A bit is 1 if the walk has not reached the block. Members clear the bits of the blocks that they hold. No bit becomes 1
-//! again.
+//! A list is a block that the member that takes the census has allocated. It has a bit for each block of a part of a
+//! chunk. At first, a bit is 1 if the walk has not reached the block and no depot lists it. Members clear the bits of
+//! the blocks that they hold. No bit becomes 1 again.
 //!
 //! ```text
 //!   pointer   address, a multiple of 64 · lines of the list that are in use, minus 1, in the 6 low bits
@@ -37,7 +37,7 @@ const PARALLEL: usize = 16;
 pub(crate) struct ListPtr(pub(crate) u64);
 
 impl ListPtr {
-    /// Returns the pointer to a list of so many words.
+    /// Returns the pointer to a list with this number of words.
     pub(crate) fn new(at: RemotePtr, words: usize) -> Self {
         Self(at.raw() | (8 * words).div_ceil(LINE) as u64)
     }
@@ -56,7 +56,7 @@ impl ListPtr {
     }
 }
 
-/// A list as it was read.
+/// A list in decoded form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct List {
     pub(crate) round: u64,
@@ -119,8 +119,8 @@ impl List {
         numbers.map(|number| self.first.add(number * self.bytes))
     }
 
-    /// Clears the bits that are 0 in `image`, the bytes of the same list as they were read later. Nothing else is taken from
-    /// there.
+    /// Clears the bits that are 0 in `image`, the bytes of the same list as they were read later. Uses nothing else of
+    /// the image.
     pub(crate) fn narrow(&mut self, image: &[u8]) {
         let words = image.get(LINE..).unwrap_or_default().chunks_exact(8);
         let words = words.map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
@@ -130,7 +130,7 @@ impl List {
         }
     }
 
-    /// Returns the bits of the blocks that are among `holdings`, whose blocks are sorted.
+    /// Returns the bits of the blocks that `holdings` contains. The blocks of `holdings` must be sorted.
     fn held(&self, holdings: &Holdings) -> Vec<u64> {
         let mut held = vec![0; self.words.len()];
         let mut set = |number: u64| held[(number / WORD) as usize] |= 1 << (number % WORD);
@@ -152,8 +152,8 @@ impl List {
         held
     }
 
-    /// Clears the bits of the blocks that are among `holdings`, whose blocks are sorted, in the list at `at`, which was
-    /// read before. Other members may clear other bits meanwhile.
+    /// Clears the bits of the blocks that `holdings` contains in the list at `at`. This value is an earlier image of
+    /// that list. The blocks of `holdings` must be sorted. Other members may clear other bits meanwhile.
     //= docs/protocol/recovery.md V21
     pub(crate) async fn clear<V: Verbs>(
         &self,
@@ -166,7 +166,8 @@ impl List {
         let place = |i: usize| at.add((LINE + 8 * i) as u64);
         let mut shared = Vec::new();
         while i < words.len() {
-            // Words that become zero are written together. Others can only clear more of their bits.
+            // Words that become zero are written together. Other members can only clear bits, and these words have
+            // none left.
             let zeros = (i..words.len()).take_while(|&i| words[i] & !held[i] == 0);
             let zeros = zeros.count();
             if words[i..i + zeros].iter().any(|word| *word != 0) {

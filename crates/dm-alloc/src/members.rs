@@ -8,11 +8,11 @@
 //!       told: the last phase of a census that the member has answered                     one line each
 //!      depot · chunks, for each memory node: its free blocks, and its last recorded chunk         one word each
 //! ```
-//! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a lease,
-//! the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat
-//! only grow, and they never wrap, because 2^64 announcements never happen. So if two READs of a slot return the same
-//! content, the slot has not changed in between, provided that fewer than 2047 members joined between the two READs
-//! (member numbers wrap).
+//! The area is on memory node 0. Most of its words change by CAS and FAA. Members WRITE only their answers, and a
+//! census WRITEs the pointer to its lists. If a member's slot does not change for a lease, the other members fence
+//! that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat only grow, and no pool
+//! lives long enough for them to wrap. So if two READs of a slot return the same content, the slot has not changed in
+//! between. (Member numbers wrap, so fewer than 2047 members must have joined between the two READs.)
 
 use dm_sync::roster::MEMBERS_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
@@ -81,7 +81,7 @@ impl MemberArea {
     pub(crate) fn told_of(&self, image: &[u8], i: u16) -> u64 {
         word_at(image, (1 + usize::from(i)) * LINE + 24)
     }
-    /// Returns the address of the word in which the member of slot `i` answers.
+    /// Returns the address of the word in which the member of slot `i` answers a round of the gate.
     pub(crate) fn answered(&self, i: u16) -> RemotePtr {
         self.slot(i).add(16)
     }
@@ -104,7 +104,7 @@ impl MemberArea {
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
         self.at.add(slots_bytes(self.slots) + 16 * u64::from(node.0))
     }
-    /// Returns the head of the list of a memory node's chunks.
+    /// Returns the address of the word that holds the head of the list of a memory node's chunks.
     pub(crate) fn chunks(&self, node: NodeId) -> RemotePtr {
         self.depot(node).add(8)
     }
@@ -150,7 +150,7 @@ impl GateWord {
     pub(crate) fn shut_by(self, member: u16) -> Self {
         Self((self.round() + 1) << ROUND_SHIFT | u64::from(member))
     }
-    /// Returns the word of the same round, if `member` takes it over.
+    /// Returns the word of the same round after `member` has taken it over.
     pub(crate) fn taken_by(self, member: u16) -> Self {
         Self(self.round() << ROUND_SHIFT | u64::from(member))
     }
@@ -207,11 +207,11 @@ impl CensusWord {
     pub(crate) fn opened_by(self, member: u16) -> Self {
         Self::with(self.round() + 1, Self::RECORDING, member)
     }
-    /// Returns the word of the same census when members mark the blocks that they hold.
+    /// Returns the word of the same census while members mark the blocks that they hold.
     pub(crate) fn asking(self) -> Self {
         Self::with(self.round(), Self::ASKING, self.0 as u16)
     }
-    /// Returns the word of the same census when members record.
+    /// Returns the word of the same census while members record.
     pub(crate) fn recording(self) -> Self {
         Self::with(self.round(), Self::RECORDING, self.0 as u16)
     }
@@ -297,8 +297,7 @@ pub(crate) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     pub(crate) standing: Standing,
-    /// Announcements whose CAS was abandoned before its result was known. Any of them may have landed or may still
-    /// land.
+    /// Announcements that were posted, and whose results are not known. Any of them may have landed or may still land.
     pub(crate) posted: Vec<SlotWord>,
     /// The time for which a member may be silent before it is fenced.
     pub(crate) lease: Nanos,
@@ -308,8 +307,7 @@ pub(crate) struct Membership {
     pub(crate) fences_nobody: bool,
     /// Whether a client is doing a whole round.
     pub(crate) in_round: bool,
-    /// Number of clients that are announcing this compute node now, as a part of a whole round, or while another client
-    /// does one.
+    /// Number of clients that are announcing this compute node now.
     pub(crate) announcing: u32,
     /// Time at which the last counted look ended.
     pub(crate) looked: Nanos,
@@ -351,7 +349,7 @@ impl Membership {
         standing
     }
 
-    /// Records that the slot is known to have had this word. The slot's epochs only grow, so no pending announcement of
+    /// Records a word that the slot is known to have had. The slot's epochs only grow, so no pending announcement of
     /// this or an earlier epoch can land any more.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {

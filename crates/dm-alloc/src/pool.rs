@@ -1,5 +1,5 @@
-//! The part of an allocator for one memory node: the free blocks of each class, the rest of its last chunk, and the
-//! client that is fetching a chunk.
+//! The part of an allocator for one memory node. It holds the free blocks of each class and the rest of the class's
+//! last chunk, and records whether a client is fetching a chunk.
 
 use core::task::Waker;
 
@@ -9,11 +9,11 @@ use crate::block::{Block, Class};
 use crate::depot::{BATCH, MAGAZINE};
 use crate::superblock::PAGE;
 
-/// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, up to the size of
-/// chunks that the allocator has.
+/// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, but at most as
+/// large as the allocator's chunk size.
 const FIRST_CHUNK: u64 = 64 << 10;
 
-/// Number of blocks in a chunk below which one more page is requested for the record of the chunk.
+/// If a chunk has fewer blocks than this, the room for its record is requested in addition.
 const FEW_BLOCKS: u64 = 16;
 
 /// The memory of one class.
@@ -48,7 +48,7 @@ pub(crate) enum Found {
     Full,
 }
 
-/// Blocks that were taken out of a pool and may come back, other than the blocks that operations take.
+/// Blocks that were taken out of a pool and may come back. The blocks that operations take are no trip.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a trip that never ends keeps this compute node from answering a census"]
 pub(crate) struct Trip {
@@ -57,8 +57,8 @@ pub(crate) struct Trip {
     round: u64,
 }
 
-/// A block that a client holds between its operations, for example because it does not know yet whether a request has
-/// unlinked it. A census does not give the block to others.
+/// A block that a client holds between its operations, for example while it is unknown whether a request has unlinked
+/// the block. A census does not give the block to others.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a block that is held for ever is lost"]
 pub struct Held {
@@ -168,7 +168,7 @@ impl NodePool {
             return;
         }
         //= docs/protocol/recovery.md V18
-        // Only the blocks of running operations were in an earlier record, and this census waits for these operations.
+        // An earlier record can be dropped: this census waits until the operations that took its blocks have ended.
         self.record.get_or_insert_default().clear();
         self.round = round;
         self.away = self.trips;
@@ -189,14 +189,15 @@ impl NodePool {
                 .is_some_and(|record| record.len() <= RECORDS_MAX)
     }
 
-    /// Returns whether more blocks have left this pool than a record may have.
+    /// Returns whether more blocks have left this pool than a record can hold.
     pub(crate) fn has_overflown(&self) -> bool {
         self.record
             .as_ref()
             .is_some_and(|record| record.len() > RECORDS_MAX)
     }
 
-    /// Adds the blocks in this pool and, with `recorded`, those that have left it since the record began.
+    /// Adds the blocks in this pool to `holdings`. With `recorded`, also adds those that have left it since the record
+    /// began.
     pub(crate) fn add_holdings(&self, holdings: &mut Holdings, recorded: bool) {
         let free = self
             .stocks
@@ -270,7 +271,7 @@ impl NodePool {
     pub(crate) fn end_trip(&mut self, trip: Trip) -> bool {
         let same = self.remembers(trip);
         self.trips -= u32::from(same);
-        // Without a record nobody is waited for, and the next one counts again.
+        // Without a record, no census waits for trips. The next record counts the open trips again.
         self.away -= u32::from(same && self.record.is_some() && trip.round != self.round);
         same
     }
@@ -287,7 +288,8 @@ impl NodePool {
         let block = class.block_bytes();
         let least = (block + kept).next_multiple_of(PAGE);
         let wanted = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk);
-        // The record takes the room of a block, which is little if there are many. Otherwise it comes on top.
+        // If a chunk has many blocks, its record takes the room of one of them. Otherwise room for the record is
+        // added.
         let fetch = match block * FEW_BLOCKS > wanted {
             true => ((wanted / block).max(1) * block + kept).next_multiple_of(PAGE),
             false => wanted,
@@ -314,8 +316,7 @@ impl NodePool {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Takes back a block like [`NodePool::put_orphan`], but a block that was free before, which does not
-    /// count as in use.
+    /// Takes back a block like [`NodePool::put_orphan`]. The block was free before, so it does not count as in use.
     pub(crate) fn put_orphan_again(&mut self, client: ClientId, block: Block, class: Class) {
         self.orphans.push(Orphan { client, class, block });
     }

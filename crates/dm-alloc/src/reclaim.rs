@@ -63,7 +63,7 @@ pub(crate) struct Reclaim {
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
     abandoned: Mutex<Vec<(ClientId, Seat)>>,
-    /// While operations that began in an epoch before this one run, blocks that come back are forgotten.
+    /// An epoch, or 0. While operations run that began before this epoch, blocks that come back are forgotten.
     forgets: AtomicU64,
 }
 
@@ -167,9 +167,10 @@ impl Allocator {
             .with(|pool| pool.hold(block, unheld || self.forgets_blocks()))
     }
 
-    /// Ends a hold. Returns `false` if the block belongs to others by now: the compute node has lost its membership, and a
-    /// census has been taken since. The caller must then forget the block. Otherwise the caller must be in an operation, and
-    /// may still [retire](Allocator::retire) the block in it; if it does not, the block is lost until the next census.
+    /// Ends a hold. The caller must be in an operation. Returns `false` if the compute node has lost its membership,
+    /// and a census has been taken since. The block then belongs to others, so the caller must forget it. Otherwise
+    /// the caller should [retire](Allocator::retire) the block in its operation. If it does not, the block is lost
+    /// until the next census.
     pub fn release(&self, held: Held) -> bool {
         self.pool_of(held.at).with(|pool| pool.release(&held))
     }
@@ -218,8 +219,8 @@ impl Allocator {
     ///
     /// # Errors
     /// Returns [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves,
-    /// and the errors of verbs and of the control plane. [`ControlError::Fenced`] means that this compute
-    /// node was silent for too long.
+    /// [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control plane.
+    /// [`ControlError::Fenced`] means that this compute node was silent for too long.
     pub async fn prepare<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
@@ -278,8 +279,9 @@ impl Allocator {
     /// during a long operation. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Returns [`ControlError::Fenced`] if the others have fenced the compute node. The memory that the
-    /// operation reads is then no longer protected.
+    /// Returns [`ControlError::Fenced`] if the others have fenced the compute node. The memory that the operation
+    /// reads is then no longer protected. Also returns [`AllocError::Contended`] if a retry limit is reached, and the
+    /// errors of verbs and of the control plane.
     pub async fn keep_alive<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -304,8 +306,8 @@ impl Allocator {
         self.round(v, true).await
     }
 
-    /// Ends this compute node's membership if none of its operations runs. Its retired blocks are kept until it is a
-    /// member again. The requests are posted, not awaited.
+    /// Ends this compute node's membership if none of its operations runs and none of its clients is announcing it.
+    /// Its retired blocks are kept until it is a member again. The requests are posted, not awaited.
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
         //= docs/protocol/recovery.md V15
@@ -389,16 +391,14 @@ impl Allocator {
             return Ok(());
         }
         let _unmetered = v.meter().housekeeping();
-        // This is boxed, because it is needed only once per period, and would make the future of every retry
-        // loop large.
+        // Boxed, because it is rare and would make the future of every retry loop large.
         Box::pin(self.round(v, false)).await
     }
 
-    /// Runs `work`, a future that waits for other clients (for a lock, for example). If no client has done
-    /// the round for long, this announces the compute node at the same time, because the other clients may be
-    /// waiting as well. Once begun, an announcement is completed even if `work` ends earlier, and whatever
-    /// locks `work` holds then. Otherwise a series of futures shorter than a round trip would abandon one
-    /// announcement after another.
+    /// Runs `work`, a future that waits for other clients (for a lock, for example). If a round is overdue, this
+    /// announces the compute node at the same time, because its other clients may all be waiting too. Once begun, an
+    /// announcement is completed even if `work` ends earlier, and whatever locks `work` holds then. Otherwise a series
+    /// of futures shorter than a round trip would abandon one announcement after another.
     pub async fn while_announcing<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
         let Some(reclaim) = &self.reclaim else {
             return work.await;
@@ -458,8 +458,8 @@ impl Reclaim {
         }
     }
 
-    /// Sets the time between two announcements. It is short while a member may soon be expelled, or while `recovers` says
-    /// that the shares of a dead member are being given back, because each look of a compute node does a step of that.
+    /// Sets the time between two announcements. It is short while a member may soon be expelled. It is also short with
+    /// `recovers`: the shares of a dead member are being given back, and each look does one step of that.
     fn pace(&self, m: &Membership, recovers: bool) {
         let period = self.options.period_within(m.lease, m.suspects || recovers);
         // Relaxed: as `Reclaim::has_passed` says.

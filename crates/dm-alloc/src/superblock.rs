@@ -158,12 +158,12 @@ impl Superblock {
 
     /// Creates the pool, opens an existing one, or waits for the client that creates it and then opens it.
     ///
-    /// On-chip memory must be zero when a pool is created, as it is when a memory node starts; a host table is a
-    /// chunk, which is always zero. A creation that fails or is dropped sets the state back to EMPTY.
+    /// Lock tables must be zero when a pool is created. A host table is a new chunk, which is zero. On-chip memory is
+    /// zero when its memory node starts. A creation that fails or is dropped sets the state back to EMPTY.
     ///
     /// # Errors
-    /// Returns every [`AllocError`] except the errors of allocation. [`AllocError::CreationStuck`] has the
-    /// address of the state word and the client that did not finish.
+    /// Returns every [`AllocError`] except the errors of allocation and [`AllocError::NoSlot`].
+    /// [`AllocError::CreationStuck`] has the address of the state word and the client that did not finish.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         Self::create_or_open_within(v, wanted, CREATE_BUDGET).await
     }
@@ -207,8 +207,8 @@ impl Superblock {
     /// Opens an existing pool.
     ///
     /// # Errors
-    /// Returns [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and otherwise the errors
-    /// of [`Superblock::create_or_open`].
+    /// Returns [`AllocError::NotFormatted`] if there is no pool or its creation is not finished. Otherwise returns the
+    /// errors with which [`Superblock::create_or_open`] opens an existing pool.
     pub async fn open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         ready(v).await?;
         open_ready(v, wanted).await

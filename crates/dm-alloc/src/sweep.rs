@@ -7,30 +7,29 @@ use dm_verbs::{Event, Exhausted, Place, Verbs, Why};
 
 use crate::{AllocError, Superblock};
 
-/// Maximum number of attempts to change one word. Few clients change it meanwhile: sharers, or holders.
+/// Maximum number of attempts to change one word. Each failure means that a holder or a sharer has changed the word.
 const ATTEMPTS: u32 = 1 << 10;
 /// Bytes of a lock table that one READ fetches.
 const PIECE: u64 = 16 << 10;
-/// Number of these READs that are in flight at the same time. The pieces of all tables are then read at the rate of the
-/// network, instead of one in each round trip.
+/// Maximum number of these READs in flight. Several at once read the tables at the rate of the network, not one piece
+/// per round trip.
 const AHEAD: usize = 8;
 
-/// Returns the word to which a lock word changes if the member of this number is dead, or `None` if the word does not
-/// name this member.
+/// A function that returns the new lock word if the member with this number is dead. It returns `None` if the word
+/// does not name this member.
 pub type Freed = fn(word: u64, member: u16) -> Option<u64>;
 
-/// Returns the word to which a lock word changes if it counts sharers although nobody shares the lock, or `None` if it counts
-/// none.
+/// A function that returns a lock word without its count of sharers. It returns `None` if the word counts none.
 pub type Unshared = fn(word: u64) -> Option<u64>;
 
-/// The lock tables of a pool, and the rule by which the words of a dead member change.
+/// The lock tables of a pool, and the rules by which recovery changes their words.
 #[derive(Clone)]
 pub struct Sweep {
     /// Start of each memory node's table of 8-byte words.
     pub tables: Box<[Place]>,
     /// Number of words in each table.
     pub words: u32,
-    /// The rule. It must not return a word that it would change again.
+    /// The rule for words that name a dead member. It must not return a word that it would change again.
     pub freed: Freed,
     /// The rule for the counts of sharers. It must not return a word that it would change again. It is used only if the
     /// locks of the pool can be shared.
@@ -61,8 +60,8 @@ impl Sweep {
     /// The caller must have fenced the member at every memory node, and awaited this, so that no word names it again.
     /// Any number of clients may sweep at the same time.
     ///
-    /// This takes one READ for each 2048 words (16 KiB), eight of them at a time, and a round trip for each word that names
-    /// the member.
+    /// This takes one READ for each 2048 words (16 KiB), with eight in flight. It also takes a round trip for each
+    /// word that names the member.
     ///
     /// # Errors
     /// Returns the first error. The words that come later were not swept.
@@ -120,9 +119,9 @@ impl Sweep {
         Ok(found)
     }
 
-    /// Changes the words in doubt to what `cleared` returns, unless they have changed since they were read. Returns the number
-    /// of words that it changed, and of those that others had changed. The caller must have read the words before it visited all
-    /// nodes of the index, and must have found nothing unfinished there.
+    /// Changes each word in doubt to the word that `cleared` returns, unless it has changed since it was read. Returns
+    /// the number of words that this call changed, and the number of those that others had changed. The caller must
+    /// have read the words first, and then have visited all nodes of the index without finding an unfinished change.
     ///
     /// # Errors
     /// Returns the first error.

@@ -32,7 +32,7 @@ enum Mutant {
     TagBeforeClose,
     /// Retired blocks are free at once.
     NoGrace,
-    /// No fences order pins and the view.
+    /// No fence orders the pins and the view.
     NoFences,
 }
 

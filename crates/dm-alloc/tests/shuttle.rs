@@ -1,5 +1,5 @@
-//! Reclamation by the clients of one compute node under shuttle: the real allocator with its epochs, limbo and
-//! rounds, over loopback, where each verb is one step. Each model has broken twins that must be found.
+//! Reclamation by the clients of one compute node under shuttle. The models run the real allocator over loopback,
+//! where each verb is one step. Each model has broken twins that must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -26,8 +26,8 @@ static LOST: Witness = Witness::new("a block that another put in place first");
 static PINNED: Witness = Witness::new("a round beside an operation that ran");
 static ENROLLED: Witness = Witness::new("a client that had to enroll anew");
 
-/// Runs `future` to its end. While it is pending, the other threads run first. A request that loopback delays
-/// polls itself again, and would run alone under a schedule that prefers its thread.
+/// Runs `future` to its end. While it is pending, the other threads run first. A delayed request of loopback wakes its
+/// own task at once, so a schedule that prefers this thread would run no other one.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     schedules::block_on(poll_fn(|cx| {

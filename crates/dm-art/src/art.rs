@@ -101,9 +101,9 @@ impl<K, L> Art<K, L> {
         self.client_of(v, self.presence(v, false))
     }
 
-    /// Returns a client whose operations run inside other operations of the same connection. The outer operation
-    /// prepares its own seat, and this client's seat needs no preparation of its own; both belong to the same
-    /// allocator. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
+    /// Returns a client whose operations run inside other operations of the same connection. The outer operation has
+    /// prepared its own seat, so this client only enrols its seat. Both seats belong to the same allocator. The tree
+    /// must not have a cache ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
     }

@@ -30,7 +30,7 @@
 //!
 //! # Limits
 //! A scan reads the nodes on its path even if they are cached. There can be at most 256 memory nodes. If memory is
-//! reused, a cached node is read again after two turns of the cache ([`ArtOptions::turn`]).
+//! reused, a cached node is read again after at most two turns of the cache ([`ArtOptions::turn`]).
 #![forbid(unsafe_code)]
 
 mod art;

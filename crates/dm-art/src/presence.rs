@@ -18,14 +18,15 @@ use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire, retired};
 
-/// Number of turns of the cache during a census in the time of one other turn. A census waits for four turns of each compute
-/// node.
+/// During a census, this number of turns of the cache take as long as one turn at other times. A census waits for four
+/// turns of each compute node.
 const CENSUS_TURNS: u64 = 16;
 
 /// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// Whether the client's operations run within other operations of the same client, which prepare the seat for both.
+    /// Whether the client's operations run within other operations of the same connection. Such a client only enrols
+    /// its seat; the outer operation does the rest.
     within: bool,
     /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,

@@ -173,9 +173,9 @@ impl<K: KeyBytes, S> Separators<K, S> {
         if !self.options.rough || !full && !self.is_crowded() {
             let _admitted_or_not = self.cache.admit(image);
             if self.is_crowded() {
-                // Another client has switched to the sketch, so this cache is no longer read, and must be emptied. (If
-                // that client cleared the cache before this admission, it had changed `crowded` before it released the
-                // cache's lock, so the load above sees the change.)
+                // Another client has switched to the sketch, so this cache is no longer read, and must be emptied. (The
+                // load above sees the switch: that client changed `crowded` before it cleared the cache, and this
+                // admission took the cache's lock later.)
                 self.cache.clear();
             }
             return;

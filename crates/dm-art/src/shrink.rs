@@ -11,8 +11,8 @@ use crate::separators::Separators;
 /// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
 /// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Maximum number of leaves that are read from the one on to which the entries lead. If the wanted leaf is further to
-/// the right, it is not merged now; the next remove from it tries again.
+/// Maximum number of leaves that are read, beginning with the one to which the entries lead. If the wanted leaf is
+/// further to the right, it is not merged now; the next remove from it tries again.
 const STEPS_MAX: usize = 64;
 
 impl<K: KeyBytes, S> Separators<K, S> {

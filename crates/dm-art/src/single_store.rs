@@ -12,7 +12,7 @@ use crate::SingleSeen;
 pub enum Single<K> {
     /// The leaf has the entry of the requested key.
     Hit,
-    /// The leaf has another key's entry; no other key shares its first `depth + 1` bytes.
+    /// The leaf has another key's entry; no other key of the tree shares that key's first `depth + 1` bytes.
     Other {
         /// The key of that entry.
         key: K,

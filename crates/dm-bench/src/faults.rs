@@ -77,7 +77,7 @@ impl Default for Faults {
 /// The operations that ended in one slice of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Operations that ended.
+    /// Operations that ended without an error.
     pub ops: u64,
     /// Operations that ended in an error. Only a run with deaths continues after errors.
     pub failed: u64,

@@ -10,7 +10,7 @@ use crate::{Fabric, Faults, Kill, Point, Setting};
 /// Approximate numbers of operations, and of loaded keys, that one core simulates per second.
 const OPS_PER_SECOND: f64 = 3e5;
 const KEYS_PER_SECOND: f64 = 1.5e6;
-/// The most slices of time and deaths of one run.
+/// Maximum number of slices of time, and of deaths, in one run.
 const SLICES_MAX: u64 = 100_000;
 const DEATHS_MAX: usize = 1_000;
 
@@ -124,7 +124,7 @@ impl std::error::Error for Refusal {
     }
 }
 
-/// Rounds down to two digits, because an estimate has no more.
+/// Rounds down to two significant digits, because an estimate is not more precise.
 fn two_digits(count: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,

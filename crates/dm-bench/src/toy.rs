@@ -23,7 +23,7 @@ pub(crate) struct Toy {
 pub(crate) enum Flaw {
     /// A get panics.
     Panic,
-    /// A get returns half of a value.
+    /// A get returns a value whose second half is changed.
     WrongValue,
     /// The index cannot be created.
     NoMemory,

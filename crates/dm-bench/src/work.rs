@@ -37,7 +37,7 @@ fn record(histogram: &mut Histogram<u64>, value: u64) {
         .expect("an auto-resizing histogram takes any value");
 }
 
-/// The combined results of one thread's clients.
+/// The combined results of several clients.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,

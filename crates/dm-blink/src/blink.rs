@@ -52,9 +52,9 @@ pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root that a client of this compute node last read or set, with the epoch in which this began; `None` if
-    /// there is none. In a later epoch another node may use the root's memory. Until then, a former root is a valid
-    /// entry point too.
+    /// The root that a client of this compute node last read or set, with the epoch in which the client began to do
+    /// so. In a later epoch another node may use the root's memory. Until then, a former root is a valid entry point
+    /// too.
     pub(crate) root: Mutex<Option<(Root, u64)>>,
     /// The epochs in which operations run, if memory is reclaimed.
     pub(crate) epochs: Option<Arc<Epochs>>,

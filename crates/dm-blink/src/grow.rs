@@ -225,7 +225,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// housekeeping. Returns the number of nodes that were read.
     ///
     /// # Errors
-    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
+    /// Returns an error if a verb fails or a retry limit is reached, and [`IndexError::Corrupt`] if a node's bytes
+    /// contradict each other.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: NodeStore<V, K>,

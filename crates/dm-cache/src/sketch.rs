@@ -18,7 +18,7 @@ const BLOCK: usize = dm_sync::scaled(1024, 4);
 /// If room is needed, one entry out of this many is dropped. This is a small part, so that little room is
 /// left unused.
 const THINNED: usize = 16;
-/// Maximum number of passes that are counted. At this number, one in 600 new entries is kept.
+/// Maximum number of passes that are counted. At this number, about one in 600 new entries is kept.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
@@ -74,7 +74,8 @@ struct State<K> {
     blocks: Vec<Block<K>>,
     /// Bytes that blocks have allocated.
     heap: u64,
-    /// The number of times that the sketch was thinned; new entries are omitted in the same proportion.
+    /// The number of times that the sketch was thinned. New entries are omitted in the same proportion. The number
+    /// shrinks again while the sketch uses less than half of its budget.
     passes: u32,
     /// The share of new leaves that the sketch keeps, in units of [`WHOLE`].
     share: u32,

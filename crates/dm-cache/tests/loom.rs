@@ -236,9 +236,8 @@ fn one_set(flaws: HotspotFlaws) -> Hotspots {
     table.with_flaws(flaws)
 }
 
-/// Runs two clients. One finds a key in its slot. The other one has found this guess wrong, and finds another key in
-/// the slot. In the end the table must contain what was found last. The mutant writes back an entry that was removed
-/// meanwhile.
+/// Runs two clients. One finds a key in its slot. The other one reports this slot as wrong, and then finds another key.
+/// In the end the table must contain the other key. The mutant writes back an entry that was removed meanwhile.
 fn hotspots_stay(flaws: HotspotFlaws) {
     explore("hotspots", 20, move || {
         let hot = Arc::new(one_set(flaws));

@@ -216,7 +216,7 @@ fn readers_beside_eviction_find_their_nodes() {
     });
 }
 
-/// Runs two clients that each cache a node in a cache without a budget, and that first make room themselves. This is
+/// Runs four clients that each cache nodes in a cache without a budget, and that first make room themselves. This is
 /// the broken twin: the cache does both in one section.
 fn room_in_another_section() {
     let budget = Cached::room_for(2);

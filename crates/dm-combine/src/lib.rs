@@ -51,10 +51,10 @@
 //! ```
 //!
 //! # Limits
-//! An operation that is neither polled nor dropped blocks all operations that wait behind it, as a held lock would. Two
-//! concurrent operations share nothing, because the second one begins too late to join the first; sharing needs three.
-//! Writes gather while another write of their key is in progress. They cannot join that write while it waits for a
-//! remote lock, because this would need support from the index.
+//! An operation that is neither polled nor dropped blocks all operations that wait behind it, as a held lock would.
+//! Two concurrent operations share nothing, because the second one begins too late to join the first; sharing needs
+//! three. Writes gather while another write of their key is in progress. They cannot join that write, even while it
+//! waits for a remote lock. This would need support from the index.
 #![forbid(unsafe_code)]
 
 mod as_published;

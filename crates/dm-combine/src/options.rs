@@ -1,4 +1,4 @@
-//! Options of read delegation and write combining, and their published flaws.
+//! Options of read delegation and write combining.
 
 /// Options of read delegation and write combining on one compute node.
 ///

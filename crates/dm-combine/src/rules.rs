@@ -1,5 +1,4 @@
-//! Rules that decide when the result of an operation is also a valid result for other operations that wait for the same
-//! key.
+//! Rules that decide when the result of a leader's operation is also valid for its followers.
 
 use dm_index::Applied;
 

@@ -4,9 +4,9 @@
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
 //! * **L2** An id belongs to at most one connection. When this connection ends, the id is free. It is given out again
 //!   only after all other free ids, and with a greater epoch. An id whose epoch cannot grow is never given out again.
-//! * **L3** A fence is kept for each giver and id. It is dropped only when this node ends, or when the node forgets
-//!   the giver, because no client of the giver is connected or fenced. A fenced client cannot attach again. A *giver*
-//!   is the memory node that gave a client its id.
+//! * **L3** A fence is kept for each giver and id until this node ends. A *giver* is the memory node that gave a client
+//!   its id. The node may forget a giver only if no client of this giver is connected or fenced. A fenced client cannot
+//!   attach again.
 //! * **L4** A connection's port is shut before any peer learns that the requests of the connection's clients no longer
 //!   have an effect.
 //! * **L5** After the port of a connection is shut, the node refuses all requests of this connection, even those of

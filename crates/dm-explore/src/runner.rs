@@ -40,7 +40,7 @@ pub(crate) trait Program {
     fn check_history(&self, machine: &Machine) -> Result<(), String>;
 }
 
-/// A source of machines and programs. Each thread of a search has its own.
+/// A source of machines and programs. Each thread of a search makes its own pair.
 pub(crate) trait Source: Sync {
     /// Returns a machine at the start, and the program that runs on it.
     fn make(&self) -> (Rc<RefCell<Machine>>, Box<dyn Program + '_>);

@@ -203,8 +203,7 @@ pub struct Report {
     pub spared: u64,
     /// Executions begun.
     pub executions: u64,
-    /// Fingerprints under which outcomes of steps were stored; 0 if the search keeps no cache. With several threads,
-    /// each has its own.
+    /// Fingerprints under which outcomes of steps were stored, summed over the threads; 0 if the search keeps no cache.
     pub outcomes: u64,
     /// Distinct end states.
     pub ends: u64,

@@ -7,7 +7,8 @@
 //!   count as pending.
 //! * The beginning is cut at a moment when no operation was running. The rest must then fail from *every* state that
 //!   was possible at that moment.
-//! * Operations that change nothing are removed, and so are overwrites whose value no operation of the piece sees.
+//! * Operations that change nothing are removed. An overwrite is removed together with all operations that see its
+//!   value.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::spec::{Effect, Spec};
 const TRIAL_COUNT_MAX: u32 = 600;
 /// Maximum number of states in which a piece may begin. With more states the text would be hard to read.
 const START_COUNT_MAX: usize = 32;
-/// Maximum number of pending operations that are shown. Further ones are only counted.
+/// If a piece has more pending operations than this, they are only counted.
 const PENDING_COUNT_MAX: usize = 3;
 /// Maximum number of writes that are listed beside a piece. These are the latest ones.
 const WRITER_COUNT_MAX: usize = 8;
@@ -62,7 +63,7 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Counterexample<Key, St
     }
 }
 
-/// Returns the smallest failing piece that can be found with the remaining steps.
+/// Returns a small failing piece of a history that fails, found within the limit of steps.
 pub(crate) fn cut_down<S: Spec>(
     spec: &S,
     key: S::Key,

@@ -405,8 +405,8 @@ impl<'a, S: Spec> Search<'a, S> {
     }
 
     /// Of interchangeable candidates, keeps only the one that returns first: in any order that begins with another
-    /// candidate, the two can be exchanged. This does not hold at equal times, because the client's next operation may
-    /// depend on one of them. A pending operation never returns too late.
+    /// candidate, the two can be exchanged. If several candidates return at this time, all of them are kept, because a
+    /// client's next operation may depend on one of them.
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {
         let kind = |at: u32| {
             let item = &self.items[at as usize];

@@ -228,8 +228,8 @@ mod tests {
             prop_assert_eq!(check_value(&key, &value), Ok(Stamp { client, sequence }));
         }
 
-        /// Checks that a value with the beginning of one write and the rest of another is detected, at the first byte
-        /// that differs.
+        /// Checks that a value with the beginning of one write and the rest of another is detected, at a byte of the
+        /// other write.
         #[test]
         fn a_mixture_of_two_writes_is_found(
             first in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT), second in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT),

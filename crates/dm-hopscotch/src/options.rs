@@ -8,8 +8,8 @@ use crate::HopFlaws;
 /// Options of a [`crate::Neighbourhoods`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
-    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used, because a
-    /// version or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
+    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used. A version
+    /// or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
     pub read_window: Nanos,
     /// Whether an insert finds free slots in the bytes that its chain reads after the lock's CAS (CHIME §4.2.1). If
     /// not, it first reads the leaf's header in a separate round trip, as the paper's insert does without this
@@ -24,7 +24,7 @@ pub struct HopOptions {
     /// Whether leaves are merged. If so, a client that removes the last entry of a neighbourhood checks whether the
     /// leaf is nearly empty.
     pub merges: bool,
-    /// Published flaws that are switched on.
+    /// Published flaws and broken twins that are switched on.
     #[cfg(feature = "study")]
     pub flaws: HopFlaws,
 }

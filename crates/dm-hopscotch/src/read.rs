@@ -16,9 +16,8 @@ pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> Span {
 }
 
 impl<K: KeyBytes> Neighbourhoods<K> {
-    /// Reads `key` from the slot in which the compute node last found it, if that slot is in the hotspot buffer.
-    /// Returns `true`, with the key's value in `value`, if the key was there. If this returns `false`, the key may
-    /// still be present.
+    /// Reads `key` from the slot that the hotspot buffer has for it, if there is one. Returns `true`, with the key's
+    /// value in `value`, if the key was there. If this returns `false`, the key may still be present.
     pub(crate) async fn get_alone<V: Verbs>(
         &self,
         v: &V,

@@ -198,8 +198,8 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         Ok(Some(Answer::Done(applied)))
     }
 
-    /// Returns the result of a completed remove, computed from the image of the node. The node may have changed since,
-    /// which is harmless because the result is only a hint that the node is sparse.
+    /// Returns the result of a completed remove, computed from the image of the node. The node may have changed since.
+    /// This is harmless, because the result is only a hint that the node is sparse.
     fn removed<V: Verbs + Control>(&self, _: &V, at: RemotePtr, image: &[u8]) -> Answer<K, Applied> {
         match Restructure::<V, K>::show(&self.nodes, at, image, &mut NodeCopy::new()) {
             Ok(true) => Answer::Sparse(Applied::Removed),

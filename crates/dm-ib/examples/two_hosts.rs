@@ -203,7 +203,7 @@ fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64
     Err("no request failed".into())
 }
 
-/// Tries to reconnect until the result is not "can't be reached".
+/// Tries to reconnect until the node can be reached, or [`PATIENCE`] is over.
 fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> {
     let deadline = Instant::now() + PATIENCE;
     loop {

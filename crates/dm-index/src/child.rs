@@ -108,7 +108,7 @@ impl Child {
         &self.word[..self.len]
     }
 
-    /// Decodes an address. Returns null for bytes of any other length.
+    /// Decodes an address. Returns null if `bytes` does not have 4, 6 or 8 bytes.
     #[inline]
     pub fn decode(bytes: &[u8]) -> RemotePtr {
         if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {

@@ -75,10 +75,10 @@ pub enum IndexError {
         /// The root.
         root: RemotePtr,
     },
-    /// The operation took effect and split a node, but the levels above could not be updated. The new node can be
-    /// reached through its left neighbour.
+    /// The operation took effect, but the levels above could not be updated. After a split, operations reach the new
+    /// node through its left neighbour.
     Unlinked {
-        /// The new node.
+        /// The new node after a split. After a remove, the node that was to be merged or unlinked.
         right: RemotePtr,
         /// The reason why the levels above could not be updated.
         why: &'static str,
@@ -155,8 +155,8 @@ impl IndexError {
 }
 
 impl IndexError {
-    /// Converts the error of an operation that had already taken effect, so that the error does not claim that the
-    /// operation had no effect. `right` is the node that [`IndexError::Unlinked`] names: after a split, the new node.
+    /// Converts the error of an operation that had already taken effect, so that [`IndexError::effect`] does not return
+    /// [`Effect::None`]. `right` is the node that [`IndexError::Unlinked`] names.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

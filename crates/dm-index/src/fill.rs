@@ -22,9 +22,8 @@ use crate::IndexError;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
-    /// Each leaf is filled to this share of the part that the given keys can use
-    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf is filled less if it
-    /// cannot accept more of the keys.
+    /// Each leaf is filled to this share of its room, as [`BulkLoad::share`](crate::BulkLoad::share) counts it. The
+    /// share is above 0 and at most 1. A leaf is filled less if it cannot accept more of the keys.
     Even(f64),
     /// Leaves are filled as inserts in random order would fill them if full leaves split in halves. A leaf holds at
     /// least half of the given keys that it accepts, and at most all of them. The share `x` has the density `1 / x²`
@@ -37,7 +36,7 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Returns whether a leaf may be filled to `full`. The answer does not depend on which keys the leaf accepts.
+    /// Returns whether a leaf may be filled to `full`.
     #[must_use]
     pub fn allows(self, full: Fullness) -> bool {
         match self {
@@ -46,8 +45,8 @@ impl Fill {
         }
     }
 
-    /// Returns the number of entries that leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
-    /// that the leaf accepts and that are [allowed](Self::allows).
+    /// Returns the number of entries that leaf number `leaf` of a load keeps, at least 1. `most` is the number of given
+    /// keys that the leaf accepts and that are [allowed](Self::allows).
     #[must_use]
     pub fn entries(self, most: usize, leaf: u64) -> usize {
         #[expect(
@@ -110,8 +109,7 @@ impl From<f64> for Fill {
 /// Returns the share of leaf number `leaf`. This is the inverse of the distribution function at a point that depends on
 /// `leaf`; successive leaves have points that are spread evenly.
 fn drawn(leaf: u64) -> f64 {
-    // The points are multiples of the golden ratio, because successive multiples are spread as evenly as
-    // possible. The high bits become a fraction.
+    // The points are multiples of the golden ratio, because successive multiples are spread evenly.
     let at = leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     let at = at as f64 / (1_u64 << 53) as f64;
     1.0 / (2.0 - at)

@@ -63,8 +63,8 @@ pub trait RangeIndex {
 
     /// Fills an empty index with keys in strictly ascending order. `fill` is each leaf's share of its capacity,
     /// above 0 and at most 1, or another [`Fill`]. `next` writes a value into its empty argument and returns the
-    /// key, or `None` at the end. Nodes are written without verbs if the world allows it; verbs are metered as
-    /// housekeeping. Returns the number of entries.
+    /// key, or `None` at the end. Nodes are written without verbs if the world allows it; otherwise their WRITEs are
+    /// metered as housekeeping. Returns the number of entries.
     fn bulk_load(
         &self,
         fill: impl Into<Fill>,

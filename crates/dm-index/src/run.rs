@@ -44,8 +44,8 @@ impl<K: KeyBytes> Run<K> {
     }
 
     /// Removes all leaves, and takes leaves from now on for a scan that needs `entries` entries from the key `from` on.
-    /// Before this client has read any leaf, it expects `per_leaf` entries in each. Returns the maximum number of leaves
-    /// that the run takes.
+    /// Before this client has read any leaf, it expects `per_leaf` entries in each. Returns the maximum number of
+    /// leaves that the run takes.
     pub(crate) fn begin(&mut self, from: K, entries: usize, per_leaf: usize) -> usize {
         if self.per_leaf == 0.0 {
             self.per_leaf = per_leaf as f32;
@@ -53,7 +53,7 @@ impl<K: KeyBytes> Run<K> {
         self.leaves.clear();
         self.from = from;
         self.missing = entries as f32 + MARGIN * self.per_leaf;
-        // The first leaf may have only a small part of what a leaf has.
+        // The scan may begin near the end of the first leaf, and then needs one leaf more.
         ((self.missing / self.per_leaf.max(1.0)).ceil() as usize).saturating_add(1)
     }
 
@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_run_ends_where_the_scan_does() {
-        // 90 entries and the margin of 10 are one leaf from its front, and two leaves from its middle.
+        // With the margin of 10, 90 entries need one leaf if the scan begins at its front, and two if it begins in its
+        // middle.
         assert_eq!(
             [taken(0, 90), taken(0, 91), taken(500, 40), taken(500, 90)],
             [1, 2, 1, 2]

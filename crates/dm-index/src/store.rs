@@ -209,7 +209,7 @@ pub trait Reclaim<V: Verbs> {
     }
 
     /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or when
-    /// [`Seat::has_forgotten`] returns `true`.
+    /// [`Seat::has_forgotten`] or [`Reclaim::is_due`] returns `true`.
     fn prepare(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }

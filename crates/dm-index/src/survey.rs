@@ -211,12 +211,12 @@ pub struct Survey {
     pub levels: Vec<LevelCount>,
     /// Number of keys.
     pub keys: u64,
-    /// Leaves that hold a removed key and are still linked. Readers treat them as absent.
+    /// Number of leaves that hold a removed key and are still linked. Readers treat the key as absent.
     pub removed: u64,
-    /// Nodes that are reached from their left neighbour, and have no entry in the inner structure. Such a node remains
-    /// if a client dies between a split and the entry of the new node. Operations find it one step later.
+    /// Number of nodes that a sibling pointer leads to, and that have no entry in the inner structure. A client that
+    /// dies between a split and the entry of the new node leaves such a node. Operations reach it with one more step.
     pub unlisted: u64,
-    /// Hints that lead to no leaf, or to a leaf that does not begin at the hint's key.
+    /// Number of hints that lead to no leaf, or to a leaf that does not begin at the hint's key.
     pub stale_hints: u64,
     /// Bytes of the blocks to which values refer.
     pub item_bytes: u64,
@@ -225,11 +225,11 @@ pub struct Survey {
     pub words: Vec<(Place, u64, bool)>,
     /// Faults, each with a hash of the bytes in which it was found. Another client may have been changing these bytes.
     pub faults: Vec<(Finding, u64)>,
-    /// Nodes that a client was changing.
+    /// Number of nodes that a client was changing.
     pub in_change: u64,
-    /// Those of them behind which the walk may have missed nodes.
+    /// Number of these nodes whose successors the walk may have missed.
     pub unread: u64,
-    /// Nodes that this walk has finished.
+    /// Number of nodes that this walk has mended.
     pub mended: u64,
     /// The addresses of all blocks that the walk has reached, if it records them.
     pub reached: Option<Vec<RemotePtr>>,
@@ -402,8 +402,8 @@ pub enum Listing {
 /// This takes one READ, and one round trip, for each node.
 ///
 /// # Errors
-/// Returns an error if a verb fails, or if a node cannot be mended for another reason than its bytes. A corrupt node is
-/// not an error: it is recorded in the survey.
+/// Returns an error if a verb fails, or if a node cannot be mended. A corrupt or permanently torn node is not an error:
+/// it is recorded in the survey.
 pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     v: &V,
     nodes: &S,

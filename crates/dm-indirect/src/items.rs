@@ -9,8 +9,8 @@ use crate::bundle::{Bundle, block_bytes, block_of};
 use crate::draft::Draft;
 use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
 
-/// A function from a key to the part that the index compares. It must preserve the order of keys: a key with a smaller
-/// prefix is never above a key with a larger one. Keys with the same prefix share a block.
+/// A function from a key to the part that the index compares. It must preserve the order of keys: a smaller key never
+/// has a larger prefix. Keys with the same prefix share a block.
 ///
 /// ```
 /// use dm_indirect::{Prefix, leading_bytes};
@@ -31,8 +31,8 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
 }
 
 /// A client of an index of items. Keys and values are byte strings of variable length. The items with the same prefix
-/// share a block of at most 1 MiB, of which 16 bytes and 8 for each item are in use otherwise. If many keys have the
-/// same prefix, their block is large, and each write to one of them writes the whole block again.
+/// share a block of at most 1 MiB. The block also contains a header of 16 bytes, and 8 bytes for each item. If many
+/// keys have the same prefix, their block is large, and each write to one of them writes the whole block again.
 ///
 /// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not
 /// use `I` directly for other operations.
@@ -132,12 +132,12 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         Ok(item.is_some())
     }
 
-    /// Adds `key` unless it is present. It takes three round trips if no other key has the same prefix: the block
-    /// is written while the index is read, and then the word is exchanged.
+    /// Adds `key` unless it is present. It takes three round trips if no other key has the same prefix. The block is
+    /// written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block;
-    /// [`IndexError::BadInput`] if the item, or all items with its prefix together, do not fit into a block; and
+    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block. Returns
+    /// [`IndexError::BadInput`] if the item, or all items with its prefix together, do not fit into a block. Returns
     /// [`IndexError::Exhausted`] if other clients have changed the word in every attempt.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
@@ -296,8 +296,8 @@ fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     (applied, next)
 }
 
-/// Parses a block. Returns an error if its length differs from that of the reference, because then no writer can have
-/// made this reference to the block.
+/// Parses a block. Returns an error if its length differs from that of the reference. No writer makes such a
+/// reference.
 pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
     let length = Corrupt {
         offset: 12,

@@ -1,9 +1,9 @@
 //! Items of variable length behind any range index, whose values are words that point to blocks.
 //!
 //! This crate turns an index of fixed keys and 8-byte values into an index of byte strings. The index compares a
-//! [`Prefix`] of the key. It stores a [`Reference`] to a block, which has exactly as many lines as the item needs. Keys
-//! with the same prefix share a block (a [`Bundle`]). A block is written once: an update writes a new block, exchanges
-//! the word, and retires the old block, which is reused when no reader can still have its word.
+//! [`Prefix`] of the key. It stores a [`Reference`], which contains the address and the length of a block. Keys with
+//! the same prefix share a block (a [`Bundle`]). A block is written once: an update writes a new block, exchanges the
+//! word, and retires the old block. The old block is reused when no reader can still have its word.
 //!
 //! ```text
 //!  index:  prefix ──► word ──► block: | header | item | item ... |      item: lengths, key, value

@@ -60,7 +60,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// ([`dm_index::RangeIndex::bulk_load`]). The verbs are metered as housekeeping. Returns the number of items.
     ///
     /// # Errors
-    /// Returns the errors of the index, an error if a block cannot be allocated or written, and
+    /// Returns the errors of the index, and an error if a block cannot be allocated or written. Returns
     /// [`IndexError::BadInput`] if the keys do not ascend, or if the items of a prefix do not fit into a block.
     pub async fn bulk_load(
         &self,

@@ -24,10 +24,11 @@ const ENTRY_VERSION: u8 = 0x0f;
 /// entries that are packed across lines.
 ///
 /// Its acceptance rule, *front equals rear*, is **unsound** on RNICs, even if the lines of READs and WRITEs are served
-/// in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old rear, with new
-/// bytes between them. Moreover, the published reader treats a torn entry as an absent key. In contrast, this format
-/// reports a torn entry as [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller
-/// decides.
+/// in increasing order. A READ may begin before a WRITE, fall behind it, and overtake it again. It then sees the old
+/// front and the old rear, with new bytes between them.
+///
+/// The published reader treats a torn entry as an absent key. This format instead reports it as
+/// [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookend<K> {
     node_bytes: usize,
@@ -41,8 +42,8 @@ pub struct Bookend<K> {
 impl<K: KeyBytes> Bookend<K> {
     const ENTRIES_AT: usize = header_bytes(K::LEN) + K::LEN;
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes and 4-bit
-    /// versions.
+    /// Makes the format of a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes and
+    /// 4-bit versions.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -78,7 +79,8 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// Makes the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to whole lines.
+    /// Makes the format of the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to
+    /// whole lines.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.

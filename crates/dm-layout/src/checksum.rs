@@ -47,7 +47,7 @@ pub struct Checksummed<K> {
 impl<K: KeyBytes> Checksummed<K> {
     const ENTRIES_AT: usize = SEAL_BYTES + header_bytes(K::LEN) + K::LEN;
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
+    /// Makes the format of a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -75,7 +75,7 @@ impl<K: KeyBytes> Checksummed<K> {
         })
     }
 
-    /// Makes the smallest node of exactly `span` entries.
+    /// Makes the format of the smallest node of exactly `span` entries.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.

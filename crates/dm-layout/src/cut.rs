@@ -93,9 +93,9 @@ pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
-/// Returns the result of a lookup of `key` in a node of `level`, if it follows from the header's line alone because
-/// the key belongs to another node. Otherwise returns the lag with which to search the lines. This does not check the
-/// low fence key, which may be in another line.
+/// Looks up `key` in the header's line of a node of `level`. The inner `Err` is the result of the lookup, if the node
+/// is dead, has another level, or covers only smaller keys. The inner `Ok` is the lag with which to search the lines.
+/// This does not check the low fence key, which may be in another line.
 #[inline(always)]
 pub(crate) fn from_head<'a, K: KeyBytes>(
     head: &'a Line,

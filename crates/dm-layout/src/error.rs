@@ -24,11 +24,11 @@ pub enum Reason {
     State,
     /// The low fence key is not less than the high fence key.
     Fences,
-    /// The presence byte of an entry has an invalid value.
+    /// The presence byte of an entry has an invalid value, or a hopscotch entry is outside its neighbourhood.
     Presence,
     /// A count is greater than the capacity.
     Count,
-    /// Keys do not ascend although they must, or a key is outside the fence keys.
+    /// A key is duplicate or outside the fence keys, or the entries do not fit into a node.
     Order,
     /// A line's control byte selects no shape, or marks entries that its shape does not have.
     Line,
@@ -165,7 +165,8 @@ pub enum GeometryError {
     },
     /// The requested number of entries is less than two, or too large for a node of 65,536 bytes.
     Span(usize),
-    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
+    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes). A hop
+    /// count must have 1 to 8 bits.
     VersionBits(u8),
     /// Marked values cannot have this number of bytes. They need at least one byte, and must fit into one line with
     /// their key.

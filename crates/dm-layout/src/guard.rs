@@ -64,8 +64,8 @@ pub trait Guard: sealed::Sealed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineVersions;
 
-/// A version byte before and after the payload. It is unsound: a READ that overtakes a WRITE in the middle is
-/// accepted.
+/// A version byte before and after the payload. It is unsound: it accepts a READ whose middle is from another WRITE
+/// than its ends.
 ///
 /// ```
 /// use dm_layout::{Bookends, Guard};

@@ -8,18 +8,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{Corrupt, Reason};
 use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 
-/// The state of a node. Every change of state is a WRITE of one line.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
     /// The node is in service: readers may read it, and writers may lock and write it.
     Live = 1,
-    /// The node is one half of an unfinished split. Readers may read it. A writer that finds the left half in this state
-    /// under its lock finishes the split. A writer that finds the right half in this state releases the lock, unless it
-    /// must [open](crate::NodeSteps::open) the node.
+    /// The node is one half of an unfinished split. Readers may read it. A writer that finds the left half in this
+    /// state under its lock finishes the split. A writer that finds the right half in this state releases the lock,
+    /// unless it must [open](crate::NodeSteps::open) the node.
     Splitting = 2,
-    /// The node is part of an unfinished merge. Readers may read it. A writer that finds this state under the node's lock
-    /// finishes the merge first. The header identifies the other node of the merge ([`Header::owner`]).
+    /// The node is part of an unfinished merge. Readers may read it. A writer that finds this state under the node's
+    /// lock finishes the merge first. The header identifies the other node of the merge ([`Header::owner`]).
     Frozen = 3,
     /// The node was removed from the index. It holds no keys, and its sibling pointer leads to the node that has its
     /// keys now.

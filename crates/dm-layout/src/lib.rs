@@ -11,7 +11,7 @@
 //! | [`Packed`] | a version in every 64-byte line | the line up to the entry's end | use: leaves of close keys |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | a version in every entry and group (CHIME §4.1) | an entry; a hop: the node | use: partial READs |
+//! | [`Hopscotch`] | a version in every entry and group (CHIME §4.1) | an entry; a hop: a few lines | use: partial READs |
 //!
 //! The crate also defines the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
 //! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
@@ -40,8 +40,8 @@
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
 //! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split,
-//!   a merge or a hop moves the key, which changes the node version. So if only in-place writes happen, every mixture
-//!   of lines is a state that each key had during the READ.
+//!   a merge or a hop moves the key. A split and a merge change the node version, and a hop changes hop counts. So if
+//!   only in-place writes happen, every mixture of lines is a state that each key had during the READ.
 //! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
 //!   key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header v with a cleared
 //!   line is torn. Header v+1 *behind* with an old line is good, because the moved entries of this line are above the
@@ -56,7 +56,7 @@
 //! * **I6** Versions wrap. A READ may be accepted although it is torn, if 2<sup>bits</sup> − 1 structural changes
 //!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Node
 //!   versions have 8 bits in packed nodes and in slotted nodes with in-line entries, 6 bits in hopscotch nodes, and 4
-//!   bits otherwise. The caller must limit the time of a READ.
+//!   bits in slotted nodes with larger entries. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
 //! only the header's line and the key's line.

@@ -6,10 +6,11 @@
 //!            FAA            WRITE     never  WRITE together               CAS
 //! ```
 //!
-//! Each field is changed in one way only, and each WRITE changes one field only. The *link depth* replaces the paper's
-//! reverse pointer. It is at least the branch of the node that links the leaf, and it is increased before a deeper node
-//! links the leaf. So if a reader has followed a link at branch b and finds a depth of at most b, no other key has the
-//! key bytes of this link. Unlike an address, the depth stays valid when the parent node is copied.
+//! Each field is changed in one way only. A WRITE changes the state, or the value and its checksum. The *link depth*
+//! replaces the paper's reverse pointer. It is at least the branch of the node that links the leaf, and it is increased
+//! before a deeper node links the leaf. So if a reader has followed a link at branch b and finds a depth of at most b,
+//! no other key has the key bytes of this link. Unlike an address, the depth stays valid when the parent node is
+//! copied.
 
 use core::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Tests of every format with key sizes that no other test uses. Most of these sizes are not multiples of a word.
+//! Tests of every format with unusual key sizes. Most of them are not multiples of a word.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ macro_rules! for_some_sizes {
 }
 
 /// Calls a function with formats for keys of this size. They have entries with and without constant strides, marked
-/// entries whose children have other lengths than those of inner nodes, and entries larger than a line.
+/// entries with children of several lengths, and entries larger than a line.
 macro_rules! on_formats {
     ($size:ident, $run:ident ( $($argument:expr),* )) => {{
         for value_len in [8, 16, 6, 5, 32] {

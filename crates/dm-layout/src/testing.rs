@@ -58,8 +58,8 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; KEY_BYTES_MAX])
 }
 
-/// Returns the key for a small number, like [`key_of`], but keys form clusters: the differences of neighbours are one,
-/// some thousands, or numbers of four or eight bytes.
+/// Returns the key for a small number, like [`key_of`], but keys form clusters: neighbours differ in their last byte,
+/// in their third-last byte, in their middle byte, or in their first byte.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];

@@ -1,5 +1,4 @@
-//! Merges two nodes under an inner structure that is not made of nodes, so that they have no parent that could be
-//! locked.
+//! Merges two nodes without a parent: the inner structure is not made of nodes, so there is none that could be locked.
 
 use dm_index::{IndexError, Merge, Neighbours};
 use dm_layout::{KeyBytes, NodeFormat};

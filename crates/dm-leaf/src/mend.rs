@@ -42,8 +42,8 @@ enum Stage {
     Begun { second_is_left: bool },
 }
 
-/// Returns the number by which the header of the other node of a merge refers to the node at `at`. Returns `None` if
-/// the address is too far into its memory node for such a number.
+/// Returns the number that names the node at `at` in the header of the other node of its merge. Returns `None` if the
+/// address is too far into its memory node for such a number.
 pub(crate) fn name(at: RemotePtr) -> Option<u32> {
     let line = u32::try_from(at.offset() / LINE_BYTES as u64).ok();
     line.filter(|line| *line != 0)
@@ -75,10 +75,10 @@ fn has_begun<K: KeyBytes>(
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Returns where a reader continues if its READ is torn because another client marks the node as dead, or null if
-    /// the reader must start again. Returns `None` if the header, whose line is never torn, shows neither. If the
-    /// header is frozen or dead, the node is the right one of a merge, whose left node has all keys by now. An inner
-    /// node that covers all keys may be a root that was replaced.
+    /// Returns the node at which a reader continues after a torn READ of the node at `at`, or `None` if the header
+    /// does not name one. The header's line is never torn. A frozen or dead node is the right one of a merge, and its
+    /// left node has all keys by now. A live inner node that covers all keys may be a root that was replaced. For such
+    /// a node, this returns null: the reader must start again.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
@@ -402,7 +402,7 @@ mod tests {
             for not in [
                 header(NodeState::Live, at(0), 20, 40),
                 header(frozen, at(2), 20, 40),
-                // A live node whose left neighbour is its right one too.
+                // This node is live, and its sibling pointer leads to the left node.
                 Header {
                     state: NodeState::Live,
                     ..dead

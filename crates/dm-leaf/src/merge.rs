@@ -8,8 +8,8 @@
 //!    entries in free slots, version + 1), and its header again (version + 1, R's fence key and sibling, still Frozen).
 //!    A reader that sees a mixture of these finds one state of L (S2).
 //! 4. WRITE the whole of R: Dead, with L's address, version + 1 on every line.
-//! 5. WRITE L's header: Live. This must not come earlier: even if the sequence is cut off at any step, no key may be
-//!    written in one node while readers still find it in the other.
+//! 5. WRITE L's header: Live. This must be the last WRITE. If it came earlier and the sequence were cut off, a key
+//!    could be written in L while readers still find it in R.
 //! 6. Unlock all three. No pointer of the index leads to R any more, so R is retired.
 //!
 //! L and R are on one memory node. Steps 2 to 5 are one chain. If P is on the same memory node, step 1 is in this chain
@@ -363,9 +363,9 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
-/// Returns whether the addresses of two nodes allow a merge. If a merge of nodes on two memory nodes is abandoned, the
-/// WRITE that marks the right node as dead and the unlock of the left node may take effect in any order. Also, the
-/// header of each node must be able to refer to the other node.
+/// Returns whether the addresses of two nodes allow a merge. Both nodes must be on one memory node: if a merge over
+/// two memory nodes were abandoned, the right node's WRITE and the left node's unlock could take effect in any order.
+/// Also, the header of each node must be able to refer to the other node.
 pub(crate) fn can_merge<K>(pair: &Neighbours<K>) -> bool {
     pair.left.node() == pair.right.node() && name(pair.left).is_some() && name(pair.right).is_some()
 }

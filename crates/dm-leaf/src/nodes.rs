@@ -88,9 +88,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.format.node_bytes() as u32
     }
 
-    /// Allocates the next node of a bulk load: on the memory node of the last one, or on the one that the allocator
-    /// chooses if a run ends. The more nodes the load has, the longer a run is, up to the number of nodes below one
-    /// parent. So small trees use all memory nodes too.
+    /// Allocates the next node of a bulk load: on the memory node of the last one, or on one that the allocator
+    /// chooses if a run ends. Runs become longer as the load grows, up to as many nodes as a node has entries. So
+    /// small trees use all memory nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);

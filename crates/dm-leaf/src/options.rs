@@ -15,19 +15,19 @@ pub struct NodeOptions {
     /// The version window: a READ that took this long or longer is repeated, because a version may have wrapped
     /// meanwhile.
     ///
-    /// A version of 8 bits wraps after 256 structural changes. Between two structural changes of a node there are at
-    /// least as many inserts as half its capacity. Each of these locks and writes the node, which takes at least 2
-    /// round trips. On any network, the default is far below the resulting time.
+    /// A version of 8 bits wraps after 256 structural changes of a node. Each change takes at least 3 round trips
+    /// under the node's lock, and a node must be filled again before its next split. So 256 changes take longer than
+    /// the default.
     pub read_window: Nanos,
     /// The position at which a node is split.
     pub bias: SplitBias,
-    /// Whether the right half of a split may be on any memory node. If not, it is on the memory node of the left half,
-    /// which merges require.
+    /// Whether the right half of a split may be on any memory node. If not, it is on the memory node of the left half
+    /// if there is room, because nodes on different memory nodes cannot be merged.
     pub spread: bool,
     /// The kind of node. Nodes of the same size and kind reuse each other's memory, so different formats must have
     /// different kinds.
     pub kind: u8,
-    /// Published flaws that are switched on.
+    /// Published flaws and broken twins that are switched on.
     #[cfg(feature = "study")]
     pub flaws: LeafFlaws,
 }

@@ -13,7 +13,7 @@ use crate::write::failure;
 /// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
 const PARALLEL: usize = 32;
 
-/// A loop checks after each of this many failed attempts whether its compute node must announce itself.
+/// Number of failed attempts after which a loop checks whether its compute node must announce itself.
 const PATIENCE: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -64,7 +64,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Announces the compute node if an announcement is due; checks this once in [`PATIENCE`] failed attempts. Loops
+    /// Announces the compute node if an announcement is due. Checks this once in [`PATIENCE`] failed attempts. Loops
     /// that wait for other clients call this, so that other members do not fence the compute node.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,

@@ -52,8 +52,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
-            // Other clients held the lock one after another. Holders queue in order, so this client gets the lock if it
-            // tries to hold it alone.
+            // Other clients held the lock one after another. A client that wants to hold the lock alone queues for it,
+            // so this client does that instead.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };

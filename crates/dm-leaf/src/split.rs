@@ -8,9 +8,9 @@
 //! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
 //!    header is written in the same chain. Otherwise an atomic does this; it is awaited after the moved entries are
 //!    cleared, and before the left node is Live. A client that locks the right node earlier finds it Splitting,
-//!    releases the lock, and tries again later. In formats that are written whole, step 2 is one WRITE. The right node
-//!    is then Live from the start if its memory never was a node; otherwise it is made Live after the left node has been
-//!    unlocked (R9).
+//!    releases the lock, and tries again later. In formats that are written whole, step 2 is one WRITE. If the right
+//!    node's memory never was a node, the right node is then Live from the start. Otherwise it is made Live after the
+//!    left node has been unlocked (R9).
 //! 4. The caller updates the parent after the chain has completed (T-S4).
 
 use dm_alloc::{Allocator, Block, Class};
@@ -64,8 +64,8 @@ impl<V: Verbs> Drop for Unlinked<'_, V> {
     }
 }
 
-/// The change that makes a linked, unborn node live. If this is dropped after the node was linked and before the CAS
-/// has completed, it posts the CAS without awaiting it.
+/// The change that makes an unborn node live after it was linked. If this is dropped while `armed` is set, it posts
+/// the CAS without awaiting it.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
@@ -125,8 +125,8 @@ fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Splits a leaf that has no room for the absent `key`, and inserts the key with this `value`. `guard` holds the
-    /// leaf's lock, and `image` was read under it.
+    /// Splits a leaf that has no room for `key`, which is absent, and inserts the key with this `value`. `guard` holds
+    /// the leaf's lock, and `image` was read under it.
     ///
     /// # Errors
     /// Returns the same errors as a write.
@@ -199,9 +199,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let word = self.format.state_word();
         let born = state_word(&right, word);
         // The right node is live from the start in two cases. The first case is a format that is written whole, in
-        // memory that no node has used: one WRITE of the left node links the right node and clears the moved entries,
-        // and no old address leads to the right node. The second case is a published split, which has no unborn state
-        // (T-S4, T-C3).
+        // memory that no node has used. One WRITE of the left node then links the right node and clears the moved
+        // entries, and no old address leads to the right node. The second case is a published split, which has no
+        // unborn state (T-S4, T-C3).
         let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;

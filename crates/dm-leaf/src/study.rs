@@ -2,7 +2,7 @@
 
 use crate::NodeOptions;
 
-/// Published flaws of reading and splitting nodes, for study. All are off by default, and each has a counterexample.
+/// Published flaws and broken twins of nodes, for study. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LeafFlaws {
     /// T-S1: an entry whose versions disagree counts as absent instead of being read again.
@@ -31,8 +31,8 @@ pub struct LeafFlaws {
     /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one may
     /// already have the right one's keys (S24a).
     pub reopens_widened: bool,
-    /// Broken twin: a writer waits for the other client although the lock word is suspect, which shows that the client
-    /// is gone (S24b).
+    /// Broken twin: a writer waits for the other client although that client is gone, as the suspect lock word shows
+    /// (S24b).
     pub forgets_doubt: bool,
 }
 

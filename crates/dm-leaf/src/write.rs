@@ -188,9 +188,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Returns whether a writer that has locked this node, and finds it linked but unborn, must make it live. It must
-    /// do so for a root, whose creator may have failed, and for a node of a format that is written whole. In all other
-    /// cases, the client that splits a node makes the right node live, or a writer of the left node finishes the split.
+    /// Returns whether a writer that finds this locked node linked but unborn must make it live. It must do so for a
+    /// root, whose creator may have failed, and for a node of a format that is written whole. In all other cases the
+    /// node is the right one of a split. The splitting client makes it live, or a writer of the left node finishes the
+    /// split.
     pub(crate) fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
@@ -237,7 +238,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Converts a failed check of an image that an earlier check accepted. Reading the node again would not help.
+/// Converts a failed check to an error. The caller knows that reading the node again would not help.
 pub(crate) fn failure(at: RemotePtr, e: CheckFailure) -> IndexError {
     match e {
         CheckFailure::Corrupt(what) => IndexError::Corrupt { node: at, what },

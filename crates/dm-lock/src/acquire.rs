@@ -180,8 +180,8 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         }
     }
 
-    /// Continues an attempt that the CAS alone did not end. Returns an obstacle if the CAS did not take the lock, or if
-    /// other clients share it. Otherwise posts the READ that was not in the chain, and polls it.
+    /// Continues an attempt whose first chain has completed. Returns an obstacle if the CAS did not take the lock, or
+    /// if other clients share it. Otherwise posts the READ, if there is one that was not in the chain, and polls it.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
@@ -321,15 +321,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
         };
         let (v, cell, budget) = (self.verbs(), self.cell(), self.budget());
         // Without masked atomics, each CAS compares the whole word with the word that the previous CAS found. After a
-        // pause, a new attempt starts from the first guess again, because a failed attempt must not keep the words that
-        // it has read (see `Retry`).
+        // pause, a new attempt starts from the first guess again: a failed attempt must not keep the words that it has
+        // read (see `Retry`).
         let guess = match refused {
             Some(_) => self.expected(),
             None => self.guess(),
         };
         let (mut expect, mut raced) = (guess, 0);
-        // If the lock is held, the next CAS usually finds it held too, and a READ behind it would be wasted. So only
-        // the first attempt has a READ in its chain, which saves a round trip if the lock is free.
+        // A READ in the chain saves a round trip if the CAS takes the lock, and is wasted otherwise. If one CAS finds
+        // the lock held, the next one usually does too. So later attempts have no READ in their chains.
         let mut along = read;
         let mut refused = refused;
         let mut retry = None;

@@ -144,8 +144,8 @@ impl Plans {
     #[cold]
     fn made<V: Verbs>(kept: &AtomicU8, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let plan = Plan::new(v, options, word)?;
-        // A client that is not connected yet has no capabilities, but another client may have some. So this plan is not
-        // kept.
+        // A client that is not connected yet reports the default capabilities, but another client may report others.
+        // So this plan is not kept.
         if v.caps(word.node()) != Caps::default() {
             // Relaxed: as above.
             kept.store(plan.0, Ordering::Relaxed);

@@ -12,14 +12,14 @@ use crate::LockWord;
 #[non_exhaustive]
 pub enum LockError {
     /// A verb failed. If it failed while locking, the lock is not held, unless the connection is lost and the CAS took
-    /// effect. If it failed during a write-back, the error says whether the data was written. The lock was released if
-    /// the connection still works; otherwise its word still names this client as owner.
+    /// effect. If it failed during a write-back, the error says whether the data was written. The lock was then
+    /// released if the connection still works; otherwise it may stay held.
     Verb(VerbError),
     /// Other clients held the lock, or its word kept changing, until the budget was used up. The error names the
     /// place, and [`Why::LockHeld`] has the word that was seen last.
     Held(Exhausted),
-    /// This client holds the lock already, because two of its nodes share it. Take both with
-    /// [`Locks::lock_set`](crate::Locks::lock_set).
+    /// This client holds the lock already, for this node or for another node that has the same lock. Take the locks of
+    /// several nodes with [`Locks::lock_set`](crate::Locks::lock_set).
     AlreadyHeld {
         /// The place of the lock word.
         place: Place,

@@ -16,9 +16,9 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// If the guard is dropped, or the future of one of its methods at any await, the lock does not stay held: the unlock
-/// is posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Writes
-/// under the lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
+/// The guard, or the future of one of its methods, may be dropped at any await. Then the unlock is posted unsignalled,
+/// behind everything that this client has posted before, and the local turn is passed on. Writes under the lock take
+/// effect only if they were already posted. If the connection is lost, the lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {
@@ -233,7 +233,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Sets the payload that the unlock writes. It takes effect when [`Guard::write_back`] posts its chain, or when
-    /// [`Guard::release`] starts; a guard that is dropped earlier leaves the old payload. [`DOUBT`] stays.
+    /// [`Guard::release`] starts. If the guard is dropped earlier, the old payload stays. [`DOUBT`] stays.
     pub fn set_payload(&mut self, payload: u32) {
         //= docs/protocol/recovery.md V8
         self.staged = payload | self.payload & DOUBT;
@@ -264,9 +264,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// two if the options or the world do not allow data and unlock in one chain.
     ///
     /// # Errors
-    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
-    /// posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection is
-    /// lost, the lock may stay held, and its word names this client.
+    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was
+    /// then posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection
+    /// is lost, the lock may stay held.
     ///
     /// Returns [`LockError::Lost`] if the unlock was an atomic, and found that another client has released or taken
     /// over the lock meanwhile.

@@ -12,15 +12,15 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Between an acquisition and the unlock that its holder posts, no other client's CAS on the lock succeeds,
-//!   unless the holder's member has been expelled and fenced.
+//! * **I1** While a client holds a lock, no other client's CAS on the lock succeeds. The only exception: recovery
+//!   frees the locks of a member that was expelled and fenced.
 //! * **I2** A holder's chains have completed before the lock is handed to another client of its compute node.
 //! * **I3** If a future or guard is dropped at any await, the local turn is passed on, and the lock becomes free unless
 //!   the connection is lost.
 //! * **I4** In a local queue ([`Local::Queue`]), turns are first come, first served. No newcomer overtakes a queue.
 //! * **I5** An acquisition changes neither the payload nor the release count of the word.
 //! * **I6** No client holds a lock alone while other clients share it, and no client shares a lock that another client
-//!   holds alone. A share is released exactly once.
+//!   holds alone. A share is never released twice.
 //!
 //! `docs/protocol/lock.md` has the rules behind these invariants, and the promises of the RNIC on which each rule
 //! relies.

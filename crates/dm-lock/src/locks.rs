@@ -226,8 +226,8 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Returns the word to which a client that waits must change `word` by CAS, if the member that holds the lock is
-    /// gone. Otherwise returns `None`, and asks the roster about this member if it is not known to be gone.
+    /// Returns the free word if the member that holds the lock is gone. The waiting client must then replace `word` by
+    /// it, by CAS. Otherwise returns `None`, and asks the roster about this member.
     pub(crate) fn freed(&self, cell: Cell, word: u64) -> Option<u64> {
         let member = cell.word(word).member;
         if self.roster.is_gone(member) {
@@ -248,8 +248,9 @@ impl Locks {
         }
     }
 
-    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if there is none, if
-    /// the bound on handovers is reached, or if the word names a member to which that client does not belong.
+    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if no client waits
+    /// or the bound on handovers is reached. Does the same if the word names a member to which the waiting client does
+    /// not belong.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => {
@@ -269,9 +270,9 @@ impl Locks {
         }
     }
 
-    /// Returns the word that the next client must receive as unsettled, if `client` passes the turn on before its
-    /// unlock has completed: `raw` (the word as held) if it names another client as owner, and otherwise `None`. The
-    /// next client must not post a CAS until it has seen another word.
+    /// Returns `raw`, the word as held, if it names another client than `client` as owner, and otherwise `None`. If
+    /// `client` passes the turn on before its unlock has completed, the next client must receive this word. It must
+    /// not post a CAS until it has seen another word.
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
         //= docs/protocol/lock.md L9
         // If the word names `client`, the order of that client's own queue pair suffices.

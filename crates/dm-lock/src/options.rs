@@ -7,8 +7,8 @@ use crate::LockFlaws;
 
 /// Default limit on consecutive handovers of one lock (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Default number of attempts to take one remote lock. They last about a second on loopback (0.1 µs per attempt), which
-/// is longer than the thread of a holder is normally descheduled, and about 20 seconds over a network.
+/// Default number of attempts to take one remote lock. They last about 20 seconds over a network, and about a second
+/// on loopback (0.1 µs per attempt). The thread of a holder is normally descheduled for a shorter time.
 pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
 /// The kind of queue in which clients of one compute node wait before they try the remote lock.
@@ -95,7 +95,7 @@ pub struct LockOptions {
     /// lock has no sharers, and releases the lock by a masked CAS. This needs masked atomics and leaves 16 bits for
     /// payloads. All clients of a pool must use the same value.
     pub shared: bool,
-    /// Published flaws that are switched on.
+    /// Published flaws and broken twins that are switched on.
     #[cfg(feature = "study")]
     pub flaws: LockFlaws,
 }
@@ -141,8 +141,9 @@ impl LockOptions {
     /// is no on-chip memory. A combined unlock or a lock-and-read that the world does not order costs one more round
     /// trip. If WRITEs race with atomics, an atomic releases locks.
     ///
-    /// Locks use the same fallbacks without this call, except for the place and for sharing, because all clients of a
-    /// pool must use the same ones.
+    /// Without this call, locks use the same fallbacks for a combined unlock, for lock-and-read and for
+    /// [`ReleaseBy::Auto`], and refuse [`ReleaseBy::Write`] if WRITEs race with atomics. They never change the place
+    /// or turn sharing off, because all clients of a pool must use the same ones.
     #[must_use]
     pub fn fit(mut self, caps: &Caps) -> Self {
         if !caps.has(Capability::ChipMemory) {

@@ -17,17 +17,17 @@ use dm_verbs::{
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
 
-/// Maximum number of holders for which a client waits before sharing fails. Without this limit, a client could wait for
-/// ever, because new holders may take the lock or get it by handover again and again. After the error, the client can
-/// take the lock alone, because the lock's queue is fair.
+/// Maximum number of holders for which a client waits before sharing fails. Without this limit, a client could wait
+/// for ever, because new holders may take the lock or get it by handover again and again. After the error, the client
+/// can queue for the lock, to hold it alone.
 const ROUNDS: u32 = 16;
 
 /// Maximum number of READs while the gate is shut. The gate opens much earlier, unless a client keeps its compute node
 /// from answering.
 const WAITS: u32 = 1 << 12;
 
-/// A share of a lock. If the share, or the future of one of its methods, is dropped at any await, the share is released
-/// by an unsignalled request behind all requests that this client has posted.
+/// A share of a lock. The share, or the future of one of its methods, may be dropped at any await. Then an unsignalled
+/// request releases the share, behind all requests that this client has posted.
 ///
 /// ```
 /// use dm_lock::{GlobalLockTable, LockOptions, Locks, Share};
@@ -96,9 +96,9 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
             Ok(out) => Poll::Ready(Ok((out, self.pass.take()))),
             Err(e) => {
                 if e.index > 0 || e.effect == Effect::Done {
-                    // The share was taken, but a later request failed. If it is unknown whether the share was taken, it
-                    // is not released: a count that is too high causes an error, but one that is too low lets a client
-                    // hold the lock while another shares it.
+                    // The share was certainly taken, and a later request failed. If this is not certain, the share is
+                    // not released. A count that is too high causes an error, but with a count that is too low, one
+                    // client could hold the lock while another shares it.
                     self.cell.give_back(self.v);
                 }
                 if let Some(pass) = self.pass.take() {
@@ -117,8 +117,8 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
     fn drop(&mut self) {
         //= docs/protocol/lock.md L17
         if self.armed {
-            // If the request has failed by now, it is unknown whether the share was taken. The connection may work
-            // again, and would then execute only the request that releases the share.
+            // If the request has failed by now, this does not release the share, because the share may not have been
+            // taken. The connection may work again, and would then execute only the release.
             let answer = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
             if !matches!(answer, Poll::Ready(Err(_))) {
                 self.cell.give_back(self.v);
@@ -137,9 +137,10 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, if the client met 16
-    /// holders one after another, or if nobody may share because the shares of a dead client are being given back. In
-    /// the last case the client can wait ([`Locks::until_open`]); otherwise it can queue with [`Locks::lock`].
+    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
+    /// met 16 holders one after another. It can then queue with [`Locks::lock`]. Also returns this error while nobody
+    /// may share, because the shares of a dead client are being given back. The client can then wait
+    /// ([`Locks::until_open`]).
     ///
     /// # Panics
     /// Panics if [`LockOptions::shared`](crate::LockOptions::shared) is off, or if `read_at` is on another memory node
@@ -204,8 +205,8 @@ impl Locks {
             let gone = v.chain(node.node()).faa(cell.place, SHARE.wrapping_neg()).post();
             share.armed = false;
             share.left(gone.await)?;
-            // The client has no pass while it waits: the holder may wait until the counts of dead clients are reset,
-            // and the reset waits until all passes have ended.
+            // The client must have no pass while it waits for the holder. The holder may wait until the counts of dead
+            // clients are reset, and the reset waits until all passes have ended.
             drop(share);
             // Each wait is bounded, and so is the number of holders that the client waits for.
             self.settle_if_due(v).await;
@@ -232,13 +233,13 @@ impl Locks {
         self.options.shared && self.roster.gate().is_shut(v.client().0)
     }
 
-    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). A client that
-    /// takes the lock alone instead keeps other clients from sharing it. They then take it alone as well, even after
-    /// the gate is open. The client must look at the slots of its pool meanwhile, and must hold no lock.
+    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). This is better
+    /// than to take the lock alone, which makes other clients take it alone as well, even after the gate is open. The
+    /// client must look at the slots of its pool meanwhile, and must hold no lock.
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if sharing is forbidden for a long time. The client can then queue with
-    /// [`Locks::lock`].
+    /// [`Locks::lock`]. Also returns the errors of the READs.
     pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
         let place = self.word_at(node)?;
         let mut retry = v.retry(WAITS);
@@ -252,8 +253,8 @@ impl Locks {
     }
 
     /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
-    /// calls this before it waits for others: they may wait until the counts of dead clients are reset, which must not
-    /// happen before these requests have landed. Returns whether it awaited anything.
+    /// calls this before it waits for others. They may wait until the counts of dead clients are reset, and the reset
+    /// waits for these requests. Returns whether it awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);

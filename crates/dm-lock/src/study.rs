@@ -2,7 +2,7 @@
 
 use crate::LockOptions;
 
-/// Published flaws, each of which can be switched on alone for study. The default has none and is correct.
+/// Published flaws and broken twins, for study. Each can be switched on alone. The default has none and is correct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockFlaws {
     /// T-S3: a holder hands the lock over before it posts its write-back (Sherman Fig. 6). Updates get lost.
@@ -10,8 +10,8 @@ pub struct LockFlaws {
     /// T-S6: the local lock is a packed ticket word with two fields of this many bits, 1 to 32. An overflow of the
     /// count of tickets changes the number that is being served. Replaces [`LockOptions::local`].
     pub packed_tickets: Option<u32>,
-    /// T-R4: the local lock draws tickets of this many bits, 1 to 32, and lets in every client whose ticket equals the
-    /// number that is being served. A client with 2^bits clients ahead of it gets the turn together with the holder.
+    /// T-R4: the local lock draws tickets of this many bits, 1 to 32. Every client whose ticket equals the number that
+    /// is being served gets the turn. A client with 2^bits clients ahead of it gets the turn together with the holder.
     /// Replaces [`LockOptions::local`].
     pub narrow_tickets: Option<u32>,
     /// T-D3: a client that shared a lock does not await the chain that writes its data and releases the share.
@@ -19,8 +19,8 @@ pub struct LockFlaws {
     /// Broken twin: the release of a lock that can be shared is a WRITE, which overwrites a concurrent change
     /// of the count of sharers.
     pub blind_release: bool,
-    /// Broken twin: the client that gets the local turn posts its CAS although an earlier unlock, for a word
-    /// that names another client, may still be in flight.
+    /// Broken twin: the client that gets the local turn does not wait for an unsettled word. So it may post its CAS
+    /// while an earlier unlock is in flight.
     pub unsettled_ignored: bool,
     /// Broken twin: a client does not await its unlock of a word that names another client, and does not pass
     /// this word to the next client.

@@ -10,10 +10,10 @@ use crate::cell::SHARE;
 /// The number of clients that a lock word can distinguish. Every client id is below it.
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
-/// The bit of a lock word's payload that says that a holder may have failed midway: it was dropped during a structural
-/// change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). A client that
-/// takes such a lock must read the whole node before it relies on it. Finishing one node does not clear the bit,
-/// because one word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
+/// The bit of a lock word's payload that marks the word as suspect. A holder was dropped during a structural change
+/// ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). A client that takes such
+/// a lock must read the whole node before it relies on the node. Mending one node does not clear the bit, because one
+/// word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
 pub const DOUBT: u32 = 1;
 
 const LOCKED: u64 = 1;
@@ -45,8 +45,9 @@ pub struct LockWord {
     /// The id of the client that took the lock from memory, below [`CLIENTS_MAX`]; 0 in a free word. After a handover
     /// the holder is another client of the same compute node.
     pub owner: u16,
-    /// The number of the member of the pool to which this client belongs; 0 in a free word, and if its compute node is
-    /// not a member. If a client dies, other clients can free its lock only if the word names a member.
+    /// The number of the member of the pool to which the owner belongs. It is 0 in a free word, and if the owner's
+    /// compute node is not a member. If a client dies, other clients can free its lock only if the word names a
+    /// member.
     pub member: u16,
     /// The number of releases, modulo 256.
     pub count: u8,

@@ -1,5 +1,5 @@
-//! Measures the client CPU time per verb in this world, in nanoseconds. It reports the best of five runs,
-//! with no other busy thread.
+//! Measures the client CPU time per verb in this world, in nanoseconds, and reports the best of five runs. Run it while
+//! no other thread of the machine is busy.
 #![expect(clippy::print_stdout, reason = "the program prints a table")]
 
 use dm_loopback::{Endpoint, Loopback, block_on};

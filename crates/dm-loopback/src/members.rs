@@ -13,7 +13,7 @@ use dm_verbs::ClientId;
 use crate::format::{CLIENTS_MAX, client_busy, client_group, client_state, header};
 use crate::world::World;
 
-/// A client's word: `epoch:32 | process:22 | joined:1 | fenced:1 | live:1`, the low bits last.
+/// A client's word: `epoch:32 | unused:7 | process:22 | joined:1 | fenced:1 | live:1`, the low bits last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct State(u64);
 

@@ -137,7 +137,7 @@ impl World {
         })
     }
 
-    /// Makes a world around the control region. `region(bytes, offset)` makes one region of a node; the offset matters
+    /// Makes a world around the control region. `region(offset, bytes)` makes one region of a node; the offset matters
     /// only if the pool is in a file.
     fn over(
         control: Region,

@@ -16,15 +16,15 @@ use dm_history::Spec;
 pub enum Kind {
     /// A few requests that show one rule of the RNIC's contract.
     Litmus,
-    /// Locks.
+    /// Locks, without an index.
     Lock,
     /// Read delegation and write combining.
     Combine,
-    /// One node.
+    /// Clients of one node or of a few nodes, without a whole index.
     Node,
-    /// Whole indexes.
+    /// Whole indexes, and the reuse of their memory.
     Tree,
-    /// Clients that die.
+    /// Clients that die, are fenced, or lose a connection.
     Crash,
 }
 
@@ -62,7 +62,7 @@ pub enum How {
     Monitor,
     /// A client saw something that it must not see.
     Check,
-    /// A client panics.
+    /// A client panics in one of the runs.
     Panic,
     /// Clients wait for ever.
     Stuck,
@@ -133,7 +133,7 @@ pub struct Case {
     pub shape: &'static str,
     /// The knobs: the freedoms of the RNIC, the crashes and the cancellations.
     pub knobs: Knobs,
-    /// The expected verdict.
+    /// The verdict that the search must return.
     pub expect: Expect,
     /// Other accepted failures. If several failures are possible, the search determines which one is found.
     pub or: Vec<How>,
@@ -262,15 +262,15 @@ pub struct Entry {
     pub kind: Kind,
     /// The section of a paper, the code, or the document that describes the protocol.
     pub source: &'static str,
-    /// One sentence about the model.
+    /// A description of the model.
     pub about: &'static str,
     /// The cases of dmkit's protocol, with their verdicts.
     pub cases: fn() -> Vec<Case>,
     /// The published twin, if the paper's protocol differs.
     pub published: Option<Twin>,
-    /// Broken twins.
+    /// The broken twins, each of which must fail in one of its cases.
     pub mutants: &'static [Twin],
-    /// Builds the model.
+    /// Builds the model of a variant, a shape and knobs.
     pub build: fn(&Setting<'_>) -> Box<dyn Explorable>,
 }
 

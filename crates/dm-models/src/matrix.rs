@@ -26,7 +26,7 @@ pub enum Knob {
 }
 
 impl Knob {
-    /// All knobs.
+    /// All knobs of this enum.
     pub const ALL: [Self; 8] = [
         Self::ReadOrder,
         Self::WriteOrder,

@@ -7,15 +7,15 @@ use crate::entry::{Case, Entry, Expect, How, Variant};
 /// A case that was run, and its verdict.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ran {
-    /// The model.
+    /// The name of the entry.
     pub entry: &'static str,
     /// The variant of the model.
     pub variant: Variant,
     /// The number of the case among the variant's cases, from 0.
     pub number: usize,
-    /// The case.
+    /// The case, with its knobs and its expected verdict.
     pub case: Case,
-    /// The verdict.
+    /// The verdict that the search returned.
     pub verdict: Verdict,
 }
 

@@ -143,7 +143,7 @@ impl Env for Endpoint {
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.wait(|e| e.t.pause, state, cx)
     }
-    /// Charges the hand-off between cores if another thread has woken this one. Entering a section costs nothing.
+    /// Waits for the time of a hand-off between threads ([`LocalStep::HandOff`]). Entering a section costs nothing.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),

@@ -97,7 +97,7 @@ pub(crate) struct Engine {
     pub(crate) caps: Caps,
     /// Whether requests act on memory when they arrive.
     on_arrival: bool,
-    /// A READ that acts on arrival is also copied on arrival if less than this time passes between its two parts.
+    /// A READ in two parts is copied as a whole on arrival if less than this time passes between the parts.
     copies_within: u64,
     lone: Lone,
     /// Whether a memory node was ever cut off.
@@ -324,7 +324,8 @@ impl Engine {
         free
     }
 
-    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it worked.
+    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it
+    /// worked.
     pub(crate) fn busy_threads(&self) -> Vec<((u16, u16), u64)> {
         let busy = |client: u16| self.clients[usize::from(client)].thread_busy / 1000;
         self.threads

@@ -25,15 +25,16 @@ pub(crate) struct Tally {
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) reads: u64,
-    /// The number of lone READs. Their messages, bytes and responder time are computed from it, and the other counters
-    /// do not include them.
+    /// The number of lone READs. [`Nic::counters`] computes their messages, their received bytes, and the responder
+    /// time of one line each from this number.
     pub(crate) lone_reads: u64,
     pub(crate) writes: u64,
     pub(crate) atomics: u64,
     pub(crate) cas_failed: u64,
     pub(crate) stalled: u64,
     pub(crate) torn_windows: u64,
-    /// Picoseconds of work of the pipelines whose cost per message or byte is not constant.
+    /// Picoseconds of work. Only these three are counted, because the work of the other parts is proportional to the
+    /// number of messages or bytes.
     pub(crate) responder: u64,
     pub(crate) to_host: u64,
     pub(crate) from_host: u64,

@@ -31,7 +31,7 @@ impl Kind {
 }
 
 /// A work queue entry, with the same fields for all kinds of verbs. The function that posts the verb builds the entry,
-/// because it knows the kind, so that the engine checks the kind only once.
+/// because it knows the kind of verb at compile time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: Place,

@@ -225,8 +225,8 @@ impl Sim {
             }
             self.collect();
         }
-        // While a task runs, `current` contains it. Otherwise, and in a run inside a task, `current` contains no task,
-        // and the engine stores the waker of a waiting task instead.
+        // No task of this run is being polled any more. A future that is polled outside a run then finds no current
+        // task, and the engine stores its waker.
         self.shared.current.set(Current::default());
         let tasks = self.live_tasks();
         if !self.shared.engine.borrow().queue.is_empty() {
@@ -302,7 +302,7 @@ impl Sim {
 
     /// Cuts `node` off the network at virtual time `at`, or now if `at` is in the past.
     ///
-    /// Requests that arrive later are lost, and so are the responses of requests that act later. Their clients get the
+    /// Requests that arrive later are lost, and so are responses that have not left the node yet. Their clients get the
     /// error `Unreachable` after [`CostModel::timeout_ns`].
     pub fn cut_off(&self, node: NodeId, at: Nanos) {
         self.fault(
@@ -405,7 +405,8 @@ impl Sim {
             .collect()
     }
 
-    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it worked.
+    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it
+    /// worked.
     pub(crate) fn busy_threads(&self) -> impl Iterator<Item = ((u16, u16), u64)> {
         self.shared.engine.borrow().busy_threads().into_iter()
     }

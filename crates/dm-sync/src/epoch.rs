@@ -36,7 +36,8 @@ type Pin = Arc<CachePadded<AtomicU64>>;
 
 /// The current epoch of one compute node, and the seats of its clients.
 ///
-/// Only one thread at a time may call [`Epochs::advance`] and [`Epochs::close`]; the caller must ensure this.
+/// Only one thread at a time may call [`Epochs::advance`], [`Epochs::close`] or [`Epochs::revoke`]. The caller must
+/// ensure this.
 #[derive(Debug)]
 pub struct Epochs {
     view: AtomicU64,
@@ -209,7 +210,7 @@ pub struct Seat {
     epochs: Arc<Epochs>,
     pin: Pin,
     generation: Cell<u64>,
-    /// Nested operations of this client that are running.
+    /// The nested operations of this client that are running or forgotten.
     depth: Cell<u32>,
     /// The nested operations that have ended but may have left requests in flight.
     forgotten: Cell<u32>,
@@ -227,8 +228,8 @@ impl fmt::Debug for Seat {
 
 impl Seat {
     /// Begins an operation, which ends when the result is dropped. Returns `None` if the client must enroll
-    /// first ([`Seat::enroll`]), because it has never enrolled, because the compute node has left the pool
-    /// meanwhile, or because the client has begun as many operations as the enrolment allows.
+    /// first ([`Seat::enroll`]): because it has never enrolled, because the generation has changed, or because the
+    /// client has begun as many operations as the enrolment allows.
     #[inline]
     pub fn enter(&self) -> Option<Running<'_>> {
         let depth = self.depth.get();

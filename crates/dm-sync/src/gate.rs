@@ -129,8 +129,8 @@ impl Gate {
         None
     }
 
-    /// Marks `client` as busy, although the gate may be shut. It is meant for the client that resets the counts: if it
-    /// is dropped on the way, its requests must land before another client resets them.
+    /// Marks `client` as busy, although the gate may be shut. The client that resets the counts calls this. If it drops
+    /// the pass before it has finished, its requests must land before another client resets the counts.
     pub fn occupy(&self, client: u16) -> Pass<'_> {
         self.begin(client).0
     }

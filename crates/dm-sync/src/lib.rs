@@ -12,7 +12,7 @@
 //! | [`Arc`] | std | loom | std: counting is not a step | std |
 //! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one step; [`local_sections`] counts it |
 //! | [`Fingerprint`] | – | – | – | part of the state's hash |
-//! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
+//! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | the beginning and the end are each within a step |
 //! | [`roster`], [`gate`] | atomics | loom's | shuttle's | used within a step |
 //! | [`region`] | std | std (loom does not check remote memory) | std: a request is one step | – |
 //! | `schedules` | – | – | draws schedules, and repeats one | – |
@@ -36,8 +36,8 @@
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the
-//! atomics of foreign crates. A model that reaches its time or branch limit returns success, so compare the
-//! counts.
+//! atomics of foreign crates. A model that reaches its limit of time or of permutations returns success, so compare
+//! the counts.
 //!
 //! shuttle samples, so a bug that it does not find may still exist. It orders all accesses as if they were
 //! SeqCst; only loom finds a fence or an ordering that is too weak. Under shuttle and loom, use atomics and

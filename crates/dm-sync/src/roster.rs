@@ -78,7 +78,7 @@ impl Members {
 
     fn clear(&self) {
         for word in &self.0 {
-            // Relaxed: nothing is published, and numbers are used again only after thousands of joins.
+            // Relaxed: nothing is published, and a number is drawn again only after all other numbers.
             word.store(0, Ordering::Relaxed);
         }
     }

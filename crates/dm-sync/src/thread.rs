@@ -3,11 +3,11 @@
 // loom has no scoped threads.
 #[cfg(not(dm_loom))]
 pub use crate::backend::thread::scope;
-// These are always std's, because they describe the machine.
 pub use crate::backend::{
     hint::spin_loop,
     thread::{JoinHandle, Thread, current, park, spawn, yield_now},
 };
+// This is always std's, because it describes the machine.
 pub use std::thread::available_parallelism;
 
 /// Returns whether this thread is unwinding in a build for loom or shuttle. A destructor must not enter a

@@ -18,7 +18,7 @@ use crate::{
 /// 3. its single client, its bulk loads and its many clients with 24-byte keys and values of 8 to 100 bytes.
 ///
 /// # Panics
-/// Panics with the part, the world and the seed if any check fails.
+/// Panics with the seed if any check fails.
 ///
 /// `docs/assemble.md` has an example, and lists the requirements on an index. The tests of every index call this.
 pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
@@ -43,21 +43,21 @@ pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
 /// index that is not generic over keys, this function alone is enough.
 ///
 /// 1. One client against the model: the empty index, the smallest and the largest key, a random script of all six
-///    operations, refused arguments, then everything once more with a second handle.
+///    operations, and refused arguments. Then a second handle reads the whole content.
 /// 2. Many clients that concurrently open and fill an empty pool.
-/// 3. A handle of another compute node whose cache goes out of date.
+/// 3. One client that uses two handles in turns, so that the cache of each handle goes out of date.
 /// 4. Many clients on several compute and memory nodes, on an empty index and on one that grows and shrinks, with all
 ///    answers checked.
 /// 5. Bulk loads with several fills, which are read back, refused if the index is not empty, and grown.
-/// 6. Many clients on a loaded index, a third of whose operations are scans across many nodes.
+/// 6. Many clients on a loaded index. A third of their operations are scans across many nodes.
 ///
 /// An index that is not [`IndexUnderTest::ORDERED`] skips part 5, and the scans of parts 4 and 6.
 ///
-/// The index must count splits in the meter of its `Verbs` ([`Event::Split`](dm_verbs::Event::Split)), because a script
-/// that causes none shows little.
+/// The index must count splits in the meter of its `Verbs` ([`Event::Split`](dm_verbs::Event::Split)). The script fails
+/// if too few splits were counted.
 ///
 /// # Panics
-/// Panics with the part, the world and the seed if any check fails.
+/// Panics with the seed if any check fails.
 ///
 /// Example: the README of this crate.
 pub fn conform_one<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
@@ -166,7 +166,7 @@ fn pass(part: &str, kind: impl TestWorlds, seed: u64, result: Checked) {
 
 /// Operations of the drawn script of a single client.
 const SCRIPT: usize = 3_000;
-/// The number of its keys: about half of them are present at a time.
+/// The number of its keys.
 const SCRIPT_KEYS: u64 = 600;
 
 fn script(kind: impl TestWorlds) -> usize {

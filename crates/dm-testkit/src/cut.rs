@@ -185,7 +185,7 @@ impl Book {
 /// index, connects the node again, and reads and writes all keys.
 ///
 /// # Panics
-/// Panics if an operation fails with any other error, or if an acknowledged write is lost.
+/// Panics if an operation fails with an error that does not name the node, or if an acknowledged write is lost.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -215,8 +215,8 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
     })
 }
 
-/// Does the same as [`cut_off`] in a simulator with two memory nodes, and cuts off node 1. It runs once for
-/// each kind of operation and each moment from its start up to `longest`, in steps of `step`.
+/// Does the same as [`cut_off`] in a simulator with two memory nodes. Each kind of operation runs several times. Each
+/// time, node 1 is cut off at another moment: from the operation's start up to `longest` after it, in steps of `step`.
 ///
 /// # Panics
 /// Panics in the same cases as [`cut_off`].
@@ -242,7 +242,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     let (mut out, mut n) = (Cut::default(), 0);
     for kind in KINDS {
         for moment in (0..longest.0).step_by(step.0 as usize) {
-            // The step is large, so that the keys come from all parts of the index.
+            // 37 and `KEYS` have no common factor, so every key gets its turn.
             n = (n + 37) % KEYS;
             let number = loaded(n) | u64::from(kind == Kind::Insert);
             let now = sim.now();

@@ -19,7 +19,7 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     /// inserts one key after another, so the conformance script skips the parts that would take long.
     const ORDERED: bool = true;
 
-    /// The index's keys.
+    /// The type of the keys.
     type Key: TestKey;
     /// The state that the clients of a compute node share.
     type Handle: Send + Sync + 'static;

@@ -57,8 +57,8 @@ fn script(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// Kills 8 compute nodes on a simulated testbed, and returns the report without judging it. With `fences` off, fences have
-/// no effect.
+/// Kills 8 compute nodes on a simulated testbed, and returns the report without judging it. With `fences` off, fences
+/// have no effect.
 pub fn simulated_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, seed: u64, fences: bool) -> Report {
     let kills = Kills {
         fences,
@@ -111,7 +111,8 @@ fn on_loopback<I: IndexUnderTest>(
     let world = World::from(world.build().expect("memory"));
     let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, SweepChecker);
     let report = report.expect_correct();
-    // The clients may end before their compute node can die, and a compute node may be suspended for longer than a lease.
+    // The clients may end before their compute node can die, and a compute node may be suspended for longer than a
+    // lease.
     assert!(
         report.killed.nodes + report.killed.suspended + 2 >= u64::from(kills.kills),
         "{report}"

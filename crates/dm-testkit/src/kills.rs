@@ -37,9 +37,9 @@ pub enum Moment {
 pub struct Kills {
     /// The operations and keys of the run. Its number of clients is that of `Kills::seats`.
     pub script: Stress,
-    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], a quarter of these compute nodes
-    /// is suspended for up to three leases instead. A suspended compute node that the others have expelled gets errors, and
-    /// is replaced too.
+    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], a quarter of these compute
+    /// nodes is suspended for up to three leases instead. A suspended compute node that the others have expelled gets
+    /// errors, and is replaced too.
     pub kills: u16,
     /// Number of compute nodes that live at the same time, except while some are being replaced.
     pub compute_nodes: u16,
@@ -49,8 +49,8 @@ pub struct Kills {
     pub coroutines: u16,
     /// The moments of the deaths.
     pub moment: Moment,
-    /// Whether fences work. A run without working fences must fail, because suspended clients continue to write to nodes
-    /// whose locks other clients have taken.
+    /// Whether fences work. A run without working fences must fail, because suspended clients continue to write to
+    /// nodes whose locks other clients have taken.
     pub fences: bool,
     /// The world's lease. A compute node is replaced after at most twice that time.
     pub lease: Nanos,
@@ -118,8 +118,8 @@ impl<I: IndexUnderTest> Checker<I> for NoChecker {
     }
 }
 
-/// Maximum number of bytes that may be lost after the sweep at the end of a run with kills, however many compute nodes died:
-/// the ends of chunks that no block fills, and requests for chunks whose answers were lost.
+/// Maximum number of bytes that may be lost after the sweep at the end of a run with kills, however many compute nodes
+/// died: the ends of chunks that no block fills, and requests for chunks whose answers were lost.
 pub const LEAKED_MAX: u64 = 256 << 10;
 
 /// A checker that sweeps the index and returns the faults that remain.
@@ -433,7 +433,8 @@ impl<I: IndexUnderTest> Run<I> {
         gate.passed().await
     }
 
-    /// Waits for a random time of less than two leases. So the wait may end before or after the others notice the death.
+    /// Waits for a random time of less than two leases. So the wait may end before or after the others notice the
+    /// death.
     async fn wait<V: Verbs>(&self, v: &V) {
         let kills = &self.deaths.kills;
         let wait = Nanos(

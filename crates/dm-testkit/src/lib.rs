@@ -27,10 +27,11 @@
 //! ```
 //!
 //! # For your own index
-//! Implement [`RangeIndex`](dm_index::RangeIndex) for the index's client and [`IndexUnderTest`] for its options, and count splits
-//! in the meter ([`Event::Split`](dm_verbs::Event::Split)). Then [`conform_one`] runs the conformance script with its one
-//! size of keys and values. If it is generic over keys, implement [`Family`] too, and [`conform`] runs the script with
-//! more sizes. A model in the explorer carries out its operations by [`perform`]. The README has an example.
+//! Implement [`RangeIndex`](dm_index::RangeIndex) for the index's client and [`IndexUnderTest`] for its options, and
+//! count splits in the meter ([`Event::Split`](dm_verbs::Event::Split)). Then [`conform_one`] runs the conformance
+//! script with the index's one size of keys and values. If the index is generic over keys, implement [`Family`] too,
+//! and [`conform`] runs the script with more sizes. A model in the explorer carries out its operations by [`perform`].
+//! The README has an example.
 //!
 //! These items are meant for users, and change only with a line in the changelog: [`IndexUnderTest`], [`Family`],
 //! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`],
@@ -38,10 +39,10 @@
 //! [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's own tests need.
 //!
 //! # Invariants
-//! * **I1** Every answer is checked. Answers about a client's own keys must be exact, answers about hot keys
-//!   must be linearizable, and any other answer must be a complete value that the key's owner has written.
+//! * **I1** Every answer is checked. Answers about a client's own keys must be exact, and answers about hot keys must
+//!   be linearizable. Any other value must be complete, and the key's owner or the bulk load must have written it.
 //! * **I2** A run that was cut short, got stuck or had an error does not pass.
-//! * **I3** A failure names the world, the client and the seed.
+//! * **I3** The text of a failed run has the seed, and names the clients with wrong answers.
 //!
 //! # Unsafe
 //! [`CountingAllocator`] implements the unsafe trait of allocators; it passes every call on to the system's.

@@ -24,7 +24,7 @@ impl<K: TestKey> Model<K> {
         }
     }
 
-    /// Returns the content.
+    /// Returns the keys of the model, each with its value.
     #[must_use]
     pub fn entries(&self) -> &BTreeMap<K, Vec<u8>> {
         &self.entries
@@ -54,9 +54,9 @@ impl<K: TestKey> Model<K> {
 /// The error that an index answered differently from the model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// The operation.
+    /// A description of the operation.
     pub asked: String,
-    /// The model's answer.
+    /// A description of the answer that the model gives.
     pub expected: String,
     /// The index's answer, or its error.
     pub found: String,

@@ -20,9 +20,9 @@ use crate::doom::{Doom, Sent};
 /// It passes a chain to the other world only when the doorbell is rung, so that a death can cut the chain between any
 /// two requests. Use [`Mortal::unless_dead`] to end the client's future.
 ///
-/// The other world is not informed of the death. For it, a dead client is merely silent. Its requests on the way still
-/// take effect, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the client's member is
-/// fenced first.
+/// The other world is not informed of the death: to it, a dead client is merely silent. The requests that the client
+/// has posted still take effect, unless they are lost ([`Death::loses_posted`](crate::Death::loses_posted)) or the
+/// client's member is fenced first.
 pub struct Mortal<'m, V: Transport> {
     inner: &'m V,
     doom: &'m Doom,
@@ -256,8 +256,8 @@ impl<'m, V: Transport> Mortal<'m, V> {
 }
 
 impl<V: Control + Transport> Mortal<'_, V> {
-    /// Cancels the requests of `clients` that have not arrived yet, as if the card had not sent them. It uses a fence
-    /// for this, whose answer nobody awaits.
+    /// Cancels the requests of `clients` that have not arrived yet, as if the card had not sent them. For this, it
+    /// sends a fence for each client, and does not await the answers.
     fn lose(&self, clients: Vec<ClientId>) {
         for client in clients {
             let fence = ControlRequest::Fence { client };

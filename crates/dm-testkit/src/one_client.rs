@@ -22,15 +22,15 @@ const ITEM_VALUE_BYTES: usize = 100;
 
 /// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked.
 ///
-/// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99); gets of absent keys use the
-/// numbers that follow them. Inserts use new keys only. They are scattered over a range without loaded keys, so leaves
-/// fill and split as in a growing tree. The loaded keys determine the number of levels above these leaves. Removes take
-/// the loaded keys in random order. Items have keys of 32 bytes and values of 100. Two runs with different `--ops`
-/// differ only by the operations and by the work of the harness, which draws and checks them.
+/// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99). Gets of absent keys use the
+/// numbers that follow such keys. Inserts use new keys only. These are scattered over a range without loaded keys, so
+/// leaves fill and split as in a growing tree. Removes take the loaded keys in random order. Items have keys of 32
+/// bytes and values of 100. Two runs with different `--ops` differ only by the operations and by the work of the
+/// harness, which draws and checks them.
 ///
-/// Verbs complete when the executor polls again, as on every network card, unless `--complete at-first-poll` is given.
-/// The run then fails unless the executor polled once for each round trip. Inserts and removes may need more polls,
-/// because they await housekeeping verbs. On a card, an operation always suspends until its verbs complete.
+/// By default, a verb completes when the executor polls again, as on a network card. Then the run fails if the executor
+/// did not poll exactly once for each round trip. Inserts and removes may take more polls, because they await
+/// housekeeping verbs. With `--complete at-first-poll`, a verb completes at once, and polls are not checked.
 #[derive(Debug)]
 pub struct OneClient {
     op: Op,
@@ -83,9 +83,9 @@ pub struct RunCounts {
 }
 
 impl OneClient {
-    /// A period longer than a run, for rounds of reclamation. While instructions are counted, the client runs about
-    /// fifty times slower relative to the clock, so fifty times as many rounds would be counted. Each operation's own
-    /// work for reclamation is still counted.
+    /// A period of reclamation that is longer than a run. A client whose instructions are counted runs about fifty
+    /// times slower, so an ordinary period would add fifty times as many rounds to the count. Each operation's own work
+    /// for reclamation is still counted.
     pub const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
     /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-first-poll]`.

@@ -4,20 +4,20 @@ use core::fmt;
 
 use dm_verbs::{Counters, Nanos};
 
-/// Calls by operation.
+/// The number of calls of each operation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Calls {
-    /// Gets.
+    /// Number of gets.
     pub gets: u64,
-    /// Inserts.
+    /// Number of inserts.
     pub inserts: u64,
-    /// Updates.
+    /// Number of updates.
     pub updates: u64,
-    /// Upserts.
+    /// Number of upserts.
     pub upserts: u64,
-    /// Removes.
+    /// Number of removes.
     pub removes: u64,
-    /// Scans.
+    /// Number of scans.
     pub scans: u64,
 }
 
@@ -45,7 +45,8 @@ pub struct Killed {
     pub nodes: u64,
     /// Of these, compute nodes that lived and were expelled, because they were silent for too long.
     pub expelled: u64,
-    /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced too.
+    /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced
+    /// too.
     pub suspended: u64,
     /// Writes that were not answered.
     pub unanswered: u64,
@@ -97,7 +98,7 @@ pub(crate) const TEXTS_MAX: usize = 8;
 #[derive(Clone, Default, Debug)]
 #[must_use = "a run is a pass only if `expect_correct` says so"]
 pub struct Report {
-    /// Calls that were made and answered.
+    /// Calls that the clients made, including those that failed.
     pub calls: Calls,
     /// Entries that scans returned. Each of them was checked.
     pub scanned: u64,
@@ -115,7 +116,7 @@ pub struct Report {
     pub killed: Killed,
     /// The counts of the clients' meters.
     pub meter: Counters,
-    /// The world, the seed and the size, for messages.
+    /// The number of clients and the seed, for messages.
     pub title: String,
 }
 

@@ -9,9 +9,9 @@ const OPS_MAX: usize = 400;
 /// Numbered keys of a script: enough for three levels of small nodes.
 const KEYS: u64 = 96;
 
-/// Runs `script` on an empty index and a plain map, and compares every answer; every byte string is a script.
-/// `loaded` is the number of keys that the index holds at the start, if it is loaded. `after` is called after
-/// every operation, with its number.
+/// Runs `script` on an empty index and a plain map, and compares every answer. Every byte string is a script. If
+/// `loaded` is a number, a bulk load of this many keys comes first. `after` is called after every operation, with the
+/// operation's number.
 ///
 /// # Panics
 /// Panics at the first difference.

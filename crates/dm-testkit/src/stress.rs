@@ -102,7 +102,7 @@ impl Stress {
         Self {
             operations,
             keys,
-            // This gives about 500 recorded calls on each hot key.
+            // In a long run, this gives about 500 recorded calls on each hot key.
             hot_keys: operations / 10_000 + HOT_AT_ONCE,
             hot_percent: 5,
             mix: Mix::DEFAULT,
@@ -141,7 +141,7 @@ pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
 
 /// The results of a client's run.
 pub(crate) struct Done {
-    /// The client's number.
+    /// The number of this client among all clients.
     pub(crate) me: usize,
     pub(crate) report: Report,
     /// The last write of each of its own keys, in order; 0 for absent, [`LOADED`] for the bulk load.

@@ -15,7 +15,7 @@ use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
 /// The compute node and the thread of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Seat {
-    /// Its compute node.
+    /// The number of its compute node.
     pub compute_node: u16,
     /// Its thread there; all clients with the same seat share it.
     pub thread: u16,
@@ -108,9 +108,9 @@ pub trait TestWorlds: Copy + fmt::Display {
 /// A world of this workspace that needs no device.
 #[derive(Debug)]
 pub enum World {
-    /// Real threads.
+    /// Clients are real threads over in-process memory.
     Loopback(Loopback),
-    /// Virtual time.
+    /// Clients run in virtual time on a simulated testbed.
     Sim(Box<Sim>),
 }
 

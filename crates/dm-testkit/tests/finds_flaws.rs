@@ -21,7 +21,7 @@ enum Flaw {
     Tears,
     /// One get in 200 returns the value from before the last write.
     ReadsStale,
-    /// Scans sometimes leave out their third entry.
+    /// Scans leave out their third entry.
     SkipsInScans,
     /// Inserts check and act in two steps.
     InsertsInTwoSteps,
@@ -39,7 +39,7 @@ struct State<K> {
     now: BTreeMap<K, Vec<u8>>,
     before: BTreeMap<K, Option<Vec<u8>>>,
     calls: u64,
-    /// Contents that keys get after these many reads.
+    /// Contents that keys get after this many more reads.
     later: BTreeMap<K, (u32, Option<Vec<u8>>)>,
     blocked: BTreeSet<K>,
 }

@@ -14,7 +14,8 @@ pub enum Open {}
 #[derive(Debug)]
 pub enum Gated {}
 
-/// A chain under construction. Requests take effect in posting order on one queue pair; the last one is signalled.
+/// A chain under construction. Requests take effect in posting order on one queue pair, except where
+/// [`Caps`](crate::Caps) promises less; the last one is signalled.
 ///
 /// Later requests run even when an earlier CAS fails, so after [`Chain::cas`] only READs may follow:
 ///

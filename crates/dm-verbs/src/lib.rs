@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! * **I1** A chain whose doorbell was rung progresses whether or not the client polls again. Its requests take effect
-//!   in posting order.
+//!   in posting order, except where its connection's [`Caps`] promise less: [`Caps::cas_then_read`] and
+//!   [`Caps::host_before_chip`].
 //! * **I2** Payloads are copied at `push`, and a READ's buffer belongs to the transport until its lease is dropped. So
 //!   dropping any future or ticket is safe at any await.
 //! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters only

@@ -127,8 +127,8 @@ pub enum What {
     Completes {
         /// The chain's number.
         chain: u32,
-        /// The words that each request returned, in order. Empty for a WRITE, and for a READ whose client did not take
-        /// the bytes.
+        /// The words that the requests returned, in order. The explorer lists every request, and a WRITE has no words.
+        /// [`Traced`] lists only the results that its client took.
         values: Vec<Vec<u64>>,
         /// The error, if it failed.
         error: Option<String>,

@@ -53,6 +53,7 @@ pub trait Transport: Env + Sized {
     /// Returns the first error of a ticket that was dropped since the last call of this method.
     fn take_deferred(&self) -> Option<VerbError>;
     /// Implements [`Verbs::load`].
+    ///
     /// # Errors
     /// Returns [`VerbError`] under the same conditions as [`Verbs::load`].
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;

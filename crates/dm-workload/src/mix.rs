@@ -237,7 +237,7 @@ mod tests {
             for kind in OpKind::ALL {
                 let (share, seen) = (mix.share(kind), f64::from(counts[kind.place()]) / 20_000.0);
                 // The limit is five standard deviations, so that all cases together fail by chance in about
-                // one of 10^5 runs.
+                // one of 10^4 runs.
                 let allowed = 5.0 * (share * (1.0 - share) / 20_000.0).sqrt();
                 prop_assert!((share - seen).abs() <= allowed, "{}: {} instead of {}", kind, seen, share);
             }

@@ -26,8 +26,9 @@ impl Row {
     }
 }
 
-/// A trace of a cache, in the form of Twitter's (Yang, Yue and Rashmi, OSDI 2020; `github.com/twitter/cache-trace`): a row
-/// of comma-separated columns for each request, `timestamp,key,key size,value size,client id,operation,TTL`.
+/// A trace of a cache, in the form of Twitter's traces (Yang, Yue and Rashmi, OSDI 2020;
+/// `github.com/twitter/cache-trace`). Each request is a row of comma-separated columns:
+/// `timestamp,key,key size,value size,client id,operation,TTL`.
 ///
 /// Keys are numbered in the order of their first appearance: key `n` of the trace is key `n` of any
 /// [`crate::KeySpace`]. Load all keys first, because a trace does not begin with an empty cache. The operations `get`

@@ -147,8 +147,8 @@ pub(crate) struct Bench {
     /// Run each point with this many seeds, from --seed on, and show the mean and its 95 % interval.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
-    /// Write the latencies of every point to a file, in HdrHistogram's interval log format, which its plotters read. The
-    /// values are nanoseconds, and a tag names the point.
+    /// Write the latencies of every point to a file, in HdrHistogram's interval log format, which its plotters read.
+    /// The values are nanoseconds, and a tag names the point.
     #[arg(long, value_name = "FILE")]
     pub(crate) histogram: Option<PathBuf>,
 }

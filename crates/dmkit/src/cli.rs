@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `dmkit`: its commands and their arguments.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -166,8 +166,8 @@ pub(crate) enum Command {
     Explore(dm_eval::explore::Explore),
     /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
-    /// Creates, opens, shows, checks or sweeps the index of a cluster. Refuses an index that does not match. Needs `ib`;
-    /// with `--fabric loopback`, `check` and `sweep` look at a new index in this process.
+    /// Creates, opens, shows, checks or sweeps the index of a cluster. Refuses an index that does not match. Needs
+    /// `ib`; with `--fabric loopback`, `check` and `sweep` look at a new index in this process.
     ///
     /// Exit status: 1 if a check finds faults.
     Index(Box<IndexCommand>),
@@ -279,8 +279,8 @@ pub(crate) enum IndexAction {
     Open,
     /// Describe the existing index.
     Show,
-    /// Visit all nodes of the index, and report what is wrong: pointers, fence keys, torn and unfinished nodes, locks of dead
-    /// clients, lost memory. Changes nothing; other clients may work meanwhile.
+    /// Visit all nodes of the index, and report what is wrong: pointers, fence keys, torn and unfinished nodes, locks
+    /// of dead clients, lost memory. Changes nothing; other clients may work meanwhile.
     Check,
     /// Expel silent client machines, free their locks, finish what they have left unfinished, and then check.
     Sweep,

@@ -32,7 +32,7 @@ const RANKS: u64 = 60_000_000;
 /// The baseline of Sherman's paper, which is drawn together with the indexes.
 const BASELINE: (&str, &str) = ("sherman", "fg+");
 
-/// Runs the job.
+/// Runs the main job and writes its files.
 pub(crate) fn perform(registry: &Registry, output: &Output) -> io::Result<bool> {
     let model = CostModel::cx6_roce();
     let title = format!("dmkit, {}, 10 CN + 1 MN colocated", model.name);

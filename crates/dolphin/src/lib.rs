@@ -2,9 +2,9 @@
 //!
 //! This crate is a façade. [`Dolphin`] combines a radix tree of separators (`dm-art`), a cache of separators
 //! (`dm-cache`), hierarchical locks (`dm-lock`) and two-stage allocation (`dm-alloc`). A separator's entry has the low
-//! fence key and the address of a leaf. Leaves (`dm-leaf`) are unsorted, have line versions, and store only the bytes
-//! in which their keys differ. The operations are those of `dm-index`. The crate has no byte offsets and no retry
-//! policy of its own.
+//! fence key and the address of a leaf. Leaves (`dm-leaf`) are unsorted, have line versions, and store each key as its
+//! distance above the leaf's low fence key. The operations are those of `dm-index`. The crate has no byte offsets and
+//! no retry policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|

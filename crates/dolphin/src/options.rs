@@ -21,9 +21,9 @@ pub struct Options {
     pub items: bool,
     /// Bytes of a leaf, a multiple of 64. This is a layout option.
     pub leaf_bytes: usize,
-    /// Whether leaves store each key as its distance above the leaf's low fence key. A leaf then has room for two to
-    /// three times as many entries of 8 + 8 bytes. This is turned off if values are so large that a leaf would not have
-    /// room for more entries. This is a layout option.
+    /// Whether leaves store each key as its distance above the leaf's low fence key. If its keys are close together, a
+    /// leaf then has room for nearly twice as many entries of 8 + 8 bytes. This is turned off if values are so large
+    /// that a leaf would not have room for more entries. This is a layout option.
     pub packed_keys: bool,
     /// The sizes of radix nodes. This is a layout option.
     pub types: NodeTypes,
@@ -38,7 +38,7 @@ pub struct Options {
     pub separators: SeparatorOptions,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether updates share their leaf's lock, so that no update waits for another one. Changes of slots still hold
     /// the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than a line, and for
@@ -63,7 +63,7 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws. Each can be switched on alone, and all are off by default.
+    /// Published flaws and broken twins. Each can be switched on alone, and all are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }

@@ -1,7 +1,7 @@
 //! Sherman: a write-optimised B+ tree on disaggregated memory (Wang et al., SIGMOD 2022).
 //!
 //! This crate is a façade. [`Sherman`] combines B-link inner levels (`dm-blink`) over nodes (`dm-leaf`) with
-//! hierarchical on-chip locks (`dm-lock`), a level-1 index cache (`dm-cache`) and two-stage allocation (`dm-alloc`).
+//! hierarchical on-chip locks (`dm-lock`), a cache of inner nodes (`dm-cache`) and two-stage allocation (`dm-alloc`).
 //! The operations are those of `dm-index`. The crate has no byte offsets and no retry policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
@@ -10,7 +10,7 @@
 //! | update, insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
 //! | update, insert, remove with [`Variant::PaperRtt`] | 3 | CAS lock, READ leaf, \[WRITE entry, WRITE unlock\] |
 //! | update, insert, remove, lock handed over | 2 | READ leaf, WRITE entry |
-//! | scan of m leaves | ⌈m/32⌉ | m READs |
+//! | scan of m leaves that are 70 % full | ⌈m/32⌉ | m READs |
 //!
 //! With [`Options::rdwc`], gets that wait for the same key on one compute node become one get. Updates and upserts
 //! that wait for the same key become one write (`dm-combine`).

@@ -44,23 +44,23 @@ pub struct Options {
     pub items: bool,
     /// Size of nodes. This is a layout option.
     pub node: NodeSize,
-    /// Whether inner nodes store the address of a child in 6 bytes instead of 4. Pools of more than
-    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
-    /// memory node, need this; without it, memory beyond these limits is not used. Nodes whose size is not a multiple
-    /// of 1 KiB, and trees of items, always use 6 bytes. This is a layout option.
+    /// Whether inner nodes store the address of a child in 6 bytes instead of 4. With 4 bytes, a pool of more than
+    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes is refused, and memory beyond the first
+    /// [64 GiB](dm_index::NEAR_CHILD_REACH) of a memory node is not used. Nodes whose size is not a multiple of 1 KiB,
+    /// and trees of items, always use 6 bytes. This is a layout option.
     pub far_children: bool,
     /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any (`+on-chip`); otherwise they are in host memory.
     /// This is a layout option.
     pub on_chip: bool,
-    /// Budget in bytes of a compute node's level-1 index cache.
+    /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Whether the unlock is in the chain of the write-back (`+combine`).
     pub combine: bool,
     /// Whether there are local lock tables in front of the remote ones (`+hierarchical`).
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none. The
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none. The
     /// paper uses 4.
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
@@ -83,7 +83,7 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws.
+    /// Published flaws. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }

@@ -1,6 +1,6 @@
 //! Published flaws and broken twins, which the feature `study` switches on.
 
-/// Published flaws, with their names in `docs/models.md`. Each can be switched on alone, and all are off by
+/// Published flaws, which have the same names (T-S1 and so on) in `docs/models.md`, and broken twins. All are off by
 /// default.
 ///
 /// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
@@ -54,7 +54,7 @@ impl Flaws {
         reopens_widened: false,
         lanes16: false,
     };
-    /// All published flaws.
+    /// Switches all published flaws on.
     pub const PUBLISHED: Self = Self {
         torn_entry_absent: true,
         no_read_window: true,

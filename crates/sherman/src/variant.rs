@@ -23,7 +23,7 @@ pub enum LeafKind {
     Bookend,
 }
 
-/// A preset.
+/// A named combination of techniques and a node size, for measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// All techniques, with lock-and-read, and without known flaws.
@@ -50,8 +50,8 @@ pub enum Variant {
     /// entries are packed across lines, and versions are at both ends of a node.
     AsInSmart,
     /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory without a local queue, and RDWC,
-    /// which that paper uses for all indexes. A node has 61 entries instead of 64, because it has a version at each
-    /// end.
+    /// which that paper uses for all indexes. A node has 61 entries instead of 64, because each entry has a version at
+    /// both ends.
     AsInChime,
     /// Sherman as measured in the Dolphin paper: every technique, and nodes of 1 KB. As in the published code, entries
     /// are packed across lines, and versions are at both ends of a node.
@@ -221,7 +221,6 @@ mod tests {
         assert!("+onchip".parse::<Variant>().is_err());
     }
 
-    /// Checks that the presets for other papers have the sizes that those papers used.
     #[test]
     fn as_in_smart_has_that_papers_nodes() {
         let options = Variant::AsInSmart.apply(Options::new(8));

@@ -31,7 +31,7 @@ const TOLERANCE: i64 = 4096;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The measured sizes.
+/// Sizes after the inserts.
 struct Measured {
     cache: u64,
     nodes: u64,
@@ -49,7 +49,7 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
     let v = world.connect(0)?;
     block_on(async {
         let options = Options {
-            // Nothing is evicted.
+            // With this budget, nothing is evicted.
             cache_bytes: u64::MAX,
             ..Options::new(8)
         };

@@ -25,7 +25,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
@@ -42,7 +42,7 @@ pub struct Options {
     pub members: u16,
     /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,
-    /// The minimum time for which a cached node is used, if memory is reused.
+    /// The length of a turn of the cache. If memory is reused, a cached node is used for one to two turns.
     pub turn: Nanos,
     /// The number of key bytes by which a leaf's link depth is larger than necessary. If a leaf moves at most that many
     /// bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes a second
@@ -50,7 +50,7 @@ pub struct Options {
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws.
+    /// Published flaws. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }

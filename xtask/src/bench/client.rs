@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Operations of the shorter run.
     #[arg(long, default_value_t = 2_000)]
     low: u64,
-    /// Operations of the longer run. Where splits and merges are rare, 30,000 more than the shorter run's are needed.
+    /// Operations of the longer run. Rare splits and merges are averaged only if it has 30,000 more than the shorter.
     #[arg(long, default_value_t = 32_000)]
     high: u64,
     /// Number of functions to list for each operation, the most expensive first; 0 lists none.
@@ -370,8 +370,8 @@ mod tests {
             .into_iter()
             .map(|(group, sum)| (group, sum / 1_000.0))
             .collect();
-        // The sum takes 2 to 8 instructions per number. The copy takes one instruction per 16 to 64 bytes, counted for
-        // the caller.
+        // Each sum takes 2 to 8 instructions. The copy takes one instruction per 16 to 64 bytes, which count for the
+        // caller.
         assert!((264.0..=1_100.0).contains(&each["harness"]), "{each:?}");
         assert!(each.get("rest").is_none_or(|rest| rest.abs() < 1.0), "{each:?}");
     }

@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, fs, ops::Range, path::Path, process::Command};
 pub(crate) struct Mutant {
     /// A number, unique among all crates, that picks the mutant in a build with many mutants.
     pub(crate) id: usize,
-    /// The mutant's name without line numbers: the file within the crate, the change, and the function. The second mutant of the
-    /// same name ends in ` #2`.
+    /// The mutant's name without line numbers: the file within the crate, the change, and the function. The second
+    /// mutant of the same name ends in ` #2`.
     pub(crate) key: String,
     /// The file, relative to the root.
     pub(crate) file: String,

@@ -15,8 +15,8 @@ use std::{
     process::{Command, Output},
 };
 
-/// The copy of the workspace. Changes are written before a build, and only to files that differ, so that cargo rebuilds as
-/// little as possible.
+/// The copy of the workspace. Changes are written before a build, and only to files that differ, so that cargo rebuilds
+/// as little as possible.
 #[derive(Debug)]
 pub(crate) struct Tree {
     base: PathBuf,
@@ -202,8 +202,8 @@ impl Tree {
             .arg(target)
             .current_dir(self.base.join("tree"))
             .env("RUSTFLAGS", flags.trim())
-            // The copied bodies are not optimised, because compiling them with optimisation takes longer than the
-            // tests.
+            // The level is low because the many copied bodies would take longer to optimise than the tests take to
+            // run.
             .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")

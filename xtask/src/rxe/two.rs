@@ -21,8 +21,8 @@ const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
 const SECRET: &str = "secret";
 /// Host memory of each memory node, in bytes.
 const NODE_BYTES: u64 = 96 << 20;
-/// The lease in milliseconds. Clients multiply it by the factor by which round trips are slower, here to ten seconds: long
-/// enough for two emulated machines on a busy processor.
+/// The lease in milliseconds. Clients multiply it by the factor by which round trips are slower, here to ten seconds:
+/// long enough for two emulated machines on a busy processor.
 const LEASE_MS: u64 = 40;
 
 /// Returns the script of a machine, which sets up the network and soft-RoCE and then waits for commands.
@@ -262,7 +262,7 @@ impl Play {
         self.clients.wait_for_status("outage")
     }
 
-    /// Runs the commands of `docs/cluster.md` with every index.
+    /// Runs the commands of `docs/cluster.md` with Sherman, SMART and CHIME.
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;

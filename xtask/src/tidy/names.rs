@@ -6,7 +6,8 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// The list of shared names. Each line has a name, the crates that define it, a colon and the reason; `#` starts a note.
+/// The list of shared names. Each line has a name, the crates that define it, a colon and the reason; `#` starts a
+/// note.
 const LIST: &str = "xtask/shared-names.txt";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

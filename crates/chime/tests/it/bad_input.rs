@@ -160,7 +160,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;
         for _ in 0..2_000 {
-            // The test changes the beginning of a line of one of the first leaves, or of a node between them.
+            // The test changes a line of one of the first leaves, or of a node between them.
             let at = leaf.add(64 * rng.below(bytes / 64 * 6));
             let before = v.read(at, 64).await.expect("no faults").to_vec();
             let mut damaged = before.clone();

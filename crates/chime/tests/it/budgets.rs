@@ -171,8 +171,8 @@ fn budgets_are_met_to_the_byte() {
     }
     let (hopped, split): (Vec<&Cost>, Vec<&Cost>) = others.into_iter().partition(|c| c.locks == 1);
     for cost in &hopped {
-        // An insert reads the slots behind the neighbourhood, and then perhaps the rest of the leaf, but no byte twice. A
-        // hop writes at most four lines; the last WRITE and the unlock follow.
+        // An insert reads the slots behind the neighbourhood, and then perhaps the rest of the leaf, but no byte twice.
+        // A hop writes at most four lines; the last WRITE and the unlock follow.
         match cost.round_trips {
             3 => assert!(cost.reads <= 4 && cost.bytes_read <= 175 + 360, "{cost:?}"),
             4 => assert_eq!(cost.bytes_read, LEAF, "{cost:?}"),
@@ -213,9 +213,9 @@ fn budgets_are_met_to_the_byte() {
     }
 }
 
-/// Loads leaves to a certain fill. Then inserts keys of all parts of the tree, one by one, and removes each. Returns the
-/// average number of bytes read, of bytes written, and of round trips of an insert, with splits and what they do to inner
-/// nodes.
+/// A job that loads leaves to this fill, and then inserts and removes keys from all parts of the tree, one by one. It
+/// returns the average number of bytes read, of bytes written, and of round trips of an insert. The averages include
+/// splits, with their changes of inner nodes.
 struct AtFill(f64);
 
 impl Job for AtFill {
@@ -288,8 +288,8 @@ impl Job for Fill {
     }
 }
 
-/// Measures the bytes per key after inserts in random order, with every allocation. Also measures the bytes and round
-/// trips of an insert in the second half, in which the fill of the leaves is steady.
+/// Measures the bytes per key after inserts in random order. Also measures the bytes and round trips of an insert in
+/// the second half, in which the fill of the leaves is steady.
 #[test]
 fn a_tree_is_small() {
     let (remote, cache, insert) = loopback().run_one(Fill(200_000));

@@ -5,8 +5,8 @@ use dm_testkit::{Family, TestKey, WorldKind, conform};
 
 use crate::common::Tree;
 
-/// Trees with this span and neighbourhood. They use read delegation and write combining, with this number of local
-/// locks.
+/// Trees with this span, this neighbourhood, and this number of local locks for read delegation and write combining.
+/// With 0 locks, clients share no operations.
 struct Trees(usize, usize, u32);
 
 impl Family for Trees {

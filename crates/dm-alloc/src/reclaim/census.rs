@@ -1,4 +1,4 @@
-//! The part of a member in a census: it records the blocks that leave its free memory, and marks those of the listed
+//! The part of a member in a census. It records the blocks that leave its free memory. Later it marks the listed
 //! blocks that it holds or has recorded.
 //!
 //! Each look of a compute node does the next step. Nothing here waits for other members.
@@ -40,8 +40,8 @@ impl Drop for Telling<'_> {
 
 impl Reclaim {
     /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
-    /// others. Then no operation's blocks are taken back, because nobody knows to which membership it belongs. Call it in the
-    /// section of a pool or of the limbo.
+    /// others. Then blocks that come back are forgotten, because the allocator does not know to which membership their
+    /// operation belongs. Call it in the section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
         // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it enters
@@ -94,7 +94,8 @@ impl Allocator {
     /// Answers the census that a look has found, if this compute node can.
     ///
     /// # Errors
-    /// Returns the errors of verbs. The next look tries again.
+    /// Returns [`AllocError::Corrupt`] if a list of the census cannot be read, and the errors of verbs. The next look
+    /// tries again.
     pub(super) async fn after_census<V: Verbs>(
         &self,
         v: &V,
@@ -124,16 +125,16 @@ impl Allocator {
         Ok(())
     }
 
-    /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if it has
-    /// not got to the last list, or the census is not in this phase any more.
+    /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if
+    /// some lists are left, or if the census has left this phase.
     async fn mark_holdings<V: Verbs>(
         &self,
         v: &V,
         reclaim: &Reclaim,
         look: &CensusLook,
     ) -> Result<bool, AllocError> {
-        // The word is read again within the operation, so that the lists are not reused before it ends. The word that leads
-        // to the lists is read after it, because the look may have read an older one.
+        // The census's word is read again within this operation, so that the lists are not reused before the operation
+        // ends. The word that leads to the lists is read after that, because the look may have read an older one.
         let found = CensusWord(v.word(reclaim.area.census()).await?);
         if found != look.word {
             return Ok(false);
@@ -231,7 +232,7 @@ impl Allocator {
         reclaim.forgets.store(epoch, Ordering::Relaxed);
         reclaim.limbo.with(|limbo| {
             core::mem::take(limbo);
-            // Within one section, so that no held block of the earlier membership gets into the limbo.
+            // This happens within one section, so that no held block of the earlier membership gets into the limbo.
             self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
         });
         Ok(epoch)

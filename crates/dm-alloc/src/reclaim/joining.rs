@@ -68,7 +68,8 @@ impl Reclaim {
         let before = roster.number_of(v.client().0);
         let unsettled = roster.gate().unsettled(v.client().0);
         //= docs/protocol/recovery.md V1
-        // Nobody fences the group of the client's last membership for it any more.
+        // When the client enlists again, a fence of its earlier member no longer includes it. So its earlier requests
+        // must have landed before.
         if before != 0
             && before != mine.number()
             // Boxed, because it is rare and would make the futures of operations large.

@@ -1,5 +1,5 @@
-//! Ensures that a client's earlier requests have landed: its WRITEs to blocks that it gave back, and all requests of
-//! operations that ended in an error.
+//! Ensures that a client's earlier requests have landed: WRITEs to blocks that it has given back, and all requests of
+//! failed operations.
 
 use dm_sync::Mutex;
 use dm_sync::epoch::{Epochs, Seat};
@@ -29,7 +29,7 @@ impl Allocator {
     pub(super) async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
-            // Takes only the orphans that exist now. The WRITE to a later one may be posted behind the READ.
+            // This takes only the orphans that exist now. The WRITE to a later orphan may be posted after the READ.
             let away = pool.with(|p| p.take_orphans(v.client()));
             if away.is_none() {
                 continue;
@@ -57,9 +57,8 @@ impl Allocator {
         Some(left.unwrap_or_else(|| Epochs::seat(&reclaim.epochs)))
     }
 
-    /// Takes back a client's seat. If the seat has forgotten operations, it stays announced until the next client
-    /// of this connection has prepared its seat. Otherwise, if this was the last client, the compute node leaves the
-    /// pool.
+    /// Takes back a client's seat. If the seat has forgotten operations, they stay announced until the next client of
+    /// this connection has prepared its seat. Otherwise, the compute node leaves the pool if this was its last client.
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {

@@ -10,8 +10,8 @@ pub struct ReclaimOptions {
     /// Time between two announcements, at most a 62nd of a lease. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
-    /// Number of operations after which a client checks whether its compute node is still a member, even if no round is
-    /// due.
+    /// Number of operations after which a client prepares its seat again, even if no round is due. It then checks that
+    /// its compute node is still a member.
     pub operations: u32,
     /// Number of parts of a lease; 0 counts as 1. A member counts as silent, and is fenced, after this number of
     /// consecutive looks that found its slot unchanged. Between two looks lies at least one such part. With `u32::MAX`
@@ -20,8 +20,8 @@ pub struct ReclaimOptions {
     /// Retry limit for reading a slot, and for waiting for another client's join; exceeding it is a typed
     /// error.
     pub attempts: u32,
-    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one, so that memory
-    /// that was read since the turn before is not reused. It is meant for compute nodes that remember addresses and do
+    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one. So memory that a
+    /// client has read since the turn before is not reused. This is for compute nodes that remember addresses and do
     /// not check which node is there now.
     ///
     /// [`Allocator::turn`]: crate::Allocator::turn
@@ -67,8 +67,7 @@ impl ReclaimOptions {
         }
     }
 
-    /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the time for the verbs, and a
-    /// pause of half a lease between two operations must together stay below a lease. If `hurried`, returns a quarter of that.
+    /// Returns [`ReclaimOptions::period`], but at most a 62nd of `lease`. With `hurried`, returns a quarter of that.
     pub(crate) fn period_within(&self, lease: Nanos, hurried: bool) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,

@@ -52,15 +52,14 @@ struct Announcement {
     /// The slot's last known word, and the word to write.
     word: SlotWord,
     next: SlotWord,
-    /// Whether the beat must change too, because the CAS might leave the slot unchanged: the epoch can be the same as
-    /// before, or another client's CAS can land first.
+    /// Whether the beat must change, because the slot's word might not: the epoch can be the same as before, or an
+    /// earlier CAS can land first.
     beat: bool,
 }
 
 impl Allocator {
-    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this
-    /// client only announces the compute node and looks at the slots, and does so only if an announcement is
-    /// overdue or `now` is set.
+    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this one only
+    /// announces the compute node and looks at the slots. It does so if an announcement is overdue or `now` is set.
     pub(super) async fn round<V: Verbs + Control>(&self, v: &V, now: bool) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -77,8 +76,8 @@ impl Allocator {
         done
     }
 
-    /// Announces the compute node and looks at the slots, if no client has announced it for long. A client that waits calls
-    /// this, because all other clients may wait for the same dead member.
+    /// Announces the compute node and looks at the slots, if its last announcement is overdue. Clients that wait for
+    /// others call this, because all clients of the compute node may wait for the same dead member.
     pub(super) async fn announcement<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -193,9 +192,9 @@ impl Allocator {
         done
     }
 
-    /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that are
-    /// older than every member's announced epoch. Returns the number of the next member, the other members' slots, and what
-    /// the look says about the gate and about a census if this compute node may have to do something.
+    /// Announces the epoch of this compute node's oldest running operation, and frees the blocks whose tags are below
+    /// every member's announced epoch. Returns the number of the next member and the other members' slots. Also
+    /// returns the states of the gate and of a census, if this compute node may have to act on them.
     async fn announce<V: Verbs>(
         &self,
         v: &V,

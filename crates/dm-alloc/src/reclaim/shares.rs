@@ -46,7 +46,8 @@ impl GateLook {
 }
 
 impl Allocator {
-    /// Learns what an image of the area says about the gate, and returns it if this compute node may have to do something.
+    /// Learns what an image of the area says about the gate. Returns the look if this compute node may have to act on
+    /// it.
     #[inline(never)]
     pub(super) fn look_at_gate(
         &self,
@@ -95,11 +96,12 @@ impl Allocator {
         });
     }
 
-    /// Does this compute node's next step after a look at the gate. When the look was posted, the gate's word was `known`,
-    /// or later, and `was_orphan` was the word if the member that it names had no slot.
+    /// Does this compute node's next step after a look at the gate. `known` is the latest word of the gate that was
+    /// read before the look was posted. `was_orphan` is that word if its member had no slot in the look before this
+    /// one.
     ///
     /// # Errors
-    /// Returns the errors of verbs and of the control plane. The next look tries again.
+    /// Returns the errors of verbs, of the control plane and of the sweep. The next look tries again.
     pub(super) async fn after_gate<V: Verbs + Control>(
         &self,
         v: &V,
@@ -109,8 +111,8 @@ impl Allocator {
     ) -> Result<(), AllocError> {
         let (gate, own) = (look.gate, look.own);
         if gate.is_open() {
-            // The lines of a look may be read in any order. So a look that was posted before the gate was known to be open may
-            // still find slots that were freed before that.
+            // The lines of a look may be read in any order. So a look may show the open gate, and slots from a moment
+            // before it was opened. A look that was posted after this compute node knew the open gate cannot.
             if known.order() == gate.order() {
                 return self.shut_gate(v, reclaim, look).await;
             }
@@ -122,8 +124,9 @@ impl Allocator {
         v.local(LocalStep::Section).await;
         if gate.owner() == own {
             //= docs/protocol/recovery.md V12
-            // The lines of a look may be read in any order. So a look that was posted before the gate was known to be shut
-            // may miss a member that joined before that.
+            // The lines of a look may be read in any order. So a look may show the shut gate, and miss a member that
+            // joined before it was shut. A look that was posted after this compute node knew of the shut gate cannot
+            // miss it.
             let complete = known.order() == gate.order() && look.all_answered;
             if complete {
                 return self.reset_shares(v, reclaim, look).await;
@@ -169,8 +172,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Resets the counts of sharers, frees the slots of the members whose shares were counted, and opens the gate. All
-    /// other members have answered.
+    /// Resets the counts of sharers, frees the slots of the marked members, and opens the gate. All other members must
+    /// have answered.
     async fn reset_shares<V: Verbs + Control>(
         &self,
         v: &V,
@@ -218,7 +221,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Fences a marked member, and frees its locks, unless a client of this compute node has done so.
+    /// Fences a marked member, ends the census, and frees the member's locks. Does nothing if a client of this compute
+    /// node has done so.
     pub(super) async fn fence_and_sweep<V: Verbs + Control>(
         &self,
         v: &V,

@@ -1,4 +1,4 @@
-//! Published flaws and broken twins, which the feature `study` switches on.
+//! Broken twins of reclamation, which the feature `study` switches on.
 
 use super::ReclaimOptions;
 

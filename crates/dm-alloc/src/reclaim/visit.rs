@@ -33,9 +33,9 @@ impl Drop for Pinned<'_> {
 }
 
 impl Allocator {
-    /// Runs a part of a round, or of a census, as an operation of its own. Returns `None` if the compute node is no member, or
-    /// this client is not enlisted in its group. If `work` fails or is dropped, the operation stays announced until this
-    /// client's requests have landed (R2a).
+    /// Runs a part of a round, or of a census, as an operation of its own. Returns `None` if the compute node is not a
+    /// member, or if this client is not enlisted in its group. If `work` fails or is dropped, the operation stays
+    /// announced until this client's requests have landed (R2a).
     pub(crate) async fn within<V: Verbs, T>(
         &self,
         v: &V,

@@ -5,7 +5,8 @@ use dm_verbs::{Control, ControlReply, ControlRequest, Nanos, NodeId, RESERVED_BY
 use crate::superblock::PAGE;
 use crate::{AllocError, Allocator, members};
 
-/// Rounds that a client does at most to learn that a member is gone. Each answers one of its two questions.
+/// Maximum number of rounds in which a client learns that a member is gone. It needs the answers to two questions, and
+/// each round can answer one.
 const ROUNDS: u32 = 8;
 /// Leases after which a client no longer waits for a member to announce itself or to be expelled.
 const LEASES: u64 = 8;
@@ -31,8 +32,8 @@ impl Members {
         member != 0 && !self.active.contains(&member) && !self.expelled.contains(&member)
     }
 
-    /// Returns whether no member has lost its slot between this look and `later`. If another member has joined meanwhile,
-    /// the answer is `false`, because it may have lost its slot too.
+    /// Returns whether no member has lost its slot between this look and `later`. Returns `false` if another member
+    /// has joined meanwhile, because it may have lost its slot too.
     pub fn are_all_in(&self, later: &Self) -> bool {
         let stayed = self.active.iter().all(|member| later.active.contains(member));
         self.next == later.next && self.expelled.is_empty() && stayed
@@ -81,8 +82,8 @@ impl Allocator {
         self.reclaim.as_ref().map_or(Nanos(0), lease)
     }
 
-    /// Does rounds until every other member has announced itself or was expelled, and returns the number of members that
-    /// have lost their slots. This takes about one lease if a member is silent. It runs within an operation.
+    /// Does rounds until every other member has announced itself or was expelled, and returns the number of members
+    /// that have lost their slots. This takes about one lease if a member is silent.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`].
@@ -107,9 +108,9 @@ impl Allocator {
         }
     }
 
-    /// Makes sure that nothing of `member`, which has no slot, takes effect any more, and frees its locks in the pool's
-    /// tables. Returns the number of locks, or `None` if the member is not known to be gone: its number will be drawn
-    /// soon, or is the number of this compute node.
+    /// Fences `member`, which has no slot, and frees its locks in the pool's tables. Returns the number of locks.
+    /// Returns `None` if the member is not known to be gone: its number is that of this compute node, or will be drawn
+    /// soon.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of the sweep.

@@ -20,7 +20,7 @@ const LIFE: Life = Life::Header {
 const BLOCKS: u64 = 63;
 const LEASE: Nanos = Nanos(1600);
 
-/// A look counts whenever half a lease has passed since the last one, which is at each round here.
+/// A look counts if half a lease has passed since the last counted one.
 const OPTIONS: ReclaimOptions = ReclaimOptions {
     period: Nanos(u64::MAX),
     looks: 2,
@@ -218,8 +218,8 @@ fn what_passes_through_a_members_hands_during_the_census_is_not_lost() {
         .for_each(|block| other.alloc.give_back(block.after(1), CLASS));
     let mut census = me.census();
     record(&mut census, &members);
-    // The walk has passed the place where these two are linked now, and they are in no free list any more. One is from a
-    // free list, one from a chunk.
+    // The walk has passed the places where these three are linked now, and they are in no free list any more. Two are
+    // from the free list, and one is from a chunk.
     let linked = [other.take(), other.take(), other.take()];
     ask(&mut census, &members, &[]);
     // The walk has reached none of the four, and two of them are lost.
@@ -319,7 +319,7 @@ fn a_member_that_joins_during_a_census_records_from_the_start() {
     for block in dead.nodes(79 + 63, (1, 1)) {
         dead.alloc.give_back(block.after(1), CLASS);
     }
-    // One magazine, or two.
+    // This gives free blocks to the depot.
     dead.round();
     let mut census = me.census();
     record(&mut census, &[&dead, &me]);

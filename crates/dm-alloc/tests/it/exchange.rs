@@ -1,5 +1,5 @@
-//! Free blocks pass from compute nodes that have more than enough to those that need some: each at most once, and
-//! none is lost unless the effect of a request is unknown.
+//! Free blocks pass from compute nodes with too many to those that need some. Each block passes at most once, and none
+//! is lost unless the effect of a request is unknown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use core::future::{Future, poll_fn};

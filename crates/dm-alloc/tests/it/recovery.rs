@@ -18,7 +18,7 @@ const LEASE: Nanos = Nanos(1600);
 const WORDS: u32 = 1024;
 const PAGE: u64 = 4096;
 
-/// A look counts whenever half a lease has passed since the last one, which is at each round here.
+/// A look counts if half a lease has passed since the last counted one.
 const OPTIONS: ReclaimOptions = ReclaimOptions {
     period: Nanos(u64::MAX),
     looks: 2,

@@ -254,7 +254,8 @@ fn a_compute_node_announces_more_often_before_it_expels_a_silent_one() {
         let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
         alloc.prepare(&dead, &seat).await.expect("a slot");
     });
-    // The announcements of the busy compute node in each sixteenth of a lease, until the dead one is expelled and then.
+    // The announcements of the busy compute node in each sixteenth of a lease until the dead one is expelled, and in
+    // one sixteenth after that.
     let counts = Rc::new(RefCell::new((Vec::new(), 0)));
     let found = Rc::clone(&counts);
     sim.spawn_task(async move {
@@ -291,8 +292,8 @@ fn a_compute_node_announces_more_often_before_it_expels_a_silent_one() {
     );
 }
 
-/// Returns whether a compute node that announces twice per lease is fenced by another, whose `clients` all look at the
-/// same time.
+/// Returns whether a compute node that announces itself twice per lease is fenced. The clients of another compute node
+/// all look at it at the same moments.
 fn is_fenced(clients: u16, looks: u32) -> bool {
     let sim = testbed();
     let working = sim.endpoint(0, 0);

@@ -21,7 +21,8 @@ const LEASES: [Nanos; 5] = [
 fn allocator(compute_node: u16, flaws: ReclaimFlaws) -> Allocator {
     let at = RemotePtr::new(NodeId(0), 8192).expect("a small offset");
     let options = ReclaimOptions {
-        // Fewer looks than by default make a verdict sooner, and give a beat that wraps more chances to look unchanged.
+        // With fewer looks than by default, a compute node is found silent sooner, and a beat that wraps looks
+        // unchanged more often.
         looks: 4,
         flaws,
         ..ReclaimOptions::new()
@@ -81,8 +82,8 @@ fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
     fenced.get()
 }
 
-/// Returns pairs of intervals: of a compute node that operates at least twice per lease, and of another that looks
-/// at it after a number of announcements at which a beat of a few bits might wrap.
+/// Returns pairs of intervals. The first compute node operates at least twice per lease. The second one looks at it
+/// after different numbers of announcements, at some of which a beat of a few bits has wrapped.
 fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
     let mut pairs = Vec::new();
     for k in 1..=8 {

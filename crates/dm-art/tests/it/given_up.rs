@@ -250,7 +250,8 @@ fn a_dropped_renewal_is_completed_by_the_next_client() {
             ..tiny()
         };
         let nexts = [
-            // In this order: a key beside a leaf, a key beside both children, a key above the lower node, and a remove.
+            // In this order: a key beside a leaf, a key beside both children, a key above the lower node, and two
+            // removes.
             Next::Insert(1 << 56 | 1 << 16 | 1),
             Next::Insert(1 << 56 | 3 << 16),
             Next::Insert(1 << 56 | 1 << 8),

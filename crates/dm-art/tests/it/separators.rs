@@ -258,7 +258,7 @@ fn stale_hints_are_dropped_and_misleading_entries_are_removed() {
     assert_eq!(found(&cold, &w, 75), Some(7));
 }
 
-/// The store lists only the latest 64 entries that misled a client.
+/// Separators list only the latest 64 entries that misled a client.
 #[test]
 fn only_the_latest_misleading_entries_are_listed() {
     let world = World::filled(LARGE, plain(), 80);
@@ -436,7 +436,7 @@ struct Toy {
     level: u8,
 }
 
-/// Leaves that have room for ten entries, and are sparse with fewer than three.
+/// Leaves that are joined if they have at most eight entries together, and that are sparse with fewer than three.
 #[derive(Default)]
 struct Toys {
     leaves: RefCell<BTreeMap<u64, Toy>>,
@@ -692,7 +692,7 @@ fn a_leaf_without_an_entry_is_reached_through_its_left_neighbours() {
     // The entries lead to leaf 2, which ends at the key. The search must go one leaf to the right.
     let at_the_end = shrink(&[9, 9, 1, 5], 30, |world, _| strike(world, 3));
     assert_eq!(at_the_end, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
-    // The entries of the leaf itself and of its left neighbour are missing.
+    // The entry of the leaf itself is missing, and then that of its left neighbour.
     let both = shrink(&[9, 9, 1, 5], 35, |world, _| strike(world, 3));
     assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     let left = shrink(&[9, 5, 1, 9], 35, |world, _| strike(world, 2));

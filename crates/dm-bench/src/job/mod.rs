@@ -24,16 +24,15 @@ use crate::{Measured, Origin, Point, RunError};
 /// The destination of results.
 #[derive(Debug, Clone, Default)]
 pub struct Output {
-    /// Print one JSON object per line on standard output, and nothing else there.
+    /// Whether standard output gets one JSON object per line, and nothing else.
     pub json: bool,
     /// The directory of all runs: each run has a directory of its own in it.
     pub out: PathBuf,
     /// The name of the run's directory, after the time.
     pub name: String,
-    /// Write no plots and no CSV. The rows of a run are still written.
+    /// Whether plots and the CSV are left out. The rows of a run are still written.
     pub no_plot: bool,
-    /// Continues the run in this directory of `out` instead of beginning a new run. Only points without a row there are
-    /// run.
+    /// The directory in `out` of a run to continue. Only points without a row there are run. `None` begins a new run.
     pub resume: Option<String>,
     /// A file for the latencies of every point, in HdrHistogram's interval log format.
     pub histogram: Option<PathBuf>,

@@ -161,7 +161,7 @@ fn a_stopped_run_keeps_its_rows_and_resume_runs_only_the_rest() {
         perform_until("t", &points(), &output, &Stop::default()).unwrap();
         latest(&output)
     };
-    // After the first two points, the run is stopped and begins no further point.
+    // The run is stopped when its first point ends, and then begins no further point.
     let stop = Stop::default();
     let (mut run, mut rows) = (RunDirectory::create(&output.out, "half").unwrap(), Vec::new());
     let all = points();

@@ -129,8 +129,8 @@ enum Op {
     /// Reports the result of the lookup that was this many lookups ago as stale. It may have been reported before.
     Invalidate(usize),
     Look(u64, usize),
-    /// Adds a child to the node that was cached this many nodes ago. The child begins at this distance above the node's
-    /// low. The node has this incarnation, and this many further children that the cache does not contain.
+    /// Adds this child to the node that was cached this many nodes ago, at this distance above the node's low. The last
+    /// two numbers are added to the incarnation and to the number of entries, to make them wrong.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }

@@ -224,7 +224,7 @@ fn it_stays_within_its_budget_and_keeps_what_is_used() {
     assert!(!none.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &[])));
 }
 
-/// The keys are dense: below a full node, 64 full nodes have leaves.
+/// The keys are dense: below a full root, 256 full nodes have leaves.
 #[test]
 fn dense_keys_take_little_more_than_their_slots() {
     let cache = PrefixCache::new(TYPES, 1 << 30);

@@ -1,5 +1,4 @@
-//! An index in which every operation waits until the test decides its result, and clients that the test polls
-//! explicitly.
+//! An index whose operations wait until the test decides their results, and clients that the test polls explicitly.
 
 use core::future::Future;
 use core::pin::Pin;

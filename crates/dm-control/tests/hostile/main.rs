@@ -1,5 +1,5 @@
-//! Tests of a node in its own process, so that its memory, descriptors and threads can be counted. One test limits the
-//! descriptors; the other one attacks the node with many hostile peers.
+//! Tests of a node in its own process, so that its memory, descriptors and threads can be counted. The tests in
+//! `scarce` limit the descriptors, and those in `storm` attack the node with many hostile peers.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,

@@ -398,8 +398,8 @@ fn storm(length: Duration, changes: u64) {
     );
     assert_eq!((left, node.count("task")), (descriptors, threads));
     assert!(
-        // The node keeps at most 8 MiB more than halfway through the attack, so its memory does not grow with the
-        // attack.
+        // In the end, the node uses at most 8 MiB more than halfway through the attack, so its memory does not grow
+        // with the attack.
         resident < halfway + (8 << 20),
         "{halfway} bytes halfway, {resident} now"
     );

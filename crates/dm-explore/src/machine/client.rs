@@ -87,11 +87,11 @@ pub(crate) struct ClientState {
     /// client's own polls made there and did not undo.
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// The values of `looks` and `changed` at the end of the last pause outside a retry loop, and the value of
-    /// `changed` at the beginning of the attempt before the current pause. If an attempt changed shared state, the
-    /// next attempt may act differently.
+    /// The values of `looks` and `changed` at the end of the last pause outside a retry loop.
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
+    /// The value of `changed` at the beginning of the attempt before the current pause. If that attempt changed shared
+    /// state, the next attempt may act differently.
     pub(crate) pause_base: Fp,
     /// The number of retry loops that had begun before the current poll.
     pub(crate) marks_before: usize,

@@ -69,8 +69,8 @@ impl Machine {
         }
     }
 
-    /// Ends chain `i` of client `c` with an error: none of its further requests takes effect in order. Its first `told`
-    /// requests were carried out.
+    /// Ends chain `i` of client `c` with an error, which reports that the chain's first `told` requests were carried
+    /// out.
     pub(super) fn cut(&mut self, c: u8, i: u16, kind: VerbErrorKind, told: usize) {
         let chain = &mut *self.clients[usize::from(c)].chains[usize::from(i)];
         for r in &mut chain.requests {

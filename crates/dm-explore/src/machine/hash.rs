@@ -89,7 +89,7 @@ impl Machine {
             f.fold(u64::from(overtaken));
         }
         if client.paused && !client.ready {
-            // Memory already determines their contents, so only their addresses are hashed.
+            // Memory determines the watched bytes, so only their addresses are hashed.
             let mut watch = Fp::default();
             for s in &client.watch {
                 watch.add(Fp::at(u64::from(s.from), u64::from(s.to)));
@@ -110,7 +110,7 @@ impl Machine {
     }
 }
 
-/// Returns the hash of a live chain, a part of its client's hash.
+/// Returns the hash of a live or late chain, which is a part of its client's hash.
 fn chain_hash(chain: &Chain) -> Fp {
     let mut f = chain.content;
     f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);

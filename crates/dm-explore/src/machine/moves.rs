@@ -75,8 +75,8 @@ pub(crate) struct Moves {
 }
 
 /// The number of client states that are always stored, and the number of a model's states for each further one. A
-/// client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later a quarter of the
-/// memory for visited states.
+/// client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later 16 to 32 bytes
+/// for each state of the model.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.

@@ -83,7 +83,7 @@ impl Machine {
         })
     }
 
-    /// Returns which faults may still happen and whether a crash has, as bits.
+    /// Returns which faults may still happen, and whether a client has crashed, as bits.
     fn allowed_faults(&self) -> u8 {
         let (crashes, cancels, failures) = self.faults;
         u8::from(cancels < self.knobs.cancels)

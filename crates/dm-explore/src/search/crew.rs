@@ -28,7 +28,7 @@ struct Part {
     unmet: Vec<(u32, Fp)>,
     ends: FpSet,
     depth: u32,
-    /// The numbers of steps taken, steps saved, executions, and stored outcomes.
+    /// The numbers of steps taken, steps that saved states made unnecessary, executions, and stored outcomes.
     counts: [u64; 4],
 }
 

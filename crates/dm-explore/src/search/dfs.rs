@@ -491,7 +491,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
             }
             let mut slept = *slept;
             let here = self.arena[first..].iter().position(|o| o.step == slept.step);
-            // The cache stores 64 of them, so the others are awake.
+            // The cache stores one bit for each of the first 64 steps, so later steps never sleep.
             if let Some(here) = here.filter(|&i| i < 64) {
                 // Two parts of one request change the same part of a state's fingerprint.
                 slept.change = slept.change.filter(|_| slept.footprint.client != by.client);

@@ -20,7 +20,7 @@ impl Rng {
     }
 }
 
-/// Returns the agent of a step: a client's program, its requests, or its faults.
+/// Returns the agent of a step: a client's program, its requests, or its faults and late requests.
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,

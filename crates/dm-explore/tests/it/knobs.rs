@@ -139,7 +139,8 @@ fn a_write_behind_a_read() {
 
 #[test]
 fn a_read_behind_a_cas() {
-    // X is a lock that the writer holds until it has changed Y. The other client locks X and reads both in one chain.
+    // X is a lock that the client `holder` holds until it has changed Y. The client `next` locks X, and reads X and Y,
+    // in one chain.
     let model = || {
         Model::new("CAS then READ")
             .setup(|v| async move { v.write(X, &1u64.to_le_bytes()).await.unwrap() })

@@ -40,7 +40,7 @@ impl<'h, V: Verbs + Control, K: KeyBytes> TableClient<'h, V, K> {
     /// different moments. No entry is passed twice, and an entry that is present throughout the call is passed.
     ///
     /// # Errors
-    /// Returns an error if a verb fails or a leaf's bytes contradict each other.
+    /// Returns an error if a verb fails, if a retry limit is reached, or if a leaf's bytes contradict each other.
     pub async fn for_each(&self, mut each: impl FnMut(K, &[u8])) -> Result<(), IndexError> {
         let batch = SCAN_BATCH * self.directory.capacity();
         let mut found = Scan::new();

@@ -142,10 +142,11 @@ impl<K: KeyBytes> Directory<K> {
         })
     }
 
-    /// Walks right from the leaf at `from`, to which a slot points, to the leaf that covers the slot's first key, or to
-    /// the last one on the way that can be used. If that is another leaf, makes the slot point to it. If it is `from`,
-    /// the slot stays as it is: usually it is right, and a leaf ends inside the slot's range, so only the later keys of
-    /// the range take a step to the right. Returns the leaf to which the slot points afterwards.
+    /// Walks right from the leaf at `from`, to which a slot points, until a leaf covers the slot's first key. If the
+    /// walk meets a leaf that cannot be used, it ends at the leaf before. If it has reached another leaf, makes the
+    /// slot point to that leaf. Otherwise the slot stays as it is. Usually it is then right: a leaf ends inside the
+    /// slot's range, and only the later keys of the range take a step to the right. Returns the leaf to which the slot
+    /// points afterwards.
     async fn settle<V: Verbs>(
         &self,
         v: &V,
@@ -226,8 +227,8 @@ impl<K: KeyBytes> Directory<K> {
                 }
             }
         }
-        // These slots point to another leaf. Either that leaf is further right, because the right leaf has been split
-        // since. Or it is further left, because its own split is not in the directory yet.
+        // These slots point to a third leaf. It may be further right, because the right leaf has been split since. It
+        // may be further left, because an earlier split is not in the directory yet.
         for (number, found) in others {
             let leaf = self.leaf_of(root, number, found)?;
             self.settle(v, root, number, leaf).await?;

@@ -135,8 +135,8 @@ impl Known {
         }
     }
 
-    /// Records that the leaf at `at`, to which the slot of these first bits led, is left of the key that was searched
-    /// for.
+    /// Records that the slot of these first bits led to the leaf at `at`, and that the key's leaf lies further to the
+    /// right.
     pub(super) fn doubt(&mut self, lead: u64, at: RemotePtr) {
         let Some(root) = self.root else { return };
         let Some(word) = self.slots.get_mut(root.number(lead) as usize) else {

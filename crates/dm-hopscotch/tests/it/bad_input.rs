@@ -1,5 +1,5 @@
-//! Tests that every failure is a typed error that names its place, that nothing hangs or panics, and that no
-//! acknowledged write is lost.
+//! Tests of failures: each is a typed error that names its place, nothing hangs or panics, and no acknowledged write
+//! is lost.
 
 use std::collections::BTreeMap;
 
@@ -156,8 +156,8 @@ fn a_damaged_directory_is_reported_and_never_used() {
             .to_vec();
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
-        // The bad words are: no leaf, a misaligned address, a leaf far to the right, an address on a memory node that
-        // does not exist, and the first leaf, which is valid but far to the left.
+        // The bad words are: no leaf, a misaligned address, a leaf far to the right, and an address on a memory node
+        // that does not exist. The last one is the first leaf, which is valid but far to the left.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
             v.load(at.add(8), &bad.to_le_bytes())
                 .expect("the address is in range");

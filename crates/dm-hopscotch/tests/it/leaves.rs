@@ -335,7 +335,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
             format,
             HopOptions::default(),
         );
-        // The neighbourhood of this key wraps around at the leaf's end, so the whole leaf is read.
+        // The neighbourhood of this key wraps around at the leaf's end.
         let geometry = format.geometry();
         let wraps = |key: &u64| geometry.reach(format.home(&Key8(*key))).second.is_some();
         let key = (1..).find(wraps).expect("one of the neighbourhoods wraps around");

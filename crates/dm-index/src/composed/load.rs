@@ -5,8 +5,8 @@ use dm_verbs::{RemotePtr, Verbs};
 
 use crate::{Fill, IndexError, NodeCopy, NodeStore};
 
-/// A load in progress: the current leaf, and the first keys and addresses of the leaves before it. A leaf's high fence
-/// key and its sibling are known only when the next leaf begins.
+/// A load in progress. The current leaf is written when the next one begins, because only then are its high fence key
+/// and its sibling known.
 pub(super) struct Load<K> {
     fill: Fill,
     copy: NodeCopy<K>,

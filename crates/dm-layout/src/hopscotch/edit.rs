@@ -95,8 +95,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         start..start + self.geometry.stride
     }
 
-    /// Returns the other slot with the same key as `slot`, if there is one. Such a slot exists if a client died during
-    /// a hop, after it had copied the entry and before it had overwritten the old slot.
+    /// Returns the offset of another slot with the same key as `slot`, if there is one. Such a slot exists if a client
+    /// died during a hop, after it had copied the entry and before it had overwritten the old slot.
     fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);

@@ -105,8 +105,8 @@ impl Reach {
 }
 
 impl HopGeometry {
-    /// Makes a node of `span` entries. Each entry lies in the neighbourhood of its home, which has `neighbourhood`
-    /// slots.
+    /// Makes the geometry of a node of `span` entries. Each entry lies in the neighbourhood of its home, which has
+    /// `neighbourhood` slots.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -426,10 +426,12 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the slots of a neighbourhood and `more` slots after it, and the bytes of these additional slots and of
-    /// the boundaries before them. They are one range, or two ranges if they wrap around at the node's end. Returns
-    /// `None` if these are nearly all slots: then an entry may hop from the first of them to the last across a boundary
-    /// outside.
+    /// Extends a neighbourhood by `more` slots. Returns all these slots, and the bytes to read in addition: those of
+    /// the additional slots and of the boundaries before them. They are one range, or two ranges if they wrap around at
+    /// the node's end.
+    ///
+    /// Returns `None` if the slots outside are fewer than a neighbourhood. An entry could then hop from one end of the
+    /// slots to the other, across boundaries that are outside.
     #[must_use]
     pub fn beyond(&self, reach: &Reach, more: usize) -> Option<(Known, Range<usize>, Option<Range<usize>>)> {
         let count = self.neighbourhood + more;

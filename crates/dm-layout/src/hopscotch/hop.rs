@@ -64,12 +64,13 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Makes the hops of `plan` in `image`, and puts the new entry into the slot that becomes free. Calls `write` with
-    /// the offset and the bytes of each WRITE, in their order. Only bytes of the slots that
-    /// were known to [`plan_hops`](Self::plan_hops) are changed or written.
+    /// the offset and the bytes of each WRITE, in their order. Only bytes of the slots that were known to
+    /// [`plan_hops`](Self::plan_hops) are changed or written. `counted` is false only in models of the flaw that hops
+    /// are not counted.
     ///
-    /// An entry is overwritten in its old slot only by a WRITE behind the one that has copied it to its new slot. If the
-    /// two slots are in different lines, the hop increments the hop counts of all boundaries between them: one copy of
-    /// each count by the first of these WRITEs, the other copy by the second.
+    /// An entry is overwritten in its old slot only by a WRITE behind the one that has copied it to its new slot. If
+    /// the two slots are in different lines, the hop increments the hop counts of all boundaries between them: one copy
+    /// of each count by the first of these WRITEs, the other copy by the second.
     pub fn hop(
         &self,
         image: &mut [u8],
@@ -100,8 +101,9 @@ impl<K: KeyBytes> Hopscotch<K> {
                 // The old slot is in the same line, and one WRITE changes both.
                 continue;
             }
-            // All copies but one are written together with the line that has more of the way before it, because they
-            // are in the lines before it, or at its front.
+            // Of the two slots, one comes later in the neighbourhood. Its line is written together with all copies but
+            // one, because these are at its front, or in the lines directly before it. The remaining copy is in the
+            // other slot's line.
             let mut later = Vec::new();
             for nth in (0..count).map(|n| if forward { count - 1 - n } else { n }) {
                 let group = groups[nth].into();
@@ -124,8 +126,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// Adds a range to the ranges that are written next. Ranges in the same line or in successive lines become one, so that all
-/// bytes of a line are in the same WRITE.
+/// Adds a range to the ranges that are written next. Ranges in the same line or in successive lines become one, so that
+/// all bytes of a line are in the same WRITE.
 fn cover(open: &mut Vec<Range<usize>>, mut range: Range<usize>) {
     let lines = |range: &Range<usize>| range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
     // A range that has grown may have come near to others.

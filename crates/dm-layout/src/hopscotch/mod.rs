@@ -42,8 +42,8 @@ use crate::{FIRST_INCARNATION, LINE_BYTES};
 
 /// The bit of an entry's first byte that marks it as present.
 pub(crate) const PRESENT: u8 = 1;
-/// The bit of an entry's first byte that marks it as *young*: its node is in reused memory, and its structure has not
-/// changed since it was built. See [`flag::YOUNG`].
+/// The bit of an entry's first byte that marks it as *young*: its node is in reused memory, and no structural change of
+/// the node has followed since the node was built. See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
 /// The position of the node version, which is in the bits above these two.
 pub(crate) const VERSION_AT: u32 = 2;
@@ -62,9 +62,9 @@ pub(crate) mod flag {
 
 /// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
-/// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted), in which both
-/// copies of each hop count are equal. Between two hops a key keeps its slot. Lines may be read and written in any
-/// order, but each line must be atomic.
+/// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted). In addition,
+/// both copies of each hop count must be equal. Lines may be read and written in any order, but each line must be
+/// atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,
@@ -72,7 +72,8 @@ pub struct Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Makes a node of `span` entries in neighbourhoods of `neighbourhood` entries, with values of `value_len` bytes.
+    /// Makes the format of a node of `span` entries in neighbourhoods of `neighbourhood` entries, with values of
+    /// `value_len` bytes.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.

@@ -142,8 +142,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// Returns whether both copies of the hop count are equal, for every boundary between the first and the last slot of
-    /// the neighbourhood.
+    /// Returns whether both copies of the hop count are equal, for every boundary between the first and the last slot
+    /// of the neighbourhood.
     #[inline]
     fn is_settled_near<'a>(
         &self,

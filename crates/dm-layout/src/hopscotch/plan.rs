@@ -178,10 +178,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(slots)
     }
 
-    /// Returns a smallest number of hops within the slots `known` that make room for the absent `key`, whose
-    /// neighbourhood is full. The image must contain the bytes of these slots, and those of the boundaries between
-    /// them. Returns `None` if three hops are not enough, or if entries have their own lines, because such nodes do not
-    /// count hops.
+    /// Returns the fewest hops within the slots `known` that make room for the absent `key`, whose neighbourhood is
+    /// full. The image must contain the bytes of these slots, and those of the boundaries between them.
+    ///
+    /// Returns `None` if three hops are not enough, or if these hops cross a boundary more than twice. Also returns
+    /// `None` if entries have their own lines, because such nodes do not count hops.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not as long as a node of this format.

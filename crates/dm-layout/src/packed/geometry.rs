@@ -119,7 +119,7 @@ pub struct PackedGeometry {
 }
 
 impl PackedGeometry {
-    /// Makes a node of `node_bytes`, for keys of `key_len` bytes and values of `value_len` bytes.
+    /// Makes the geometry of a node of `node_bytes`, for keys of `key_len` bytes and values of `value_len` bytes.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason. A key and a value together must

@@ -57,7 +57,7 @@ pub struct Packed<K> {
 }
 
 impl<K: KeyBytes> Packed<K> {
-    /// Makes a node of `node_bytes`, with values of `value_len` bytes.
+    /// Makes the format of a node of `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.

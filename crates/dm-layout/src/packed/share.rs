@@ -43,9 +43,11 @@ impl<K: KeyBytes> Packed<K> {
     }
 
     /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both nodes have room for
-    /// their keys, including the new one. Such a key always exists: at the new key, for example, the right node gets
-    /// the new key as its smallest one, and keys for which the left node had room. If the new key is the smallest of
-    /// all, the left node gets only this key.
+    /// their keys, including the new one.
+    ///
+    /// Such a key always exists. For example, a split at the new key gives the right node the new key, and greater keys
+    /// for which the left node had room. If the new key is the smallest of all, a split at the next key leaves only the
+    /// new key in the left node.
     pub(super) fn split_in_two<'v>(
         &self,
         left: &[u8],

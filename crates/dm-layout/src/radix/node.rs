@@ -104,7 +104,7 @@ impl<'a> RadixNode<'a> {
     /// Returns the slot of key byte `partial`.
     ///
     /// If `partial` has no slot, a writer must use the first empty slot. Slots are filled in order and keep their key
-    /// byte. So when this slot was read, no slot had `partial`; filled slots after it were read later.
+    /// byte. So no slot had `partial` when this slot was read.
     ///
     /// # Errors
     /// Returns [`Corrupt`] if no writer can have written one of the words that were accessed.

@@ -36,7 +36,7 @@ pub struct Slotted<K> {
 }
 
 impl<K: KeyBytes> Slotted<K> {
-    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
+    /// Makes the format of a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -50,8 +50,8 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes. The
-    /// first byte of each value MUST be odd, because it is also the presence byte of the entry.
+    /// Makes the format of a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len`
+    /// bytes. The first byte of each value MUST be odd, because it is also the presence byte of the entry.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -65,7 +65,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Makes the smallest node of exactly `span` entries.
+    /// Makes the format of the smallest node of exactly `span` entries.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.

@@ -280,8 +280,8 @@ impl<K: KeyBytes> Slotted<K> {
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
-    /// Returns a free slot for `key`: one in the header's line, or otherwise the first one from a line on that depends
-    /// on the key. If the search always began at the first line, every insert would skip many full lines.
+    /// Returns a free slot for `key`. The header's line is searched first. The search of the other lines begins at a
+    /// line that depends on the key, because otherwise every insert would skip many full lines.
     #[inline(always)]
     fn free<E: Entry>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)

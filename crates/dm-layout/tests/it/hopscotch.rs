@@ -1,5 +1,5 @@
-//! Tests of hopscotch nodes: compared with a plain map, neighbourhood by neighbourhood, completely full, with
-//! arbitrary bytes, and exact bytes.
+//! Tests of hopscotch nodes. They compare nodes with a plain map, read single neighbourhoods, fill nodes completely,
+//! read arbitrary bytes, and check exact bytes.
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
@@ -75,7 +75,8 @@ fn read_near<'a, K: KeyBytes>(format: &Hopscotch<K>, node: &'a [u8], key: &K) ->
     read_parts(format, [node, node], key)
 }
 
-/// Reads a key's neighbourhood: the first part from one image of the node, and the second part, if it wraps, from another.
+/// Reads a key's neighbourhood: the first part from one image of the node, and the second part, if it wraps, from
+/// another.
 fn read_parts<'a, K: KeyBytes>(format: &Hopscotch<K>, nodes: [&'a [u8]; 2], key: &K) -> Near<'a> {
     let reach = format.geometry().reach(format.home(key));
     let second = reach.second.clone().map_or(&[][..], |range| &nodes[1][range]);
@@ -123,8 +124,8 @@ fn agree<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) {
     }
 }
 
-/// A writer that has read a neighbourhood and the slots after it finds them sound, and plans and makes the same hops with
-/// these bytes alone as with the whole node.
+/// A writer reads only a neighbourhood and the slots after it. It finds them sound, and plans and makes the same hops
+/// as with the whole node.
 #[test]
 fn hops_need_only_the_bytes_that_were_read() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -215,8 +216,8 @@ fn fill<const H: usize>(seed: u64) -> usize {
     unreachable!("a node fills up")
 }
 
-/// Makes the hops of `plan` in `image`. Checks that the ranges that are written contain all changes, that no key of the
-/// node disappears between two WRITEs, and that the copies of hop counts differ until the last WRITE.
+/// Makes the hops of `plan` in `image`. Checks that the ranges that are written contain all changes, and that no key of
+/// the node disappears between two WRITEs.
 fn hop_by_ranges(
     format: &Hopscotch<Key8>,
     image: &mut Vec<u8>,
@@ -479,7 +480,7 @@ fn a_writer_removes_the_other_copies_of_an_entry() {
 }
 
 /// Returns all states of a small leaf in which keys are inserted with hops and removed, line by line. The lines of one
-/// WRITE take effect in a random order.
+/// WRITE take effect in increasing or decreasing order.
 fn states_of_hops(format: &Hopscotch<Key8>, seed: u64, counted: bool) -> Vec<Vec<u8>> {
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);

@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
-        // There are few keys, so that operations collide: both extremes and a dozen keys between them.
+        // There are only 28 keys, including both extremes, so that operations collide.
         let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
         on_every_format!(run_ops(&ops, false));
     }

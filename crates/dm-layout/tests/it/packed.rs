@@ -76,8 +76,8 @@ fn the_bytes_are_as_pictured() {
     );
 }
 
-/// A line has six entries if keys are dense. If keys are from the whole range it has four, once the node's range
-/// allows it, and never fewer than three.
+/// A line has six entries if keys are close to the low fence key. It has fewer if keys are far from it, but never fewer
+/// than three.
 #[test]
 fn nodes_hold_what_their_keys_allow() {
     let filled = |low: u64, step: u64| {

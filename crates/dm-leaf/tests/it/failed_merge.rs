@@ -147,8 +147,9 @@ impl Pool {
     }
 }
 
-/// Lets a merge fail at every step. Returns the number of failed merges, the number of these after which a key could be
-/// written in the left leaf, and how often the right leaf still had the key's old value then.
+/// Cuts a merge off at every step. Returns the number of merges that failed, and how often the left leaf then accepted
+/// a write of a key of the right leaf. The last number is how often a search from the right leaf still found the key's
+/// old value after such a write.
 fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     let lost = (0..=7).map(Trouble::LostAfter);
     let troubles: Vec<_> = [Trouble::Unreachable, Trouble::AnswersLost]
@@ -205,7 +206,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     (failed, written, stale)
 }
 
-/// If a merge is dropped, either it has not begun, or the parent loses the entry of the dead leaf.
+/// If a merge is dropped, either the right leaf is dead and its entry is gone from the parent, or neither is.
 #[test]
 fn a_merge_that_is_dropped_is_done_or_has_not_begun() {
     let (mut done, mut dropped) = (0, 0);

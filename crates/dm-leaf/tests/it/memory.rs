@@ -121,7 +121,7 @@ fn memory_of_a_forgotten_node_is_reused_with_another_incarnation() {
     check(&Checksummed::with_span(4, 8).unwrap());
 }
 
-/// Polls `work` this many times and drops it.
+/// Polls `work` this many times and drops it. Returns whether it had not ended.
 fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());
@@ -172,8 +172,8 @@ fn an_operation_that_is_dropped_before_linking_frees_its_block() {
     assert!(cases[0] > 0 && cases[1] > 3, "{cases:?}");
 }
 
-/// Two compute nodes, each of which has only some of the leaves in its table, insert and remove all keys several times.
-/// The third time takes no more memory.
+/// Two compute nodes, each of which has only some of the leaves in its table, insert and remove all keys several
+/// times. The third time takes hardly more memory than the first.
 #[test]
 fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     let pool = pool(1);

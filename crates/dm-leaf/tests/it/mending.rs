@@ -165,7 +165,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
             .state
     }
 
-    /// Checks that readers that begin at either node find every key. An error is allowed if the node is torn.
+    /// Checks that readers find every key, from either node, and that both nodes can be copied.
     fn is_readable(&self, what: &str) {
         for key in KEYS.concat() {
             for at in [self.left, self.right]
@@ -185,7 +185,7 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
         }
     }
 
-    /// Checks that both nodes are complete, and that the right node was retired if it is dead.
+    /// Checks that neither node is in the middle of a change.
     fn is_whole(&self, what: &str) {
         assert_eq!(self.state(self.left), NodeState::Live, "{what}");
         let right = self.state(self.right);
@@ -204,8 +204,7 @@ fn every_death<F: NodeFormat<Key8> + Clone>(
     each: impl Fn(&Pair<F>, usize, &str),
 ) {
     let steps = Pair::new(format, flaws).steps;
-    // In a format that is written whole, a node is unreadable if its WRITE was executed only in part, unless the WRITE
-    // marks the node as dead.
+    // In a format that is written whole, a left node is unreadable after a partial WRITE. So such deaths are left out.
     let whole_only = |step: &Step| {
         format.range(dm_layout::Part::Rest).is_empty() && step.0 == at(0) && format.node_bytes() > LINE
     };

@@ -94,7 +94,7 @@ impl Attempts for Client {}
 impl Transport for Client {
     type Lease = Vec<u8>;
 
-    /// Returns the default capabilities: READ, WRITE, CAS and FAA in order. The program's layer has no others.
+    /// Returns the default capabilities, which promise the least. The locks then use fallbacks.
     fn caps(&self, _node: NodeId) -> Caps {
         Caps::default()
     }

@@ -106,8 +106,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
 
 #[test]
 fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
-    // A card that does not serialise atomics with WRITEs takes these steps: a CAS on lane 1 reads the word, the release
-    // of lane 0 lands, and the CAS writes the word back.
+    // These are the steps of a card that does not serialise atomics with WRITEs. A CAS on lane 1 reads the word, the
+    // release of lane 0 lands, and the CAS writes the word back.
     let take_lane_1 = MaskedCas {
         compare: 0,
         compare_mask: 0xFFFF_0000,

@@ -301,8 +301,8 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
         if let Poll::Ready(answer) = poll(&mut sharing) {
             break answer.map(|_| ()).unwrap_err();
         }
-        // The lock is held whenever the client tries to share it, and free whenever the client waits for it: each FAA
-        // comes with one READ, and each wait takes one further READ.
+        // Each FAA comes with one READ, and each wait takes one further READ. So after each READ the test frees the
+        // lock or takes it again: each FAA finds the lock held, and each wait finds it free.
         if looks != v.meter().counters().reads {
             looks = v.meter().counters().reads;
             if held.take().is_none() {

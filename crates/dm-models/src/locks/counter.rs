@@ -10,7 +10,7 @@ use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 pub(crate) enum Read {
     /// With a separate READ after the lock was taken. The section in between is monitored.
     Apart,
-    /// With `lock_and_read`.
+    /// With `lock_and_read`, which reads the node in the chain of the CAS.
     Along,
     /// With `lock_and_read` of two lines. Both lines contain the counter, and must agree.
     Wide,

@@ -33,7 +33,7 @@ const T_M5_SHAPES: &[Shape] = &[(
 )];
 const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]))];
 
-/// Two nodes of two leaves each, below one node. During the scan, a leaf splits, a node grows, and a header is split.
+/// Two nodes of two leaves each, below one node. During the scan, a node grows or a header is split.
 const SPLITS: Script = Script {
     preload: &[0x101, 0x102, 0x201, 0x202],
     always: &[0x101, 0x102, 0x201, 0x202],

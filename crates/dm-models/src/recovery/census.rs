@@ -1,5 +1,5 @@
-//! The models of a census: the shipped allocator finds the blocks that a dead member has lost, while another member takes,
-//! links, unlinks and retires blocks.
+//! The models of a census: the shipped allocator finds the blocks that a dead member has lost, while another member
+//! takes, links, unlinks and retires blocks.
 
 use dm_alloc::{
     AllocError, Allocator, Census, CensusStep, Class, Life, MemberArea, ReclaimFlaws, ReclaimOptions,
@@ -120,14 +120,14 @@ fn walked() -> RemotePtr {
     word(5)
 }
 
-/// The request for a round at which all members record, and at which the first grace ends.
+/// The number of the round at which all members record, and of the round at which the first grace ends.
 const RECORDED: u64 = 2;
 const QUIET: u64 = 3;
 const AGAIN: u64 = 2;
 /// Rounds of the second census before W retires the block that it holds.
 const HELD_ROUNDS: u32 = 2;
 
-/// The number of these rounds that the other member has done; `u64::MAX` if it does none.
+/// The number of the rounds asked for that the other member has done; `u64::MAX` if it does none.
 fn done() -> RemotePtr {
     word(3)
 }

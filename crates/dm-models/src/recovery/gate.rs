@@ -117,7 +117,7 @@ struct Flaws {
     joins_late: bool,
 }
 
-/// One compute node.
+/// The state that the clients of one compute node share.
 struct Node {
     locks: Locks,
     roster: Arc<Roster>,

@@ -178,7 +178,8 @@ pub(crate) const MERGE: Entry = Entry {
     },
 };
 
-/// The leaves are on one memory node, and their parent is on the other.
+/// Merges whose chain may fail. In the shapes with `2 MN`, the leaves are on one memory node, and their parent is on
+/// the other.
 const HALVES: &[(&str, Script)] = &[
     (
         "reader",

@@ -84,8 +84,8 @@ fn a_dead_compute_node_costs_the_others_a_lease() {
     assert!(freed > 0, "nobody held a lock");
 }
 
-/// Clients that share locks wait while the counts of sharers are reset. If they took their locks alone, a hot lock would
-/// never be shared again.
+/// Clients that share locks wait while the counts of sharers are reset. If they took their locks alone, a hot lock
+/// would never be shared again.
 #[test]
 fn locks_that_were_shared_are_shared_again() {
     let kill = Faults {

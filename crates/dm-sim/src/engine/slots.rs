@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// Returns whether `chain` has completed without error. If it is still in flight, the task `asking` is polled when
-    /// it completes. Returns `None` if the chain has any unusual condition.
+    /// it completes. Returns `None` if the chain has failed, or if it is in flight and polled from outside a task.
     #[inline(always)]
     pub(crate) fn poll_chain(
         &mut self,

@@ -213,8 +213,8 @@ impl Wheel {
         self.pushed
     }
 
-    /// Advances to the next word with a slot in use. If there are no slots, moves events from `far` to `due`. Returns
-    /// whether there is an event.
+    /// Advances to the next word with a slot in use. A queue of kind [`QueueKind::Heap`] moves events from `far` to
+    /// `due` instead. Returns whether there is an event.
     #[inline(always)]
     fn next_word(&mut self) -> bool {
         let next = self.word + 1;

@@ -32,7 +32,7 @@ fn word(sim: &Sim, at: usize) -> u64 {
     .unwrap()
 }
 
-/// Runs 64 clients of 4 nodes that mix every verb on both memory nodes, with waits of a nanosecond to four seconds.
+/// Runs 64 clients of 4 nodes that mix the verbs on both memory nodes, with waits of a nanosecond to two seconds.
 fn mixed(seed: u64, queue: QueueKind) -> (u64, u64) {
     let sim = bed().seed(seed).queue(queue).build().unwrap();
     for c in 0..64u16 {

@@ -19,7 +19,7 @@ pub enum LineOrder {
     Increasing,
     /// A permutation drawn from this seed; equal seeds and lengths give equal orders.
     ///
-    /// Every permutation of up to 256 units can occur; a longer READ is served in pieces of 256.
+    /// A READ of more than 256 units is served in pieces of 256, which are permuted one after another.
     Seeded(u64),
 }
 

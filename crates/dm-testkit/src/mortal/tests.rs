@@ -57,8 +57,8 @@ trait WriteWord: Verbs {
 }
 impl<V: Verbs> WriteWord for V {}
 
-/// A client that posts one request, then a chain of four, and then a call of the control plane. The requests after
-/// the call are seen only if the client lives.
+/// A client that posts one request, a chain of four, a call of the control plane, and a loaded image. At the end, its
+/// guard posts one more request.
 struct Chained(Doom);
 
 impl Job for Chained {
@@ -136,8 +136,9 @@ fn lines_are_those_of_memory() {
     );
 }
 
-/// The clients of a compute node, of which the first dies with its WRITE under way. The others wait for ever, and the
-/// death must wake them. The last client fences their member after a pause, and then reads the memory.
+/// Two clients of one compute node, and a third client of another one. The first client dies while two of its WRITEs
+/// are in flight. The second client waits for ever, so the death must wake it. The third client fences their member
+/// after a pause, and then reads the memory.
 struct Fenced {
     doom: Doom,
     death: Death,
@@ -182,7 +183,8 @@ impl Job for Fenced {
     }
 }
 
-/// Returns how many WRITEs of a dead member have landed after the fence, for fences at several times after the death.
+/// Fences a dead member at several times after its death. Returns, for each time, how many of the member's WRITEs have
+/// landed.
 fn fenced(world: impl Fn() -> World, loses_posted: bool) -> Vec<u64> {
     let other = Seat {
         compute_node: 1,

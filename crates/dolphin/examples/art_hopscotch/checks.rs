@@ -160,8 +160,8 @@ fn every_interleaving_of_a_split_with_reads_and_writes_is_linearizable() {
         let verdict = model(FULL, clients).run_with(&knobs, Search::exhaustive());
         assert!(verdict.is_pass(), "{clients:?}: {verdict}");
     }
-    // This RNIC may serve a READ before the CAS of its chain, so lock-and-read must fail here. (An insert into a full leaf
-    // would read it again under the lock.)
+    // This RNIC may serve a READ before the CAS of its chain, so lock-and-read must fail here. (An insert into a full
+    // leaf would read it again under the lock.)
     let credulous = knobs.pretend(dm_verbs::Capability::CasThenReadInOrder);
     let verdict = model(&[2, 4], &[KvOp::Insert(6, 60), KvOp::Insert(6, 61)])
         .run_with(&credulous, Search::exhaustive());

@@ -44,8 +44,8 @@ const LEAF: u64 = 1024;
 /// unlock.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
-/// An insert into a packed leaf writes its line up to the end of the entry: a control byte, keys of two bytes, and one
-/// to six values.
+/// The bytes that an insert into a packed leaf writes. They are the line of the new entry up to its value: a control
+/// byte, six keys of two bytes, and one to six values.
 const PACKED: core::ops::RangeInclusive<u64> = 1 + 12 + 8..=1 + 12 + 48;
 const PRESENCE: u64 = 1;
 const LOCK: u64 = 8;
@@ -218,7 +218,7 @@ impl Job for Fill {
 
 const KEYS_OF_A_TREE: u64 = 1 << 17;
 
-/// Measures the bytes per key after inserts in random order, with every allocation.
+/// Measures the bytes per key after inserts in random order.
 #[test]
 fn a_tree_is_small() {
     // The cases are dense and sparse keys, with and without packing.

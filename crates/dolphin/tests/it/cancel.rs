@@ -75,7 +75,8 @@ impl Job for Open {
     }
 }
 
-/// Trees of two compute nodes, which the clients use alternately; the number of operations of each; a seed.
+/// The trees of two compute nodes, the number of operations of each client, and a seed. Each client uses the tree of
+/// its own compute node.
 struct Drops([Dolphin<Key8>; 2], u64, u64);
 
 impl Job for Drops {
@@ -129,8 +130,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that starts after all others have ended, with an empty cache. It takes every lock, so that a lock that is
-/// still held is found.
+/// A client that starts after all others have ended, with an empty cache. It writes every key, which fails if a lock is
+/// still held.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

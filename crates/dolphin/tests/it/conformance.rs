@@ -6,7 +6,8 @@ use dolphin::{NodeTypes, Options, Rdwc};
 use crate::common::Tree;
 
 /// Trees whose leaves hold about `entries` entries without packing, for any key size, and more entries with packing.
-/// They use read delegation and write combining, with this number of local locks.
+/// `combining` is the number of local locks for read delegation and write combining; with 0, clients share no
+/// operations.
 struct Trees {
     entries: usize,
     types: NodeTypes,

@@ -90,7 +90,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let script = world.script(script);
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
-        // Depending on the seed, the cache has room for the exact first separators, or only for approximations of them.
+        // The seed decides whether the cache begins with exact separators or has room only for approximations of them.
         cache_bytes: if seed.is_multiple_of(3) { 24 << 10 } else { 8 << 10 },
         packed_keys: !seed.is_multiple_of(3),
         // With fewer attempts, a client waits less for a client that itself waits for the memory node that is cut off.

@@ -14,7 +14,7 @@ use sherman::{Applied, Options, Sherman};
 /// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 pub(crate) const TOLERANCE: i64 = 4096;
 
-/// The measured sizes.
+/// Sizes after the inserts.
 pub(crate) struct Measured {
     pub(crate) keys: u64,
     /// Bytes of the leaves and inner nodes in use.
@@ -52,7 +52,7 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
     let v = world.connect(0)?;
     block_on(async {
         let options = Options {
-            // Nothing is evicted.
+            // With this budget, nothing is evicted.
             cache_bytes: u64::MAX,
             ..Options::new(8)
         };

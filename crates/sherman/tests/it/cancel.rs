@@ -196,7 +196,7 @@ impl<F: LeafFormat<Key8>> Job for Open<F> {
     }
 }
 
-/// Trees of two compute nodes, which the clients use alternately.
+/// The trees of two compute nodes. Each client uses the tree of its own compute node.
 struct Drops<F: LeafFormat<Key8>> {
     trees: [Sherman<Key8, F>; 2],
     clients: usize,
@@ -335,7 +335,7 @@ fn in_the_simulator() {
     drops::<Checksummed<Key8>>(&testbed(7).into(), options(Variant::Hierarchical), 800, 5, 7);
 }
 
-/// Whole clients are dropped at any point of their work, half of them at random times.
+/// Half of the clients are dropped at random times, for good.
 #[test]
 #[expect(
     clippy::await_holding_refcell_ref,

@@ -163,7 +163,7 @@ fn t_s2a_bookends_accept_a_mixture() {
 
 // ---- flaws that appear with many concurrent clients -------------------------------------------------------------
 
-/// Runs several clients of one compute node on a few keys, and some of another compute node, in the simulator.
+/// Runs 32 clients on two compute nodes, with few keys.
 fn crowd<F: LeafFormat<Key8>>(options: Options, world: &World, seed: u64) -> Report {
     let script = Stress {
         keys: 400,

@@ -88,8 +88,8 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// Returns a word of up to six letters from an alphabet of two, often with the same prefix of eight letters. So words
-/// are often equal, adjacent, or prefixes of each other.
+/// Returns a word of up to five letters from an alphabet of three, often behind the same prefix of eight letters. So
+/// words are often equal, adjacent, or prefixes of each other.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);

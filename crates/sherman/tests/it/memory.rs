@@ -5,8 +5,8 @@ mod measure;
 
 use measure::{TOLERANCE, measure};
 
-/// The number of keys is small, so the limits are higher than those of the full size: the step size of the cache's
-/// allocations has a larger effect, and inner nodes that were all made at about the same time are about equally full.
+/// The limits are higher than those of the full size, because a small tree has more overhead for each key. The cache
+/// allocates in steps, and inner nodes that were made at about the same time are about equally full.
 const KEYS: u64 = 200_000;
 const NODES: f64 = 33.0;
 const CACHE: f64 = 0.5;

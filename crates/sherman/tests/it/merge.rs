@@ -72,8 +72,7 @@ fn a_tree_shrinks_as_it_grew() {
     });
 }
 
-/// A loaded tree shrinks too. Exceptions are places where a run of leaves, or of their parents, begins on another
-/// memory node. With such small nodes and such a small tree, this is frequent.
+/// A bulk-loaded tree shrinks too. Some nodes stay, because two neighbours on different memory nodes do not merge.
 #[test]
 fn a_loaded_tree_shrinks() {
     const KEYS: u64 = 6_000;

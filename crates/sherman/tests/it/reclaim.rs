@@ -17,7 +17,7 @@ fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
         // Each insertion and removal of all keys takes about half of a chunk on each of two compute nodes. So without
-        // reuse, the memory is too small for three repetitions.
+        // reuse, three repetitions would need more chunks.
         chunk_bytes: 256 << 10,
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
@@ -55,7 +55,7 @@ fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<K
     (0..compute_nodes).map(tree).collect()
 }
 
-/// Collects on every compute node until no block is in limbo.
+/// Collects four times on every compute node. After that, no block is in limbo.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..4 {
         for (cn, tree) in (0..).zip(trees) {
@@ -132,7 +132,7 @@ fn in_and_out(nodes: u16) {
     check(empty, &taken);
 }
 
-/// The first chunk of magazines on a memory node. A compute node may need it in any round.
+/// Bytes of the first chunk of magazines on a memory node. A compute node may need this chunk in any round.
 const MAGAZINES: u64 = 64 << 10;
 
 /// Checks the live, limbo and fetched bytes after each repetition. An empty tree has `empty` live bytes.

@@ -170,7 +170,7 @@ impl Job for Open {
     }
 }
 
-/// Trees of two compute nodes, which the clients use alternately.
+/// The trees of two compute nodes. Each client uses the tree of its own compute node.
 struct Drops {
     trees: [Smart<Key8>; 2],
     clients: usize,

@@ -45,7 +45,7 @@ fn limbo(trees: &Trees) -> u64 {
     trees.iter().map(|t| t.alloc_stats().limbo_bytes).sum()
 }
 
-/// Collects on every compute node until no block is in limbo.
+/// Collects five times on every compute node. After that, no block is in limbo.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..5 {
         for (cn, tree) in (0..).zip(trees) {
