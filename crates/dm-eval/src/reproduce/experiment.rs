@@ -339,6 +339,11 @@ impl Experiment {
             }
             _ => {}
         }
+        for (at, panel) in [(claim.at, panel), (claim.over_at.or(claim.at), other)] {
+            if at == Some(At::Named(Place::Peak)) && panel.places().count() < 2 {
+                return Err(format!("panel {} has one point, so it has no peak", panel.name));
+            }
+        }
         if claim.kind == Kind::Order && claim.skip.is_none() {
             can_fail(claim, panel, other)?;
         }
@@ -373,11 +378,6 @@ fn can_fail(claim: &Claim, panel: &Panel, other: &Panel) -> Result<(), String> {
         return Err(
             "a peak is never below another point of its own series, so the order cannot fail".to_owned(),
         );
-    }
-    for (at, panel) in [(claim.at, panel), (over_at, other)] {
-        if at == Some(peak) && panel.places().count() < 2 {
-            return Err(format!("panel {} has one point, so it has no peak", panel.name));
-        }
     }
     match claim.over.as_ref() == Some(&claim.of) && claim.at == over_at && other.name == panel.name {
         true => Err("the two points are one, so the order cannot fail".to_owned()),

@@ -297,7 +297,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
     if claim.kind == Kind::Order {
         return match model.low > 1.0 {
             true => Judged::plain(Grade::Direction),
-            false => Judged::missed(miss(claim.metric, model.mean, 1.0, points)),
+            false => Judged::missed(miss(claim.metric, model.low, 1.0, points)),
         };
     }
     let error = claim.reading_error.unwrap_or(0.0);
@@ -322,7 +322,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
 /// Searches the rows for the reason of a miss.
 fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     let (of, over) = (points.of.as_ref(), points.over.as_ref());
-    let slow = match model < paper {
+    let slow = match model <= paper {
         true => of.map(|of| (paper / model, of, over)),
         false => over.map(|over| (model / paper, over, of)),
     };

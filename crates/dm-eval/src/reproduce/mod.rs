@@ -237,11 +237,12 @@ fn run(
         let rest = record.command.strip_prefix(&way);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL))
     });
-    let mut samples = Vec::new();
+    let (mut samples, mut left_out) = (Vec::new(), Vec::new());
     let mut seconds = 0.0;
     if let Some(record) = earlier {
         seconds = record.seconds;
         samples.extend(record.samples.into_iter().filter(|s| !wanted(&s.panel)));
+        left_out.extend(record.left_out.into_iter().filter(|o| !wanted(&o.panel)));
     }
     let began = Instant::now();
     let chosen = experiment.only(wanted);
@@ -251,10 +252,9 @@ fn run(
         true => sensitivity::study(&chosen, effort, registry, memory)?,
         false => Vec::new(),
     };
-    let left_out = match asked.leave_one_out {
-        true => sensitivity::leave_out(&chosen, effort, registry, memory)?,
-        false => Vec::new(),
-    };
+    if asked.leave_one_out {
+        left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory)?);
+    }
     let mut record = Record {
         name: experiment.name.clone(),
         command: way,

@@ -1,8 +1,8 @@
 //! The reason why a claim is missed. It is computed from the rows of the run, so it cannot outlive them.
 //!
-//! A reason counts as understood only if it covers the whole gap: a resource whose own bound is too low for the paper's
-//! number, or waits for locks without which the number would be reached. Everything else is "not understood", with the
-//! measured facts.
+//! A miss counts as understood only if the reason covers the whole gap: a resource that is busy nearly all the time and
+//! whose own bound is too low for the paper's number, or waits for locks without which the number would be reached.
+//! Everything else is "not understood", with the measured facts.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
         .map(|other| format!(" {}.", other.facts()))
         .unwrap_or_default();
     let share = slow.get(Metric::OfBound);
-    if let Some(share) = share.filter(|share| share * factor > 100.0) {
+    if let Some(share) = share.filter(|share| *share >= BINDS && share * factor > 100.0) {
         let text = format!(
             "{}: {} is {share:.0} % busy. The paper's number needs {factor:.2} times this throughput, which is {:.0} % more \
              than this resource allows.{rest}",
@@ -163,7 +163,8 @@ mod tests {
                 && bound.text.contains("26 % more"),
             "{bound:?}"
         );
-        assert!(!too_slow(1.3, &point(4.0, 70.0, 0.0), None).understood);
+        // A resource that is idle for a third of the time is not the reason, whatever its bound.
+        assert!(!too_slow(2.0, &point(4.0, 70.0, 0.0), None).understood);
         // Waits for a quarter of the time can cost a third of the throughput, but not more.
         assert!(too_slow(1.3, &point(4.0, 70.0, 25.0), None).understood);
         let waits = too_slow(1.4, &point(4.0, 70.0, 25.0), None);
