@@ -431,7 +431,10 @@ mod tests {
                         graded += 1;
                         assert!(claim.paper.is_some_and(|p| p > 0.0), "{what}");
                         assert!(
-                            claim.source.as_ref().is_some_and(|s| s.contains(['§', 'T'])),
+                            claim
+                                .source
+                                .as_ref()
+                                .is_some_and(|s| s.contains(['§', 'T']) || s.contains("Fig.")),
                             "{what}"
                         );
                     }

@@ -89,7 +89,7 @@ pub struct Reproduce {
 pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
     let mut all = experiment::all().map_err(io::Error::other)?;
     if asked.list || (asked.names.is_empty() && !asked.page && asked.evidence.is_none()) {
-        list(&all)?;
+        write!(io::stdout(), "{}", listing(&all))?;
         return Ok(true);
     }
     let origin = Origin::here(output.commit.as_deref());
@@ -196,17 +196,23 @@ fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
     names.iter().map(find).collect()
 }
 
-fn list(all: &[Experiment]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+/// Returns a line for every figure and table of the papers.
+fn listing(all: &[Experiment]) -> String {
+    let mut text = String::new();
     for figure in catalogue::all() {
-        let what = format!("{} {}: {}", figure.paper, figure.figure, figure.shows);
-        match (&figure.experiment, &figure.why) {
-            (Some(name), None) => writeln!(out, "{name:<16} {what}")?,
-            (Some(name), Some(why)) => writeln!(out, "{name:<16} {what}. Left out: {why}")?,
-            (None, why) => writeln!(out, "{:<16} {what}. {}", "-", why.as_deref().unwrap_or_default())?,
+        let name = figure.experiment.as_deref().unwrap_or("-");
+        text += &format!("{name:<16} {} {}: {}", figure.paper, figure.figure, figure.shows);
+        if let Some(why) = &figure.why {
+            let left = if figure.experiment.is_some() {
+                " Left out:"
+            } else {
+                ""
+            };
+            text += &format!(".{left} {why}");
         }
+        text.push('\n');
     }
-    writeln!(out, "{:<16} all {} experiments", "all", all.len())
+    text + &format!("{:<16} all {} experiments\n", "all", all.len())
 }
 
 /// Runs the selected panels. The other panels are taken from `earlier`, if it was run in the same way.

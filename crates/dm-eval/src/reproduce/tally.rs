@@ -90,8 +90,8 @@ impl Tally {
     }
 }
 
-/// Returns the counts of each paper, and of all together. An experiment without a record counts as not graded, and the
-/// claims that the catalogue leaves out count as not modelled.
+/// Returns the counts of each paper, then of the four papers together, then of experiments of the user's own. An
+/// experiment without a record counts as not graded, and the claims that the catalogue leaves out count as not modelled.
 pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(String, Tally)> {
     let figures = catalogue::all();
     let mut rows: Vec<(String, Tally)> = Vec::new();
@@ -99,6 +99,7 @@ pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(Str
         let tally = row(&mut rows, paper);
         tally.not_modelled += left;
     }
+    let papers = rows.len();
     for experiment in experiments {
         let tally = row(&mut rows, experiment.paper());
         let record = records.iter().find(|record| record.name == experiment.name);
@@ -118,10 +119,10 @@ pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(Str
             }
         }
     }
-    let all = rows
+    let all = rows[..papers]
         .iter()
         .fold(Tally::default(), |all, (_, tally)| all.and(*tally));
-    rows.push(("all".to_owned(), all));
+    rows.insert(papers, ("all".to_owned(), all));
     rows
 }
 
@@ -177,6 +178,7 @@ mod tests {
             nothing,
             "a record without points changes nothing"
         );
+        assert_eq!(nothing.len(), 5, "four papers, and all");
         let (name, all) = nothing.last().unwrap();
         assert_eq!((name.as_str(), all.counts()[0]), ("all", claims + left));
         assert_eq!(

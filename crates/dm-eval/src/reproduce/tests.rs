@@ -227,6 +227,30 @@ fn scans_and_writes_by_thread() {
     assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
 }
 
+/// The list has every figure of the papers: the name of its experiment, or the reason why there is none.
+#[test]
+fn the_list_has_every_figure_and_why_it_does_not_run() {
+    let all = experiment::all().unwrap();
+    let text = listing(&all);
+    for e in &all {
+        assert!(text.lines().any(|line| line.starts_with(&e.name)), "{}", e.name);
+    }
+    for line in text.lines().filter(|line| line.starts_with("- ")) {
+        assert!(
+            line.split_once(". ").is_some_and(|(_, why)| why.len() > 15),
+            "{line}"
+        );
+    }
+    for figure in [
+        "SMART Fig. 22 g",
+        "CHIME Fig. 18 d",
+        "Dolphin Table I:",
+        "Sherman Table 2",
+    ] {
+        assert!(text.contains(figure), "{figure}");
+    }
+}
+
 #[test]
 fn unknown_names_are_refused_with_the_list() {
     let all = experiment::all().unwrap();
