@@ -134,6 +134,7 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "dm-hopscotch",
         "--test",
         "it",
+        "--no-fail-fast",
         "--",
         "--ignored",
         "--nocapture",
