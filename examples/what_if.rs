@@ -34,7 +34,7 @@ fn mops(model: CostModel, lock: Place, clients: u16) -> Result<f64, BuildError> 
 fn main() -> Result<(), BuildError> {
     let host = RemotePtr::new(NodeId(0), 4096).expect("within 48 bits").into();
     let chip = ChipPtr::new(NodeId(0), 0).expect("within the card").into();
-    // What if a CAS on host memory blocked its bucket for half as long?
+    // In the changed model, a CAS on host memory blocks its bucket for half as long.
     let half = || CostModel {
         bucket_cas_ns: CostModel::cx5_ib().bucket_cas_ns / 2.0,
         ..CostModel::cx5_ib()

@@ -104,8 +104,9 @@ enum Command {
         #[arg(long)]
         nightly: bool,
     },
-    /// Writes a crate outside of the workspace with `dmkit new`: an index with an array of fence keys over hopscotch
-    /// leaves. Runs its tests, and measures it together with CHIME, with the new crate's own command.
+    /// Writes crates outside of the workspace with `dmkit new`, one for each pair of an inner structure and a leaf
+    /// format, and compiles them. For one of them, an index with an array of fence keys over hopscotch leaves, runs its
+    /// tests, and measures it together with CHIME, with the new crate's own command.
     ///
     /// Takes at most 3 minutes on 2 idle cores after the workspace's tests are built, mostly for compiling, and about
     /// half a minute if little has changed. Fails if a test fails, a value is wrong, or a row or curve is missing.

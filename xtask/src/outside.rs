@@ -1,14 +1,21 @@
-//! Tests a crate outside of this workspace that `dmkit new` has written: runs its tests, and measures its index
-//! together with a shipped index.
+//! Tests crates outside of this workspace that `dmkit new` has written. All of them must compile. For one of them, this
+//! runs its tests, and measures its index together with a shipped index.
 
 use crate::{Result, workspace};
 use serde::Deserialize;
-use std::{fs, path::Path, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 use xshell::{Shell, cmd};
 
-/// The name of the crate and of its index.
+/// The names of the parts of a crate, as arguments of `dmkit new`.
+const INNERS: [&str; 3] = ["own", "blink", "separators"];
+const LEAVES: [&str; 2] = ["hopscotch", "two-level"];
+/// The name of each crate and of its index.
 const NAME: &str = "learned-fences";
-/// The shipped index with which the crate is compared.
+/// The shipped index with which the first crate is compared.
 const BESIDE: &str = "chime";
 const WORKLOADS: [&str; 4] = ["c", "a", "load", "e"];
 const CLIENTS: [&str; 2] = ["16", "64"];
@@ -24,31 +31,32 @@ struct Row {
     wrong_values: u64,
 }
 
-/// Writes the crate, runs its tests, measures it together with [`BESIDE`], and checks the results.
+/// Writes a crate for each pair of parts. Compiles all of them, runs the tests of the first one, measures it together
+/// with [`BESIDE`], and checks the results.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);
     // The directory is removed at the end, unless a step failed.
     let dir = std::env::temp_dir().join(format!("dmkit-outside-{}", std::process::id()));
-    let at = dir.join(NAME);
-    // The other tests share this build of the command.
-    let parts = ["--inner", "own", "--leaf", "hopscotch"];
-    cmd!(
-        shell,
-        "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
-    )
-    .run()?;
+    let crates = write(&shell, root, &dir)?;
     let begun = Instant::now();
-    // The crate uses the dependency versions of this workspace, so that only the crate itself can change the result.
-    fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
-
-    shell.change_dir(&at);
-    // The build of dmkit's crates is stored elsewhere, so it is not removed with the directory.
+    // The build of dmkit's crates is stored elsewhere, so it is shared, and is not removed with the directory.
     shell.set_var(
         "CARGO_TARGET_DIR",
         workspace::target_directory(root)?.join("outside"),
     );
-    cmd!(shell, "cargo fmt --check").run()?;
+    for at in &crates {
+        shell.change_dir(at);
+        cmd!(shell, "cargo fmt --check").run()?;
+        cmd!(shell, "cargo check --quiet --tests").run()?;
+    }
+    eprintln!(
+        "compiled {} crates in {} s",
+        crates.len(),
+        begun.elapsed().as_secs()
+    );
+    let at = &crates[0];
+    shell.change_dir(at);
     cmd!(shell, "cargo test").run()?;
     let (indexes, workloads, clients) = (format!("{NAME},{BESIDE}"), WORKLOADS.join(","), CLIENTS.join(","));
     let size = ["--keys", "50k", "--ops", "50k", "--cns", "4", "--mns", "4"];
@@ -78,6 +86,27 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     fs::remove_dir_all(dir)?;
     eprintln!("built, tested and measured in {} s", begun.elapsed().as_secs());
     Ok(())
+}
+
+/// Writes a crate for each pair of parts, and returns their directories.
+fn write(shell: &Shell, root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut crates = Vec::new();
+    for inner in INNERS {
+        for leaf in LEAVES {
+            let at = dir.join(format!("{inner}-{leaf}"));
+            let parts = ["--inner", inner, "--leaf", leaf];
+            // The other tests share this build of the command.
+            cmd!(
+                shell,
+                "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
+            )
+            .run()?;
+            // The crates use the dependency versions of this workspace, so that only they can change the result.
+            fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
+            crates.push(at);
+        }
+    }
+    Ok(crates)
 }
 
 /// Checks that both indexes have a row for each workload and number of clients, and that no wrong value was read.

@@ -22,8 +22,8 @@ const CACHE: f64 = 0.5;
 const NODES: f64 = 38.0;
 /// Bytes of the hotspot buffer.
 const HOTSPOTS: u64 = 1 << 20;
-/// The allowed difference in bytes between the cache's own count and the allocator's count. Handles are on the stack
-/// here, and shared parts of the tree have reference counts.
+/// The allowed difference in bytes between the cache's own count and the allocator's count. The own count includes the
+/// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]

@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_listed() {
+    fn blocks_that_are_not_known_are_listed() {
         let mut part = part(LIST_BLOCKS + 70);
         for number in
             (0..LIST_BLOCKS + 70).filter(|number| ![3, LIST_BLOCKS, LIST_BLOCKS + 69].contains(number))

@@ -76,7 +76,8 @@ impl Allocator {
         let _unmetered = v.meter().housekeeping();
         let (list, at) = (area.chunks(start.node()), start.add(bytes - RECORD_BYTES));
         let mut head = v.word(list).await?;
-        for _ in 0..v.budget(ATTEMPTS) {
+        let attempts = v.budget(ATTEMPTS);
+        for _ in 0..attempts {
             v.write(at, &encode(head, start, class)).await?;
             let found = v.cas(list, head, at.raw()).await?;
             if found == head {
@@ -87,7 +88,7 @@ impl Allocator {
         Err(AllocError::Contended(Exhausted {
             at: list.into(),
             why: Why::Raced,
-            attempts: ATTEMPTS,
+            attempts,
         }))
     }
 

@@ -82,7 +82,7 @@ pub enum AllocError {
         /// Number of READs of the state word.
         attempts: u32,
     },
-    /// A retry loop has used up its attempts.
+    /// A retry loop has used up its attempts, or the time for which it waits for another client.
     Contended(Exhausted),
     /// A block of 0 bytes, or larger than a chunk.
     BadSize {
@@ -119,7 +119,7 @@ impl AllocError {
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Verb(e) => write!(f, "superblock: {e}"),
+            Self::Verb(e) => e.fmt(f),
             Self::Control(e) => write!(f, "control plane: {e}"),
             Self::NoMemoryNodes => f.write_str("the control plane lists no memory node"),
             Self::TooManyNodes { listed, most } => {
@@ -183,7 +183,7 @@ impl fmt::Display for AllocError {
                 "client {creator} began to create the pool and did not finish (state word at {at}, read \
                  {attempts} times)"
             ),
-            Self::Contended(e) => write!(f, "creating the pool: {e}"),
+            Self::Contended(e) => e.fmt(f),
             Self::BadSize { wanted, most } => {
                 write!(
                     f,
@@ -266,11 +266,42 @@ impl From<AllocError> for IndexError {
             AllocError::BadSize { .. } => Self::BadInput {
                 why: "a node is larger than a chunk",
             },
-            // All other errors are those of opening a pool, or of damaged bytes in it.
+            AllocError::Corrupt { at, what } => Self::Pool { at, why: what },
+            // All other errors are those of opening a pool.
             _ => Self::Pool {
                 at: RemotePtr::NULL,
                 why: "the pool does not fit this index",
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dm_verbs::{NodeId, Why};
+
+    use super::*;
+
+    #[test]
+    fn an_operation_reports_the_place_of_damage() {
+        let at = RemotePtr::new(NodeId(1), 0x1240).unwrap();
+        let what = "a chunk longer than its node";
+        let error = AllocError::Corrupt { at, what };
+        assert!(error.to_string().contains(what), "{error}");
+        assert_eq!(IndexError::from(error), IndexError::Pool { at, why: what });
+    }
+
+    /// Requests fail and words change at any time, and not only while a pool is created.
+    #[test]
+    fn causes_are_reported_as_they_are() {
+        let at = RemotePtr::new(NodeId(1), 0x1240).unwrap().into();
+        let lost = VerbError::refused(VerbErrorKind::Unreachable, at);
+        assert_eq!(AllocError::Verb(lost).to_string(), lost.to_string());
+        let raced = Exhausted {
+            at,
+            why: Why::Raced,
+            attempts: 9,
+        };
+        assert_eq!(AllocError::Contended(raced).to_string(), raced.to_string());
     }
 }

@@ -246,15 +246,20 @@ impl Allocator {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
         };
-        let mut retry = v.retry(reclaim.options.attempts);
+        // Time alone limits the wait for another client's join.
+        let mut retry = v.retry(1);
         loop {
             v.local(LocalStep::Section).await;
             let forgotten = reclaim.has_forgotten(v.client(), seat);
             let generation = reclaim.epochs.generation();
-            match reclaim.membership.with(Membership::stand) {
+            let (standing, lease) = reclaim.membership.with(|m| (m.stand(), m.lease));
+            match standing {
                 // Boxed, because it is rare and would make the futures of operations large.
                 Standing::Outside => Box::pin(self.join(v, reclaim)).await?,
-                Standing::Joining => retry.again(reclaim.place(), Why::Changing).await?,
+                Standing::Joining => {
+                    let limit = joining::patience(lease);
+                    retry.again_within(limit, reclaim.place(), Why::Changing).await?;
+                }
                 Standing::Member { slot, word } => {
                     let around = (&*self.roster, self.memory_nodes());
                     if !seat.is_enrolled(generation) && !reclaim.enlist(v, slot, word, around).await? {

@@ -149,7 +149,8 @@ impl Sweep {
         mut word: u64,
         rule: &impl Fn(u64) -> Option<u64>,
     ) -> Result<bool, AllocError> {
-        for _ in 0..v.budget(ATTEMPTS) {
+        let attempts = v.budget(ATTEMPTS);
+        for _ in 0..attempts {
             let Some(new) = rule(word) else {
                 return Ok(false);
             };
@@ -162,7 +163,7 @@ impl Sweep {
         Err(AllocError::Contended(Exhausted {
             at,
             why: Why::Raced,
-            attempts: ATTEMPTS,
+            attempts,
         }))
     }
 }

@@ -353,6 +353,7 @@ where
         next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let fill = fill.into().checked()?;
+        let _begun = self.v.operation()?;
         let running = self.start().await?;
         let loaded = self.load_keys(fill.mean(), next);
         end_operation(running, self.art.alloc.while_announcing(self.v, loaded).await)

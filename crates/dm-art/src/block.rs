@@ -2,7 +2,7 @@
 
 use dm_alloc::{Allocator, Class, Life};
 use dm_index::IndexError;
-use dm_layout::NodeTypes;
+use dm_layout::{NodeTypes, RADIX_INCARNATION_AT};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 /// Returns the class of leaves of this size.
@@ -12,7 +12,7 @@ pub(crate) const fn leaf_class(bytes: u32) -> Class {
 
 /// The place of a node's incarnation. A node has no version.
 pub(crate) const LIFE: Life = Life::Header {
-    incarnation_at: 8,
+    incarnation_at: RADIX_INCARNATION_AT,
     version_at: 0,
 };
 

@@ -6,7 +6,7 @@ use core::mem::size_of;
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
     Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Run,
-    Scan, Split, Survey, count_keys, survey_level,
+    Scan, Split, Survey, survey_leaves,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -537,19 +537,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         survey.include(entries, 1);
         listed.sort_unstable_by_key(|(low, _)| *low);
         //= docs/protocol/dolphin.md D2
-        let Some(&(_, first)) = listed.first() else {
-            survey.misses_nodes();
-            return Ok(());
-        };
-        survey_level(
-            v,
-            leaves,
-            (0, first),
-            (&listed, Listing::Hints),
-            survey,
-            count_keys,
-        )
-        .await
+        survey_leaves(v, leaves, (&listed, Listing::Hints), survey).await
     }
 }
 

@@ -20,17 +20,20 @@
 //! * I3: a pool is used only over as many memory nodes as the index's addresses can distinguish.
 #![forbid(unsafe_code)]
 
+mod census;
 mod check;
 mod handle;
 mod parts;
 mod pool;
+mod sweep;
 
-pub use check::{CheckReport, HeldLock, SweepReport};
+pub use check::{CheckReport, HeldLock};
 pub use dm_index::{Finding, Flaw};
 pub use dm_leaf::OpenError;
 pub use handle::Handle;
 pub use parts::{Common, Parts};
 pub use pool::Pool;
+pub use sweep::SweepReport;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! Visits all nodes of a tree for a check.
 
-use dm_index::{IndexError, KeyBytes, Listing, NodeStore, Restructure, Survey, count_keys, survey_level};
+use dm_index::{IndexError, KeyBytes, Listing, NodeStore, Restructure, Survey, survey_leaves, survey_level};
 use dm_verbs::{RemotePtr, Verbs};
 
 use crate::blink::Blink;
@@ -35,18 +35,6 @@ impl<K: KeyBytes, S> Blink<K, S> {
             .await?;
             listed = below;
         }
-        let Some(&(_, first)) = listed.first() else {
-            survey.misses_nodes();
-            return Ok(());
-        };
-        survey_level(
-            v,
-            leaves,
-            (0, first),
-            (&listed, Listing::Exact),
-            survey,
-            count_keys,
-        )
-        .await
+        survey_leaves(v, leaves, (&listed, Listing::Exact), survey).await
     }
 }

@@ -78,9 +78,8 @@ impl Set {
 /// # Invariants
 /// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
-/// * **I3** An entry is one word. Except by [`Hotspots::adopt`], it is changed by a compare-and-swap from the value
-///   that was read. If two threads change it at the same time, one of them must read it again, so no thread restores an
-///   entry that another removed.
+/// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two threads
+///   change it at the same time, one of them must read it again, so no thread restores an entry that another removed.
 #[derive(Debug)]
 pub struct Hotspots {
     sets: Box<[Set]>,
@@ -133,14 +132,16 @@ impl Hotspots {
         self.len() == 0
     }
 
-    /// Copies the entries of another compute node's table of the same size, because its guesses are useful
-    /// here too.
+    /// Copies the entries of another compute node's table of the same size into the places that are empty here, because
+    /// its guesses are useful here too.
     pub fn adopt(&self, other: &Self) {
         count_section();
         for (mine, theirs) in self.sets.iter().zip(&other.sets) {
-            for (place, (_, word, _)) in mine.0.iter().zip(theirs.seen()) {
-                // Relaxed: as for loads. A lost store loses only a count.
-                place.store(word, Ordering::Relaxed);
+            for ((place, seen, hot), (_, word, _)) in mine.seen().zip(theirs.seen()) {
+                // A place that another thread fills meanwhile keeps that thread's entry.
+                if hot.count == 0 {
+                    self.change(place, seen, word);
+                }
             }
         }
     }

@@ -480,8 +480,8 @@ impl<K: KeyBytes> State<K> {
         self.fit()
     }
 
-    /// Removes the entry for `key`, if it is `leaf`. With `hole`, the entry's range then has no entry. Without it, the
-    /// range belongs to the leaf to the left.
+    /// Removes the entry for `key` if it is `leaf`, and returns whether it did. With `hole`, or if the entry is the
+    /// first of its block, the entry's range then has no entry. Otherwise the range belongs to the leaf to the left.
     fn drop_entry(&mut self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
         let Some(i) = self.covering(key) else {
             return false;

@@ -71,7 +71,7 @@ impl<K: crate::CacheKey> Slab<K> {
         }
     }
 
-    /// Puts `image` into a free slot and returns the slot. Returns `None` after 2^32 - 1 slots; the image is
+    /// Puts `image` into a free slot and returns the slot. Returns `None` after 2^32 - 64 slots; the image is
     /// then dropped.
     pub(crate) fn insert(&mut self, image: Image<K>) -> Option<u32> {
         if self.free == END {

@@ -266,6 +266,37 @@ fn hotspots_stored_blindly_are_lost() {
     hotspots_stay(HotspotFlaws { blind_stores: true });
 }
 
+/// Runs two clients. One copies another compute node's entry. The other one finds a key, whose entry must stay. The
+/// mutant overwrites entries that were added meanwhile.
+fn hotspots_are_adopted(flaws: HotspotFlaws) {
+    explore("adopted hotspots", 4, move || {
+        let hot = Arc::new(one_set(flaws));
+        let theirs = one_set(HotspotFlaws::default());
+        let leaf = RemotePtr::new(NodeId(0), 64).expect("a small offset");
+        theirs.found(leaf, 1, 7);
+        let adopting = thread::spawn({
+            let hot = Arc::clone(&hot);
+            move || hot.adopt(&theirs)
+        });
+        hot.found(leaf, 2, 9);
+        adopting.join().expect("no panic");
+        assert_eq!(hot.guess(leaf, 2), Some(9), "a hotspot is lost");
+        // If the key was found first, it may have the only place that the other entry could get.
+        assert!(matches!(hot.guess(leaf, 1), None | Some(7)));
+    });
+}
+
+#[test]
+fn adopted_hotspots_replace_none() {
+    hotspots_are_adopted(HotspotFlaws::default());
+}
+
+#[test]
+#[should_panic(expected = "a hotspot is lost")]
+fn hotspots_adopted_blindly_replace_others() {
+    hotspots_are_adopted(HotspotFlaws { blind_stores: true });
+}
+
 /// A client reports a hotspot as wrong. Meanwhile the count of another key reaches its limit, so that all counts of the
 /// set are halved. The wrong hotspot must be removed.
 #[test]

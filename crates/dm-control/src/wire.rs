@@ -117,7 +117,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A message. After the welcome, each message is followed by its code (see [`crate::Session`]).
+/// A message. After the welcome, an authentication code follows each message (see [`crate::Session`]).
 ///
 /// ```
 /// use dm_control::{Message, Request, WireError};

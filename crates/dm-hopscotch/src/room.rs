@@ -12,9 +12,10 @@ use crate::Neighbourhoods;
 use crate::read::stretch;
 use crate::write::Written;
 
-/// Number of slots after a full neighbourhood that an insert reads to find a free slot. In leaves of 64 slots that
-/// grew by inserts in random order, they suffice for two thirds of these inserts. With 8 slots, an insert reads the
-/// rest of the leaf more often; with 20, it reads more than it needs. Both take more bytes on average.
+/// Number of slots behind a full neighbourhood that an insert reads to find a free slot for hops. In leaves of 64 slots
+/// that were filled in random order, 14 slots are enough for two thirds of the inserts that find a full neighbourhood.
+/// With 8 slots, an insert reads the rest of the leaf more often; with 20, it reads more than it needs. Both read more
+/// bytes on average.
 const SLOTS_BEYOND: usize = 14;
 
 /// The parts of a node that were read under its lock. All other bytes are zero.

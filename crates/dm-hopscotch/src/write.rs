@@ -116,7 +116,7 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         // whole node to find out. It ignores an error of this READ, because the remove has already taken effect.
         match done.lonely {
             true => match v.read(at, self.node_len()).await {
-                Ok(image) => self.removed(v, at, &image),
+                Ok(image) => self.removed::<V>(at, &image),
                 Err(_) => Answer::Done(done.applied),
             },
             false => Answer::Done(done.applied),
@@ -193,14 +193,14 @@ impl<K: KeyBytes> Neighbourhoods<K> {
             .write(at.add(range.start as u64), &image[range]);
         guard.write_back(chain).await?;
         if applied == Applied::Removed {
-            return Ok(Some(self.removed(v, at, &image)));
+            return Ok(Some(self.removed::<V>(at, &image)));
         }
         Ok(Some(Answer::Done(applied)))
     }
 
     /// Returns the result of a completed remove, computed from the image of the node. The node may have changed since.
     /// This is harmless, because the result is only a hint that the node is sparse.
-    fn removed<V: Verbs + Control>(&self, _: &V, at: RemotePtr, image: &[u8]) -> Answer<K, Applied> {
+    fn removed<V: Verbs + Control>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied> {
         match Restructure::<V, K>::show(&self.nodes, at, image, &mut NodeCopy::new()) {
             Ok(true) => Answer::Sparse(Applied::Removed),
             Ok(false) | Err(_) => Answer::Done(Applied::Removed),

@@ -81,7 +81,7 @@ impl NodeBuilder {
     /// Returns [`IbError`] if there are too few bytes, if no device can be opened, if memory cannot be registered, or
     /// if the address is in use or needs a secret.
     pub fn start(self) -> Result<MemoryNode, IbError> {
-        if self.bytes < RESERVED_BYTES {
+        if self.bytes <= RESERVED_BYTES {
             return Err(IbError::TooSmall { bytes: self.bytes });
         }
         let device = crate::world::open_device(&self.device)?;
@@ -208,5 +208,22 @@ impl Fabric for Card {
             chip,
         };
         Ok((qp, own.port()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_needs_more_than_its_reserved_page() {
+        for bytes in [0, RESERVED_BYTES] {
+            let refused = MemoryNode::builder(bytes).start().err();
+            let refused = refused.expect("no byte is left for clients");
+            assert!(
+                matches!(refused, IbError::TooSmall { bytes: found } if found == bytes),
+                "{refused}"
+            );
+        }
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         let shown = promises.to_string();
         assert!(
             shown.ends_with(
-                "assumed: 64-byte line atomicity, CAS→READ in order in one chain, round trips 10 times those of a card"
+                "assumed: 64-byte line atomicity, CAS→READ in order on one queue pair, round trips 10 times those of a card"
             ),
             "{shown}"
         );

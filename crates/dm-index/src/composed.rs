@@ -438,6 +438,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let fill = fill.into().checked()?;
+        let _begun = self.v.operation()?;
         //= docs/protocol/reclaim.md R17
         let running = self.start_or_wait().await?;
         // Boxed, because it is rare and would make the futures of operations large.

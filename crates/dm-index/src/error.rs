@@ -54,11 +54,12 @@ pub enum IndexError {
         /// Number of memory nodes that were tried.
         nodes: u16,
     },
-    /// The pool's superblock does not match the index to open, or an address does not fit into a parent's entry.
+    /// The pool's superblock does not match the index to open, data of the pool is damaged, or an address does not fit
+    /// into a parent's entry.
     Pool {
         /// The address.
         at: RemotePtr,
-        /// The mismatch.
+        /// The mismatch or damage.
         why: &'static str,
     },
     /// The world lacks a capability that the index needs.
@@ -217,7 +218,7 @@ impl fmt::Display for IndexError {
             Self::Unlinked { right, why } => {
                 write!(
                     f,
-                    "the operation took effect, but the new node {right} is not linked above: {why}"
+                    "the operation took effect, but the levels above node {right} could not be updated: {why}"
                 )
             }
             Self::BadInput { why } => f.write_str(why),
@@ -257,5 +258,23 @@ impl From<Exhausted> for IndexError {
 impl From<Refused> for IndexError {
     fn from(e: Refused) -> Self {
         Self::Refused(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::NodeId;
+
+    /// The error of a split names a new node, and the error of a remove names an old one.
+    #[test]
+    fn a_node_that_is_not_linked_need_not_be_new() {
+        let right = RemotePtr::new(NodeId(1), 0x1240).expect("a small offset");
+        let why = "the parent is full";
+        let error = IndexError::Unlinked { right, why };
+        assert_eq!(error.effect(), Effect::Done);
+        let text = error.to_string();
+        assert!(text.contains(&right.to_string()) && text.contains(why), "{text}");
+        assert!(!text.contains("new"), "{text}");
     }
 }

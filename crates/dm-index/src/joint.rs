@@ -5,7 +5,8 @@ use core::future::Future;
 use dm_layout::{FenceKeys, ValueRef};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
-use crate::{IndexError, Listing, Restructure, Run, Survey, survey_level};
+use crate::survey::{Listing, Survey, count_keys, survey_level};
+use crate::{IndexError, Restructure, Run};
 
 /// An address, and whether it is known to lead to a linked node.
 ///
@@ -370,12 +371,5 @@ pub trait Inner<V: Verbs, K> {
             let unknown = (&[][..], Listing::Unknown);
             survey_level(v, leaves, (0, first.leaf.at), unknown, survey, count_keys).await
         }
-    }
-}
-
-/// Counts the keys of a leaf.
-pub fn count_keys<K: dm_layout::KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, image: u64) {
-    for (_, value) in leaf.iter() {
-        survey.key(leaf.at, value, image);
     }
 }

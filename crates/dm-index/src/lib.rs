@@ -52,7 +52,6 @@ pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
     Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Split, Stale, Tended, Write,
-    count_keys,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use run::Run;
@@ -60,7 +59,7 @@ pub use scan::Scan;
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
 pub use survey::{
     Condition, Finding, Flaw, Inspected, LevelCount, Listing, Referred, Survey, is_nowhere, survey_index,
-    survey_level,
+    survey_leaves, survey_level,
 };
 pub use words::Words;
 

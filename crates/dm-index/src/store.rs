@@ -149,7 +149,7 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// Frees a node that nothing has ever pointed to.
     fn forget(&self, node: Created);
 
-    /// Reads the node at `at`, and finishes a split, a merge or the move of an entry that another client has left
+    /// Reads the node at `at`, and finishes a split, a merge or a hop that another client has left
     /// unfinished there, as the next writer of the node would. It changes no entry's value. If there is nothing to
     /// finish, this costs one READ.
     ///

@@ -395,6 +395,31 @@ pub enum Listing {
     Unknown,
 }
 
+/// Visits the leaves of an index and counts their keys. `listed` has the leaves as the inner structure lists them. If it
+/// lists none, the survey misses nodes.
+///
+/// # Errors
+/// Returns the same errors as [`survey_level`].
+pub async fn survey_leaves<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
+    v: &V,
+    leaves: &S,
+    (listed, listing): (&[(K, RemotePtr)], Listing),
+    survey: &mut Survey,
+) -> Result<(), IndexError> {
+    let Some(&(_, first)) = listed.first() else {
+        survey.misses_nodes();
+        return Ok(());
+    };
+    survey_level(v, leaves, (0, first), (listed, listing), survey, count_keys).await
+}
+
+/// Counts the keys of a leaf.
+pub(crate) fn count_keys<K: KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, image: u64) {
+    for (_, value) in leaf.iter() {
+        survey.key(leaf.at, value, image);
+    }
+}
+
 /// Walks the nodes of a level along their sibling pointers, from `first` on, which covers the smallest key. Then
 /// compares them with `listed`: the low fence key and the address of each node, by ascending key, as the inner
 /// structure has them. `each` receives each usable node that is not torn, and a hash of its bytes.

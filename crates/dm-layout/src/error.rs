@@ -24,12 +24,16 @@ pub enum Reason {
     State,
     /// The low fence key is not less than the high fence key.
     Fences,
-    /// The presence byte of an entry has an invalid value, or a hopscotch entry is outside its neighbourhood.
+    /// The presence byte of an entry has an invalid value.
     Presence,
+    /// A hopscotch entry is outside the neighbourhood of its key.
+    Neighbourhood,
     /// A count is greater than the capacity.
     Count,
-    /// A key is duplicate or outside the fence keys, or the entries do not fit into a node.
+    /// A key is duplicate or outside the fence keys.
     Order,
+    /// The entries do not fit into a node.
+    Room,
     /// A line's control byte selects no shape, or marks entries that its shape does not have.
     Line,
 }
@@ -42,8 +46,10 @@ impl fmt::Display for Reason {
             Self::State => "no such node state",
             Self::Fences => "low fence not below high fence",
             Self::Presence => "presence byte neither empty nor present",
+            Self::Neighbourhood => "entry outside the neighbourhood of its key",
             Self::Count => "more entries than the node holds",
             Self::Order => "entries out of order or outside the fences",
+            Self::Room => "entries that do not fit into a node",
             Self::Line => "a line with an invalid shape, or with entries that its shape does not have",
         })
     }
@@ -165,9 +171,10 @@ pub enum GeometryError {
     },
     /// The requested number of entries is less than two, or too large for a node of 65,536 bytes.
     Span(usize),
-    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes). A hop
-    /// count must have 1 to 8 bits.
+    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
+    /// A hop count must have 1 to 8 bits.
+    HopBits(u8),
     /// Marked values cannot have this number of bytes. They need at least one byte, and must fit into one line with
     /// their key.
     Marked(usize),
@@ -193,6 +200,7 @@ impl fmt::Display for GeometryError {
                 "no node of at most 65536 bytes holds {span} entries and can split"
             ),
             Self::VersionBits(bits) => write!(f, "a version of {bits} bits does not fit this geometry"),
+            Self::HopBits(bits) => write!(f, "a hop count of {bits} bits: want 1 to 8"),
             Self::Marked(bytes) => write!(
                 f,
                 "marked values of {bytes} bytes do not fit into a line with their key"

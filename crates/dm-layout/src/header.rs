@@ -88,6 +88,13 @@ pub(crate) struct Prefix {
     pub(crate) sibling: U64,
 }
 
+impl<K> Header<K> {
+    /// The place of the version, one byte, in the bytes of a header.
+    pub const VERSION_AT: usize = offset_of!(Prefix, version);
+    /// The place of the incarnation, four bytes, in the bytes of a header.
+    pub const INCARNATION_AT: usize = offset_of!(Prefix, incarnation);
+}
+
 pub(crate) const PREFIX_BYTES: usize = size_of::<Prefix>();
 pub(crate) const OWNER_BYTES: usize = 4;
 pub(crate) const KIND_AT: usize = offset_of!(Prefix, kind);

@@ -136,8 +136,8 @@ pub use key::{FenceKeys, KEY_BYTES_MAX, Key8, KeyBytes, KeyN};
 pub use leaf::Leaf;
 pub use packed::{Packed, PackedGeometry, Shape};
 pub use radix::{
-    DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode,
-    Slot as RadixSlot, SlotWord, build_radix_node,
+    DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RADIX_INCARNATION_AT,
+    RadixHeader, RadixNode, Slot as RadixSlot, SlotWord, build_radix_node,
 };
 pub use single::{SingleEntry, SingleLeaf};
 pub use slotted::{SlotGeometry, Slotted};

@@ -9,7 +9,7 @@ use dm_index::{
     Answer, Applied, BulkLoad, Created, IndexError, Inspected, Lead, Merge, Neighbours, NodeAccess,
     NodeCopies, NodeCopy, NodeStore, Restructure, Tended, Write,
 };
-use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
+use dm_layout::{FenceKeys, Fullness, Header, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
@@ -69,8 +69,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             _key: PhantomData,
         };
         let life = Life::Header {
-            incarnation_at: nodes.format.header_at() + 4,
-            version_at: nodes.format.header_at(),
+            incarnation_at: nodes.format.header_at() + Header::<K>::INCARNATION_AT,
+            version_at: nodes.format.header_at() + Header::<K>::VERSION_AT,
         };
         nodes.alloc.restores(nodes.class(), life);
         nodes

@@ -98,7 +98,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 _ if self.too_slow(v, posted) => {}
                 Ok(header) => return Ok(header.state != NodeState::Dead),
                 Err(CheckFailure::Torn { .. }) => {
-                    if let Some(next) = self.beyond(at, &bytes)
+                    // A torn unborn node is not linked yet, and never will be if its creator has died (R9).
+                    let unborn = self.format.is_unborn(&bytes).then_some(RemotePtr::NULL);
+                    if let Some(next) = self.beyond(at, &bytes).or(unborn)
                         && let Ok(header) = self.format.header(&bytes)
                     {
                         Self::show_head(at, &header, self.format.value_len(), copy);

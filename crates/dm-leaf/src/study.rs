@@ -34,6 +34,9 @@ pub struct LeafFlaws {
     /// Broken twin: a writer waits for the other client although that client is gone, as the suspect lock word shows
     /// (S24b).
     pub forgets_doubt: bool,
+    /// Broken twin: a writer that got the address of an unborn node from a cache waits for the client that made the node,
+    /// although that client may have died (R9).
+    pub waits_for_unborn: bool,
 }
 
 #[cfg(feature = "study")]
@@ -52,6 +55,7 @@ impl LeafFlaws {
         one_lock_mends: false,
         reopens_widened: false,
         forgets_doubt: false,
+        waits_for_unborn: false,
     };
 }
 

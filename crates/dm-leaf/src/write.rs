@@ -1,7 +1,9 @@
 //! The write of one key: lock and read, check, edit, write back and unlock.
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
-use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, LINE_BYTES, NodeFormat, Place, ValueRef};
+use dm_layout::{
+    CheckFailure, FenceKeys, Judged, KeyBytes, LINE_BYTES, NodeFormat, NodeState, Place, ValueRef,
+};
 use dm_lock::{Attempted, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
@@ -62,8 +64,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     Box::pin(self.finish_split(v, guard, at, &mut image)).await?;
                     continue;
                 }
+                // A node whose creator died may stay torn. Nothing leads to it, so nobody mends it.
                 //= docs/protocol/reclaim.md R9
-                Ok(Judged::Unborn) if !linked => {
+                Ok(Judged::Unborn) | Err(CheckFailure::Torn { .. })
+                    if !linked && self.is_unlinked(&image) =>
+                {
                     guard.release().await?;
                     return Ok(Answer::Stale(Stale::Elsewhere));
                 }
@@ -102,8 +107,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     }
                 }
                 other => {
+                    let forward = self.forward(&image);
                     drop(image);
-                    match Box::pin(self.turned_away(guard, at, other)).await? {
+                    match Box::pin(self.turned_away(guard, at, other, forward)).await? {
                         Away::Stale(stale) => return Ok(Answer::Stale(stale)),
                         Away::Wait(why) => retry.again(at, why).await?,
                     }
@@ -167,12 +173,25 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         guard.in_doubt() && !self.options.flaws().forgets_doubt
     }
 
-    /// Releases the lock, because the node does not cover the key, or cannot be written now.
+    /// Returns whether a client that got the address from a cache must not wait for this node.
+    fn is_unlinked(&self, image: &[u8]) -> bool {
+        self.format.is_unborn(image) && !self.options.flaws().waits_for_unborn
+    }
+
+    /// Returns the forwarding address of an image whose header is dead. The header's line is never torn.
+    fn forward(&self, image: &[u8]) -> Option<u64> {
+        let header = self.format.header(image).ok()?;
+        (header.state == NodeState::Dead).then_some(header.sibling)
+    }
+
+    /// Releases the lock, because the node does not cover the key, or cannot be written now. `forward` is the forwarding
+    /// address if the header is dead.
     async fn turned_away<V: Verbs>(
         &self,
         guard: Guard<'_, V>,
         at: RemotePtr,
         judged: Result<Judged, CheckFailure>,
+        forward: Option<u64>,
     ) -> Result<Away, IndexError> {
         guard.release().await?;
         Ok(match judged {
@@ -182,8 +201,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::Here(_) | Judged::Unfinished | Judged::Unborn | Judged::Frozen) => {
                 Away::Wait(Why::Changing)
             }
-            // A WRITE of an earlier lock holder is still being executed.
-            Err(CheckFailure::Torn { .. }) => Away::Wait(Why::Torn),
+            Err(CheckFailure::Torn { .. }) => match forward {
+                // The memory of a dead node is being written for its next life, perhaps by a client that has died.
+                //= docs/protocol/sherman.md S26
+                Some(forward) => Away::Stale(follow(forward)),
+                // A WRITE of an earlier lock holder is still being executed.
+                None => Away::Wait(Why::Torn),
+            },
             Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
         })
     }

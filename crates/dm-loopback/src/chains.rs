@@ -57,17 +57,8 @@ impl Chain {
     /// Stores the request and a copy of its payload.
     pub(crate) fn push(&mut self, wqe: Wqe<'_>) {
         let begin = self.payload.len();
-        let op = match wqe.op {
-            Op::Read { at, len } => Op::Read { at, len },
-            Op::Word { at } => Op::Word { at },
-            Op::Write { at, bytes } => {
-                self.payload.extend_from_slice(bytes);
-                Op::Write { at, bytes: &[] }
-            }
-            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
-            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
-            Op::Faa { at, add } => Op::Faa { at, add },
-        };
+        let (op, payload) = wqe.op.split();
+        self.payload.extend_from_slice(payload);
         let result = op.has_result().then_some(self.results.len());
         if result.is_some() {
             self.results.push(Outcome::None);
@@ -83,13 +74,9 @@ impl Chain {
 
     /// Returns the stored request with its payload.
     pub(crate) fn op(&self, stored: &Stored) -> Op<'_> {
-        match stored.op {
-            Op::Write { at, .. } => Op::Write {
-                at,
-                bytes: &self.payload[stored.payload.0..stored.payload.1],
-            },
-            op => op,
-        }
+        stored
+            .op
+            .with_payload(&self.payload[stored.payload.0..stored.payload.1])
     }
 
     /// Refuses the whole chain before it is sent, unless it was refused before.

@@ -118,8 +118,9 @@ impl World {
 
     pub(crate) fn enlist(&self, client: ClientId, member: u16) {
         self.set_word(client_group(client.0), 1 + u64::from(member));
-        // The fence orders the store before all later loads of this client, so that it sees a later fence of the
-        // group.
+        // The fence instruction orders the store before all later loads of this client. So a client that fences the
+        // group either finds this client in it, or this client sees everything that was written before the group was
+        // fenced.
         region::fence();
     }
 

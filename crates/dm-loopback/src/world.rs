@@ -170,8 +170,8 @@ impl World {
         })
     }
 
-    /// Returns the time since this process built or opened the world. With a counted clock, returns the steps since
-    /// then.
+    /// Returns the time since this process built or opened the world. With a counted clock, this is the clock's step
+    /// times the number of queries, including this one.
     pub(crate) fn now(&self) -> Nanos {
         match self.knobs.clock_step {
             None => Nanos(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)),

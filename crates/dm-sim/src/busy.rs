@@ -21,6 +21,9 @@ pub struct Busy {
     pub thread: u16,
     /// Nanoseconds.
     pub ns: u64,
+    /// The part of these nanoseconds in which a responder waited for an earlier atomic on the same bytes; 0 for all other
+    /// resources.
+    pub stalled_ns: u64,
 }
 
 impl fmt::Display for Busy {
@@ -62,12 +65,13 @@ impl BusyTimes {
     pub fn since(&self, earlier: &Self) -> Vec<Busy> {
         let mut all = Vec::new();
         for ((side, node, now), (.., then)) in self.cards.iter().zip(&earlier.cards) {
-            all.extend(parts(*side, now, then).map(|(resource, ns)| Busy {
+            all.extend(parts(*side, now, then).map(|(resource, ns, stalled_ns)| Busy {
                 resource,
                 side: *side,
                 node: *node,
                 thread: 0,
                 ns,
+                stalled_ns,
             }));
         }
         all.extend(self.threads.iter().map(|(&(node, thread), &ns)| Busy {
@@ -76,6 +80,7 @@ impl BusyTimes {
             node,
             thread,
             ns: ns - earlier.threads.get(&(node, thread)).unwrap_or(&0),
+            stalled_ns: 0,
         }));
         all.sort_by_key(|busy| Reverse(busy.ns));
         all
@@ -94,29 +99,22 @@ impl Sim {
     }
 }
 
-fn parts(side: Side, now: &NicCounters, then: &NicCounters) -> impl Iterator<Item = (Resource, u64)> {
+/// Returns the resources of a card, each with its busy time and the part of this time in which it was stalled.
+fn parts(side: Side, now: &NicCounters, then: &NicCounters) -> impl Iterator<Item = (Resource, u64, u64)> {
     let stalled = now.stall_ns - then.stall_ns;
     let worked = now.responder_busy_ns - then.responder_busy_ns;
     let responder = match stalled > worked {
         true => Resource::Atomics,
         false => Resource::Responder,
     };
+    let busy = |part: fn(&NicCounters) -> u64| part(now) - part(then);
     [
-        (
-            Resource::Requester,
-            now.requester_busy_ns - then.requester_busy_ns,
-        ),
-        (responder, worked + stalled),
-        (
-            Resource::LinkOut(side),
-            now.link_out_busy_ns - then.link_out_busy_ns,
-        ),
-        (Resource::LinkIn(side), now.link_in_busy_ns - then.link_in_busy_ns),
-        (
-            Resource::FromHost(side),
-            now.from_host_busy_ns - then.from_host_busy_ns,
-        ),
-        (Resource::ToHost(side), now.to_host_busy_ns - then.to_host_busy_ns),
+        (Resource::Requester, busy(|c| c.requester_busy_ns), 0),
+        (responder, worked + stalled, stalled),
+        (Resource::LinkOut(side), busy(|c| c.link_out_busy_ns), 0),
+        (Resource::LinkIn(side), busy(|c| c.link_in_busy_ns), 0),
+        (Resource::FromHost(side), busy(|c| c.from_host_busy_ns), 0),
+        (Resource::ToHost(side), busy(|c| c.to_host_busy_ns), 0),
     ]
     .into_iter()
 }

@@ -9,6 +9,7 @@ use dm_sim::Sim;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Control, Effect, Nanos, NodeId, Transport, Verbs};
 
+use crate::stress_client::Kind;
 use crate::{IndexUnderTest, Job, TestKey, World, value_of};
 
 /// Keys that are loaded.
@@ -26,8 +27,8 @@ pub struct Cut {
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
-    /// Writes that failed after the node was back, each with an error that names a lock there. The lock's owner
-    /// cannot know whether its CAS took the lock.
+    /// Writes that failed after the node was back, each with an error that names a lock there. Such a lock is never
+    /// released, because its owner cannot know whether its CAS took the lock.
     pub blocked: u64,
 }
 
@@ -51,17 +52,6 @@ impl Cut {
         );
         self.failed += 1;
     }
-}
-
-/// An operation on a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Get,
-    Insert,
-    Update,
-    Upsert,
-    Remove,
-    Scan,
 }
 
 const KINDS: [Kind; 6] = [

@@ -37,7 +37,7 @@ pub enum Moment {
 pub struct Kills {
     /// The operations and keys of the run. Its number of clients is that of `Kills::seats`.
     pub script: Stress,
-    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], a quarter of these compute
+    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], about a quarter of these compute
     /// nodes is suspended for up to three leases instead. A suspended compute node that the others have expelled gets
     /// errors, and is replaced too.
     pub kills: u16,

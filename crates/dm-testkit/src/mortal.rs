@@ -70,17 +70,8 @@ struct Stored {
 impl Flight {
     fn push(&mut self, wqe: Wqe<'_>) {
         let from = self.payload.len();
-        let op = match wqe.op {
-            Op::Write { at, bytes } => {
-                self.payload.extend_from_slice(bytes);
-                Op::Write { at, bytes: &[] }
-            }
-            Op::Read { at, len } => Op::Read { at, len },
-            Op::Word { at } => Op::Word { at },
-            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
-            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
-            Op::Faa { at, add } => Op::Faa { at, add },
-        };
+        let (op, payload) = wqe.op.split();
+        self.payload.extend_from_slice(payload);
         self.requests.push(Stored {
             op,
             fence: wqe.fence,
@@ -89,15 +80,9 @@ impl Flight {
     }
 
     fn wqe(&self, stored: &Stored) -> Wqe<'_> {
-        let op = match stored.op {
-            Op::Write { at, .. } => Op::Write {
-                at,
-                bytes: self.payload.get(stored.payload.clone()).unwrap_or_default(),
-            },
-            op => op,
-        };
+        let payload = self.payload.get(stored.payload.clone()).unwrap_or_default();
         Wqe {
-            op,
+            op: stored.op.with_payload(payload),
             fence: stored.fence,
         }
     }

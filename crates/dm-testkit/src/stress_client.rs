@@ -16,8 +16,9 @@ use crate::{Report, Rng, Stress, TestKey, answer};
 use successor::Doubt;
 pub(crate) use successor::Past;
 
+/// An operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Get,
     Insert,
     Update,

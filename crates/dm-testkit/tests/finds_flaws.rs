@@ -388,6 +388,15 @@ fn an_index_of_one_size_is_refused_for_its_flaw() {
     conform_one(|| Numbers::new(Flaw::LosesWrites), WorldKind::SimCx5);
 }
 
+/// One client cannot find this flaw. The message names the part that found it, and the world.
+#[test]
+#[should_panic(
+    expected = "many clients on an empty index, 8-byte keys, 8-byte values, in simulated cx5-ib, 18 clients, seed 0x3a17"
+)]
+fn an_index_is_refused_for_a_flaw_that_needs_many_clients() {
+    conform_one(|| Numbers::new(Flaw::InsertsInTwoSteps), WorldKind::SimCx5);
+}
+
 #[test]
 fn every_flaw_is_found_in_both_kinds_of_worlds() {
     for kind in [WorldKind::SimCx5, WorldKind::Loopback] {

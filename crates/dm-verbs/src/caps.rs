@@ -38,7 +38,8 @@ pub enum AtomicUnit {
     Line,
 }
 
-/// The order of a CAS and a READ that follows it in one chain.
+/// The order of an atomic and a later READ of the same client from the same memory node. Both use one queue pair, so
+/// the order is the same whether they are in one chain or in two.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.
@@ -77,7 +78,7 @@ pub enum Capability {
     ChipMemory,
     /// 64-byte lines are never torn.
     LineAtomicity,
-    /// CAS→READ in one chain executes in order.
+    /// An atomic takes effect before a later READ of the same queue pair is served, in one chain or in two.
     CasThenReadInOrder,
     /// Atomics and WRITEs to one word are serialised.
     AtomicVsWriteSerialised,
@@ -95,7 +96,7 @@ impl fmt::Display for Capability {
             Self::MaskedAtomics => "masked atomics",
             Self::ChipMemory => "on-chip memory",
             Self::LineAtomicity => "64-byte line atomicity",
-            Self::CasThenReadInOrder => "CAS→READ in order in one chain",
+            Self::CasThenReadInOrder => "CAS→READ in order on one queue pair",
             Self::AtomicVsWriteSerialised => "atomics serialised with WRITEs to the same word",
             Self::HostBeforeChip => "host WRITEs visible before later on-chip WRITEs",
             Self::WriteLinesIncreasing => "lines of a WRITE landing in increasing order",
@@ -123,7 +124,7 @@ pub struct Caps {
     pub read_lines: LineOrder,
     /// Order of a WRITE's lines.
     pub write_lines: LineOrder,
-    /// The order of a CAS and a READ that follows it in one chain.
+    /// The order of an atomic and a later READ of the same queue pair.
     pub cas_then_read: CasThenRead,
     /// Whether atomics and WRITEs to the same word exclude each other.
     pub atomic_vs_write: AtomicVsWrite,

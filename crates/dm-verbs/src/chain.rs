@@ -14,8 +14,8 @@ pub enum Open {}
 #[derive(Debug)]
 pub enum Gated {}
 
-/// A chain under construction. Requests take effect in posting order on one queue pair, except where
-/// [`Caps`](crate::Caps) promises less; the last one is signalled.
+/// A chain under construction. Requests take effect in posting order on one queue pair, except that an unfenced WRITE may
+/// overtake earlier READs and atomics, and except where [`Caps`](crate::Caps) promises less. The last one is signalled.
 ///
 /// Later requests run even when an earlier CAS fails, so after [`Chain::cas`] only READs may follow:
 ///
@@ -141,29 +141,20 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
 
     /// Appends a compare-and-swap whose success matters: only READs may follow.
     #[inline(always)]
-    pub fn cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Gated>
+    pub fn cas(self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Gated>
     where
         S: Then<Old>,
     {
-        self.push(Op::Cas {
-            at: at.into(),
-            compare,
-            swap,
-        });
-        self.retype()
+        self.free_cas(at, compare, swap).retype()
     }
 
     /// Appends a masked compare-and-swap whose success matters: only READs may follow.
     #[inline(always)]
-    pub fn masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Gated>
+    pub fn masked_cas(self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Gated>
     where
         S: Then<Old>,
     {
-        self.push(Op::MaskedCas {
-            at: at.into(),
-            masked,
-        });
-        self.retype()
+        self.free_masked_cas(at, masked).retype()
     }
 
     /// Appends a compare-and-swap on whose success no later request of the chain depends.

@@ -174,7 +174,7 @@ pub trait Control {
     ) -> Poll<Result<ControlReply, ControlError>>;
 
     /// Returns a future that sends `request` at its first poll. If the future is dropped while the request is in
-    /// flight, the request may still be carried out. A chunk is then lost until the pool is created again.
+    /// flight, the request may still be carried out. A chunk is then lost until the memory node restarts.
     fn call(&self, request: ControlRequest) -> ControlCall<'_, Self>
     where
         Self: Sized,

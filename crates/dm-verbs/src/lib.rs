@@ -16,8 +16,9 @@
 //!
 //! # Invariants
 //! * **I1** A chain whose doorbell was rung progresses whether or not the client polls again. Its requests take effect
-//!   in posting order, except where its connection's [`Caps`] promise less: [`Caps::cas_then_read`] and
-//!   [`Caps::host_before_chip`].
+//!   in posting order, except that an unfenced WRITE may overtake earlier READs and atomics ([`Chain::fence`]), and
+//!   except where its connection's [`Caps`] promise less: [`Caps::cas_then_read`], [`Caps::host_before_chip`], and
+//!   [`Caps::read_lines`] for READs among themselves.
 //! * **I2** Payloads are copied at `push`, and a READ's buffer belongs to the transport until its lease is dropped. So
 //!   dropping any future or ticket is safe at any await.
 //! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters only

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Env, Event, Place};
+use crate::{Env, Event, Nanos, Place};
 
 /// The reason for repeating an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +72,8 @@ pub struct Retry<'e, E> {
     mark: u64,
     made: u32,
     budget: u32,
+    /// The time of the first attempt that [`Retry::again_within`] counted beyond the budget.
+    since: Option<Nanos>,
 }
 
 impl<'e, E: Env> Retry<'e, E> {
@@ -81,6 +83,7 @@ impl<'e, E: Env> Retry<'e, E> {
             mark: env.mark(),
             made: 0,
             budget: env.budget(budget),
+            since: None,
         }
     }
 
@@ -95,6 +98,32 @@ impl<'e, E: Env> Retry<'e, E> {
         Ok(())
     }
 
+    /// Counts a failed attempt and pauses like [`Retry::again`], but the loop may continue beyond its budget for as long as
+    /// `limit`. It is meant for waiting on another client, whose thread may not run for a while: the number of attempts
+    /// says nothing about that.
+    ///
+    /// # Errors
+    /// Returns [`Exhausted`] if no attempt is left, and `limit` has passed since the budget was used up.
+    pub async fn again_within(
+        &mut self,
+        limit: Nanos,
+        at: impl Into<Place>,
+        why: Why,
+    ) -> Result<(), Exhausted> {
+        if let Err(exhausted) = self.count(at.into(), why) {
+            // Only the explorer bounds the attempts of a loop of any length, if its knobs say so. Otherwise it does not get
+            // here, because it rewinds the attempts.
+            let bounded = self.made > self.env.budget(u32::MAX);
+            let since = *self.since.get_or_insert_with(|| self.env.now());
+            if bounded || self.env.elapsed(since, limit) {
+                return Err(exhausted);
+            }
+        }
+        self.env.rewind(self.mark);
+        self.env.pause().await;
+        Ok(())
+    }
+
     fn count(&mut self, at: Place, why: Why) -> Result<(), Exhausted> {
         let meter = self.env.meter();
         match why {
@@ -103,7 +132,7 @@ impl<'e, E: Env> Retry<'e, E> {
             Why::Stale => meter.note(Event::StaleRead),
             Why::Raced | Why::Changing => {}
         }
-        self.made += 1;
+        self.made = self.made.saturating_add(1);
         if self.made >= self.budget {
             return Err(Exhausted {
                 at,

@@ -127,8 +127,8 @@ pub enum What {
     Completes {
         /// The chain's number.
         chain: u32,
-        /// The words that the requests returned, in order. The explorer lists every request, and a WRITE has no words.
-        /// [`Traced`] lists only the results that its client took.
+        /// For each request, the words that it returned. A WRITE has none. [`Traced`] has none for a result that its
+        /// client did not take.
         values: Vec<Vec<u64>>,
         /// The error, if it failed.
         error: Option<String>,
@@ -374,16 +374,17 @@ impl<V: Verbs> Transport for Traced<V> {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let result = core::task::ready!(self.inner.poll_chain(slot, cx));
         let told = self.with(slot, |flight| {
-            (flight.chain, posting(&flight.requests), flight.completed)
+            let (chain, requests) = (flight.chain, &flight.requests);
+            (chain, posting(requests), requests.len(), flight.completed)
         });
-        if let Some((chain, what, None)) = told {
+        if let Some((chain, what, requests, None)) = told {
             let error = result.as_ref().err().map(ToString::to_string);
             let what = what.trim_start_matches("posts ");
             let text = match &error {
                 None => format!("completes {what}"),
                 Some(error) => format!("fails {what}: {error}"),
             };
-            let values = Vec::new();
+            let values = vec![Vec::new(); requests];
             let at = self.note(What::Completes { chain, values, error }, text);
             self.with(slot, |flight| flight.completed = Some(at));
         }
@@ -396,18 +397,24 @@ impl<V: Verbs> Transport for Traced<V> {
             Outcome::Old(word) => vec![*word],
             Outcome::Lease(bytes) => words(bytes),
         };
-        let at = self.with(slot, |flight| flight.completed).flatten();
+        // Only requests that return a value have a result.
+        let at = self.with(slot, |flight| {
+            let returning = |(_, request): &(usize, &Request)| request.verb != "WRITE";
+            let requests = flight.requests.iter().enumerate();
+            let (request, _) = requests.filter(returning).nth(usize::from(i))?;
+            Some((flight.completed?, request))
+        });
         let mut events = self.events.borrow_mut();
-        if let Some(Event {
-            what: What::Completes { values, .. },
-            text,
-            ..
-        }) = at.and_then(|at| events.get_mut(at))
-        {
+        let event = at
+            .flatten()
+            .and_then(|(at, request)| Some((events.get_mut(at)?, request)));
+        if let Some((event, request)) = event {
             if let [word] = returned[..] {
-                text.push_str(&format!(" = {}", number(word)));
+                event.text.push_str(&format!(" = {}", number(word)));
             }
-            values.push(returned);
+            if let What::Completes { values, .. } = &mut event.what {
+                values[request] = returned;
+            }
         }
         outcome
     }

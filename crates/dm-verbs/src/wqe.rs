@@ -100,6 +100,39 @@ impl Op<'_> {
     }
 }
 
+impl<'a> Op<'a> {
+    /// Returns the verb without its payload, and the payload; only a WRITE has one. A world stores the two apart.
+    ///
+    /// ```
+    /// use dm_verbs::{NodeId, Op, RemotePtr};
+    ///
+    /// let at = RemotePtr::new(NodeId(0), 64).unwrap().into();
+    /// let (verb, payload) = Op::Write { at, bytes: b"four" }.split();
+    /// assert_eq!((verb.len(), payload), (0, &b"four"[..]));
+    /// assert_eq!(verb.with_payload(payload).len(), 4);
+    /// ```
+    #[inline]
+    pub fn split(self) -> (Op<'static>, &'a [u8]) {
+        match self {
+            Op::Read { at, len } => (Op::Read { at, len }, &[]),
+            Op::Word { at } => (Op::Word { at }, &[]),
+            Op::Write { at, bytes } => (Op::Write { at, bytes: &[] }, bytes),
+            Op::Cas { at, compare, swap } => (Op::Cas { at, compare, swap }, &[]),
+            Op::MaskedCas { at, masked } => (Op::MaskedCas { at, masked }, &[]),
+            Op::Faa { at, add } => (Op::Faa { at, add }, &[]),
+        }
+    }
+    /// Returns the verb with this payload if it is a WRITE, and unchanged otherwise.
+    #[inline]
+    #[must_use]
+    pub fn with_payload(self, bytes: &'a [u8]) -> Self {
+        match self {
+            Op::Write { at, .. } => Op::Write { at, bytes },
+            other => other,
+        }
+    }
+}
+
 impl<'a> From<Op<'a>> for Wqe<'a> {
     #[inline]
     fn from(op: Op<'a>) -> Self {

@@ -134,11 +134,6 @@ impl<K: KeyBytes> DolphinParts<K> {
     pub fn root(&self) -> RemotePtr {
         self.inner.art().root()
     }
-
-    /// Returns the maximum number of entries in a leaf. A leaf reaches it only if keys are packed and close together.
-    pub fn leaf_capacity(&self) -> usize {
-        self.leaves.format().capacity()
-    }
 }
 
 impl<K: KeyBytes> Fingerprint for DolphinParts<K> {

@@ -136,11 +136,6 @@ impl<K: KeyBytes, F: LeafFormat<K>> ShermanParts<K, F> {
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }
-
-    /// Returns the bytes of a leaf.
-    pub fn leaf_bytes(&self) -> usize {
-        self.leaves.format().node_bytes()
-    }
 }
 
 impl<K: KeyBytes, F> Fingerprint for ShermanParts<K, F> {

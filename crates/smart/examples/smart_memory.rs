@@ -24,8 +24,8 @@ const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
 /// Bytes of a leaf with a key and a value of 8 bytes each.
 const LEAF: usize = 64;
-/// The allowed difference in bytes between the cache's own count and the allocator's count. Handles are on the stack
-/// here, and shared parts of the tree have reference counts.
+/// The allowed difference in bytes between the cache's own count and the allocator's count. The own count includes the
+/// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]

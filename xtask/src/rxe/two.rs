@@ -262,7 +262,7 @@ impl Play {
         self.clients.wait_for_status("outage")
     }
 
-    /// Runs the commands of `docs/cluster.md` with Sherman, SMART and CHIME.
+    /// Runs the commands of `docs/cluster.md` with every index.
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;
@@ -275,7 +275,7 @@ impl Play {
         self.clients.run(&format!("{dmkit} doctor --assume lines"))?;
         let fabric = "--fabric ib:cluster.toml";
         let size = "--keys 2000 --ops 600 --coroutines 2 --no-plot";
-        for index in ["sherman", "smart", "chime"] {
+        for index in ["sherman", "smart", "chime", "dolphin"] {
             self.start_nodes()?;
             let bench = format!("{dmkit} bench {fabric} --index {index} {size}");
             self.clients.run(&format!("{bench} --workload a --clients 2"))?;

@@ -12,7 +12,7 @@ use crate::members::{CensusWord, Phase};
 use crate::pool::{Holdings, NodePool};
 use crate::{AllocError, Allocator};
 
-/// What a look says about a census that this compute node has not answered yet.
+/// A census that this compute node has not answered yet, as a look found it.
 pub(super) struct CensusLook {
     word: CensusWord,
     /// The slot of this compute node.
@@ -222,8 +222,9 @@ impl Allocator {
         }
     }
 
-    /// Forgets the free memory of this compute node, because a census may have given it to others while it was no member.
-    /// Returns the epoch in which operations begin now; all operations of earlier memberships began in earlier epochs.
+    /// Forgets the stock of this compute node, because a census may have given its blocks to others while this compute
+    /// node was not a member. Returns the epoch in which operations begin now; all operations of earlier memberships
+    /// began in earlier epochs.
     pub(super) async fn forget_memory<V: Verbs>(&self, v: &V, reclaim: &Reclaim) -> Result<u64, AllocError> {
         //= docs/protocol/recovery.md V23
         let epoch = v.faa(reclaim.area.epoch(), 1).await? + 1;

@@ -2,7 +2,9 @@
 //! together.
 
 use dm_sync::roster::{MEMBERS_MAX, Roster};
-use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Exhausted, LocalStep, Verbs, Why};
+use dm_verbs::{
+    Control, ControlError, ControlReply, ControlRequest, Exhausted, LocalStep, Nanos, Verbs, Why,
+};
 
 use super::Reclaim;
 use crate::members::{SlotWord, Standing};
@@ -29,6 +31,17 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
             self.v.cas(self.reclaim.area.slot(slot), word.0, 0).detach();
         }
     }
+}
+
+/// Leases for which a client waits for another client's join.
+const JOIN_LEASES: u64 = 8;
+/// Shortest time for which a client waits for another client's join. A compute node learns its lease only while it joins,
+/// and a thread may not run for long on a busy machine.
+const JOIN_LEAST: Nanos = Nanos::from_millis(10_000);
+
+/// Returns the time for which a client waits for another client's join. `lease` is 0 if it is not known yet.
+pub(super) fn patience(lease: Nanos) -> Nanos {
+    Nanos(lease.0.saturating_mul(JOIN_LEASES)).max(JOIN_LEAST)
 }
 
 /// Bytes of the words in the area's first line: the epoch, the next number, the gate and the census.

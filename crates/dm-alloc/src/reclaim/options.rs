@@ -17,8 +17,7 @@ pub struct ReclaimOptions {
     /// consecutive looks that found its slot unchanged. Between two looks lies at least one such part. With `u32::MAX`
     /// no member is fenced, and a silent member prevents memory from being freed.
     pub looks: u32,
-    /// Retry limit for reading a slot, and for waiting for another client's join; exceeding it is a typed
-    /// error.
+    /// Retry limit for taking a slot; exceeding it is a typed error.
     pub attempts: u32,
     /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one. So memory that a
     /// client has read since the turn before is not reused. This is for compute nodes that remember addresses and do

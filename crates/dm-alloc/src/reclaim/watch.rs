@@ -32,8 +32,8 @@ impl Members {
         member != 0 && !self.active.contains(&member) && !self.expelled.contains(&member)
     }
 
-    /// Returns whether no member has lost its slot between this look and `later`. Returns `false` if another member
-    /// has joined meanwhile, because it may have lost its slot too.
+    /// Returns whether no member has left or was marked as expelled up to `later`. Returns `false` also if another
+    /// member has joined meanwhile, because it may have been expelled already.
     pub fn are_all_in(&self, later: &Self) -> bool {
         let stayed = self.active.iter().all(|member| later.active.contains(member));
         self.next == later.next && self.expelled.is_empty() && stayed

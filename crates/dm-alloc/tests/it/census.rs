@@ -159,7 +159,7 @@ fn used_before(node: &Node) -> Vec<Block> {
 }
 
 #[test]
-fn what_a_compute_node_held_when_it_went_comes_back_with_a_new_life() {
+fn blocks_of_a_compute_node_that_left_come_back_with_a_new_life() {
     let pool = Pool::new();
     let [dead, other, me] = [0, 1, 2].map(|cn| pool.node(cn));
     let linked = dead.nodes(3, (5, 250));
@@ -208,7 +208,7 @@ fn what_a_compute_node_held_when_it_went_comes_back_with_a_new_life() {
 }
 
 #[test]
-fn what_passes_through_a_members_hands_during_the_census_is_not_lost() {
+fn blocks_that_a_member_takes_during_the_census_are_not_lost() {
     let pool = Pool::new();
     let [other, me] = [0, 1].map(|cn| pool.node(cn));
     let members = [&other, &me];
@@ -272,7 +272,7 @@ fn a_member_that_leaves_ends_the_census() {
 }
 
 #[test]
-fn who_comes_back_after_a_census_has_forgotten_its_memory() {
+fn a_compute_node_that_joins_again_after_a_census_has_forgotten_its_memory() {
     let pool = Pool::new();
     let [other, me] = [0, 1].map(|cn| pool.node(cn));
     let taken = other.nodes(5, (1, 1));
@@ -361,7 +361,7 @@ fn an_expelled_member_ends_the_census_and_its_blocks_come_back_in_the_next_one()
 }
 
 #[test]
-fn who_has_only_retired_forgets_too() {
+fn a_compute_node_that_has_only_retired_blocks_forgets_them_too() {
     let pool = Pool::new();
     let [maker, other, me] = [0, 1, 2].map(|cn| pool.node(cn));
     let block = maker.nodes(1, (1, 1))[0];

@@ -4,6 +4,7 @@ mod blocks;
 mod census;
 mod exchange;
 mod forgotten;
+mod joining;
 mod membership;
 mod recovery;
 mod rounds;

@@ -6,7 +6,7 @@ use dm_art::SingleStore;
 use dm_index::{IndexError, Key8, RangeIndex, Scan};
 use dm_layout::{RADIX_HEAD_BYTES, RadixHeader, SlotWord, build_radix_node};
 use dm_loopback::{Endpoint, block_on};
-use dm_verbs::{NodeId, RemotePtr, Verbs};
+use dm_verbs::{NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::common::{Setup, Tree, pool};
 
@@ -162,4 +162,24 @@ fn a_root_word_without_the_address_of_a_root_is_refused() {
             "{refused}"
         );
     }
+}
+
+/// Like every operation, a bulk load returns the error of a request that was dropped earlier, and does not begin.
+#[test]
+fn a_bulk_load_returns_an_earlier_error() {
+    let world = pool(1);
+    let v = world.connect(0).unwrap();
+    let tree = Setup::small().open::<Key8>(&v);
+    let client = tree.client(&v);
+    let outside = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
+    v.write(outside, &[1; 8]).detach();
+    let loaded = || block_on(client.bulk_load(1.0, |_| None));
+    match loaded() {
+        Err(IndexError::Verb(e)) => assert!(
+            e.at == outside.into() && matches!(e.kind, VerbErrorKind::OutOfBounds { .. }),
+            "{e}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(loaded(), Ok(0));
 }

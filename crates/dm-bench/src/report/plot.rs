@@ -476,8 +476,8 @@ fn of_series<'a>(points: &[&'a Row], name: &str) -> Vec<&'a Row> {
         .collect()
 }
 
-/// Returns the error bars of a row's 95 % intervals: one for the throughput, and one for the latency, at each marker. A
-/// bar begins at `lowest` at the least, because an interval may reach below 0, which a logarithmic axis does not have.
+/// Returns the error bars of a row's 95 % intervals: at each marker, one for the throughput and one for the latency. A
+/// latency bar does not go below `lowest`, because a logarithmic axis has no 0.
 fn intervals(row: &Row, lowest: f64) -> Vec<[(f64, f64); 2]> {
     let mut bars = Vec::new();
     for (latency, half) in [(row.p50_us, row.p50_us_ci95), (row.p99_us, row.p99_us_ci95)] {

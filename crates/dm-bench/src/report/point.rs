@@ -93,17 +93,18 @@ impl Row {
         let c = &m.counters;
         let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
         let mops = m.ops as f64 / m.seconds / 1e6;
+        let busiest = m
+            .busiest
+            .map(|busiest| (busiest.resource.to_string(), mops / busiest.bound_mops));
         let row = Self {
             ops: m.ops,
             seconds: m.seconds,
             mops,
             bound_mops: m.busiest.map(|busiest| busiest.bound_mops),
-            bound_by: m.busiest.map(|busiest| busiest.resource.to_string()),
-            bound_share: m.busiest.map(|busiest| mops / busiest.bound_mops),
+            bound_by: busiest.as_ref().map(|(resource, _)| resource.clone()),
+            bound_share: busiest.as_ref().map(|(_, share)| *share),
             lock_waits: m.lock_waits,
-            limit: m
-                .busiest
-                .map(|busiest| limit(&busiest.resource.to_string(), mops / busiest.bound_mops, m)),
+            limit: busiest.map(|busiest| limit(busiest, m.lock_waits, c)),
             mean_us: m.latency.mean() / 1e3,
             p50_us: micros(0.5),
             p90_us: micros(0.9),

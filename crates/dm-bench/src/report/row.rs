@@ -170,8 +170,8 @@ row! {
     freed_locks: u64, "locks", Figure(Sum);
     /// The longest time from a death until the dead member was expelled and its locks were free.
     recovery_us: Option<f64>, "µs", Figure(Mean);
-    /// The operations that ended in each slice of the time after the warm-up, as `operations` or `operations+failed`,
-    /// separated by spaces.
+    /// The operations that succeeded and those that failed in each slice of the time after the warm-up, as `succeeded`
+    /// or `succeeded+failed`, separated by spaces.
     timeline: String, "", Figure(First);
     /// The world's promises and assumptions, separated by `; `.
     assumptions: String, "", Setting;

@@ -6,8 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dm_index::{IndexError, RangeIndex};
-use dm_sim::{CostModel, NicCounters, RunEnd, Sim, TaskId};
-use dm_verbs::NodeId;
+use dm_sim::{CostModel, Resource, RunEnd, Side, Sim, TaskId};
 use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
@@ -41,7 +40,6 @@ pub(super) fn run<I: BenchIndex>(
     warm(setting, plans, &sim, &handles)?;
 
     let (before, began, busy_before) = (sim.meter(), sim.now(), sim.busy());
-    let nics_before = nics(&sim, setting.memory_nodes);
     let mut tally = Tally::new(setting.warm_up());
     tally.warm_until = began.0 + setting.least / 4;
     let stop = tally.count_in(began.0, setting);
@@ -74,16 +72,16 @@ pub(super) fn run<I: BenchIndex>(
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
     let took = (sim.now() - began).0.max(1) as f64;
-    let nic = nics(&sim, setting.memory_nodes)
-        .into_iter()
-        .zip(nics_before)
-        .map(|(after, before)| NicShares {
-            stalled: (after.stall_ns - before.stall_ns) as f64 / took,
-            worked: (after.responder_busy_ns - before.responder_busy_ns) as f64 / took,
-        })
-        .max_by(|a, b| (a.stalled + a.worked).total_cmp(&(b.stalled + b.worked)));
+    let busy = sim.busy().since(&busy_before);
+    let responder = busy.iter().find(|busy| {
+        busy.side != Side::Compute && matches!(busy.resource, Resource::Responder | Resource::Atomics)
+    });
+    let nic = responder.map(|busy| NicShares {
+        stalled: busy.stalled_ns as f64 / took,
+        worked: (busy.ns - busy.stalled_ns) as f64 / took,
+    });
     let counters = sim.meter() - before;
-    let busiest = sim.busy().since(&busy_before).first().map(|busy| Busiest {
+    let busiest = busy.first().map(|busy| Busiest {
         resource: *busy,
         bound_mops: 1e3 * tally.ops as f64 / busy.ns.max(1) as f64,
     });
@@ -210,10 +208,6 @@ fn warm<I: BenchIndex>(
         }
     }
     Ok(())
-}
-
-fn nics(sim: &Sim, nodes: u16) -> Vec<NicCounters> {
-    (0..nodes).map(|node| sim.memory_nic(NodeId(node))).collect()
 }
 
 fn finish(sim: &Sim) -> Result<(), RunError> {

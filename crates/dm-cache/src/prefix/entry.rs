@@ -125,9 +125,10 @@ impl Entry {
         }
     }
 
-    /// Stores all slots as they are now. Returns the cached children that are no longer children of this
-    /// node. A slot keeps its image only if its word is unchanged. A different word leads to another node,
-    /// which may be at the same address if the memory is reused for a node of another type.
+    /// Stores the slots in use; in a node that is not direct, only those before the first empty slot. Returns the
+    /// cached children that are no longer children of this node. A slot keeps its image only if its word is unchanged,
+    /// apart from the frozen bit. A different word leads to another node, which may be at the same address if the
+    /// memory is reused for a node of another type.
     pub(super) fn refill(&mut self, words: impl Iterator<Item = SlotWord>) -> Vec<u32> {
         let new: Vec<SlotWord> = if self.direct {
             words.filter(|w| !w.is_empty()).collect()

@@ -73,17 +73,8 @@ pub(crate) struct Tape {
 impl Tape {
     fn keep(&mut self, wqe: Wqe<'_>) -> Request {
         let from = self.data.len() as u32;
-        let op = match wqe.op {
-            Op::Write { at, bytes } => {
-                self.data.extend_from_slice(bytes);
-                Op::Write { at, bytes: &[] }
-            }
-            Op::Read { at, len } => Op::Read { at, len },
-            Op::Word { at } => Op::Word { at },
-            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
-            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
-            Op::Faa { at, add } => Op::Faa { at, add },
-        };
+        let (op, payload) = wqe.op.split();
+        self.data.extend_from_slice(payload);
         Request {
             op,
             fence: wqe.fence,
@@ -92,16 +83,9 @@ impl Tape {
     }
 
     fn wqe<'t>(&'t self, request: &Request) -> Wqe<'t> {
-        let op = match request.op {
-            Op::Write { at, .. } => {
-                let (from, to) = request.data;
-                let bytes = &self.data[from as usize..to as usize];
-                Op::Write { at, bytes }
-            }
-            other => other,
-        };
+        let (from, to) = request.data;
         Wqe {
-            op,
+            op: request.op.with_payload(&self.data[from as usize..to as usize]),
             fence: request.fence,
         }
     }

@@ -5,7 +5,7 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use dm_explore::{Client, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict};
+use dm_explore::{Client, Elapsed, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
     ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs, Why,
@@ -121,6 +121,41 @@ fn waiting_for_what_never_comes_is_stuck() {
         ..Knobs::weak()
     };
     model.run_with(&counted, Search::exhaustive()).expect_pass();
+}
+
+#[test]
+fn a_wait_that_time_limits_ends_in_the_explorer_only_if_attempts_are_bounded() {
+    let waiter = |c: C| async move {
+        let v = c.verbs();
+        let mut retry = v.retry(1);
+        while v.word(at(64)).await.unwrap() == 0 {
+            if retry.again_within(Nanos(1), at(64), Why::Raced).await.is_err() {
+                return c.output(1);
+            }
+        }
+        c.output(2);
+    };
+    let waits = || Model::new("waits for long").client("waiter", 0, waiter);
+    let written = || {
+        waits().client("writer", 1, |c| async move {
+            c.verbs().write(at(64), &[1; 8]).await.unwrap()
+        })
+    };
+    // No time passes while attempts are rewound.
+    let found = waits().run(Search::exhaustive()).expect_counterexample();
+    assert_eq!(found.failure, Failure::Stuck { clients: vec![0] });
+    assert_eq!(written().run(Search::exhaustive()).expect_pass().ends, 1);
+    // Bounded attempts end the wait, even if time never passes.
+    for elapsed in [Elapsed::Free, Elapsed::Never] {
+        let bounded = Knobs {
+            retries: Retries::Bounded(3),
+            elapsed,
+            ..Knobs::weak()
+        };
+        waits().run_with(&bounded, Search::exhaustive()).expect_pass();
+        let report = written().run_with(&bounded, Search::exhaustive()).expect_pass();
+        assert!(report.ends >= 2, "one end gives up, the other one sees the value");
+    }
 }
 
 #[test]

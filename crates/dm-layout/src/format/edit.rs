@@ -26,8 +26,8 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// the new fence keys.
     ///
     /// # Errors
-    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), and [`Reason::Order`]
-    /// if a key is duplicate, or if the entries do not fit.
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), [`Reason::Order`] if
+    /// a key is duplicate, and [`Reason::Room`] if the entries do not fit.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -44,9 +44,11 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
         entries.extend(new);
         let mut keys: Vec<K> = entries.iter().map(|(key, _)| *key).collect();
         keys.sort_unstable();
-        let twice = keys.windows(2).any(|pair| pair[0] == pair[1]);
-        if twice || !self.takes(&init.fences.low, &mut keys.iter().copied()) {
+        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(CheckFailure::corrupt(0, Reason::Order));
+        }
+        if !self.takes(&init.fences.low, &mut keys.iter().copied()) {
+            return Err(CheckFailure::corrupt(0, Reason::Room));
         }
         self.build(image, init, entries);
         Ok(())

@@ -3,6 +3,7 @@
 use core::fmt::Debug;
 use core::ops::Range;
 
+use crate::LINE_BYTES;
 use crate::format::Part;
 use crate::key::{KeyBytes, sealed};
 
@@ -53,13 +54,18 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         None
     }
 
-    /// Returns the offset of the header, whose first byte has the version, and whose fifth to eighth bytes have the
-    /// incarnation. It is in the first line.
+    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has the places of the
+    /// version and the incarnation in it.
     fn header_at(&self) -> usize {
         0
     }
 
-    /// Returns the bytes that a step over `part` writes. In formats that write whole nodes, the head is the whole node
-    /// and the rest is empty.
-    fn range(&self, part: Part) -> Range<usize>;
+    /// Returns the bytes that a step over `part` writes: the head is the first line. In formats that write whole nodes,
+    /// the head is the whole node and the rest is empty.
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.node_bytes(),
+        }
+    }
 }

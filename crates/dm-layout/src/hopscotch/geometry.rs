@@ -205,10 +205,10 @@ impl HopGeometry {
     /// Returns the same geometry with hop counts of `bits` bits, for a model checker. The default is 8.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
+    /// Returns [`GeometryError::HopBits`] if `bits` is 0 or more than 8.
     pub const fn with_hop_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 1 || bits > 8 {
-            return Err(GeometryError::VersionBits(bits));
+            return Err(GeometryError::HopBits(bits));
         }
         self.hops_mask = u8::MAX >> (8 - bits);
         Ok(self)

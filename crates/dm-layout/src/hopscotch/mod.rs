@@ -78,13 +78,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn new(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
-        match HopGeometry::new(span, neighbourhood, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(HopGeometry::new(span, neighbourhood, K::LEN, value_len))
     }
 
     /// Returns the same format with narrower versions: see [`HopGeometry::with_version_bits`].
@@ -92,21 +86,20 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// # Errors
     /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 6.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
-        match self.geometry.with_version_bits(bits) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(self.geometry.with_version_bits(bits))
     }
 
     /// Returns the same format with narrower hop counts: see [`HopGeometry::with_hop_bits`].
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is 0 or more than 8.
+    /// Returns [`GeometryError::HopBits`] if `bits` is 0 or more than 8.
     pub const fn with_hop_bits(self, bits: u8) -> Result<Self, GeometryError> {
-        match self.geometry.with_hop_bits(bits) {
+        Self::keyed(self.geometry.with_hop_bits(bits))
+    }
+
+    /// Adds the type of keys to a geometry.
+    const fn keyed(made: Result<HopGeometry, GeometryError>) -> Result<Self, GeometryError> {
+        match made {
             Ok(geometry) => Ok(Self {
                 geometry,
                 key: PhantomData,
@@ -193,13 +186,6 @@ impl<K: KeyBytes> NodeShape<K> for Hopscotch<K> {
 
     fn state_word(&self) -> Option<usize> {
         Some(self.geometry.place.base)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
     }
 }
 

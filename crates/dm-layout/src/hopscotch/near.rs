@@ -9,8 +9,8 @@
 //!   hop count between its slots are equal. Then no hop across a boundary of lines took effect between the READs of the
 //!   lines. Within a line a hop is atomic. So the READ would have seen the key in one of its slots.
 //!
-//! All other bytes prove nothing: they are mixed, or of another range, or their node is dead or young. The reader must
-//! then read the whole node.
+//! All other bytes prove nothing: they are mixed, or of another range, or their node is dead, or it is young and the
+//! reader has not read its address in a linked node. The reader must then read the whole node.
 
 use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::study::NearFlaws;

@@ -53,7 +53,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         let late_right = match request.new_from(&separator) {
             Some((key, value)) => {
                 let room = self.room(right, &key);
-                let slot = room.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
+                let slot = room.ok_or(CheckFailure::corrupt(0, Reason::Room))?;
                 Some((slot, key, value))
             }
             None => None,

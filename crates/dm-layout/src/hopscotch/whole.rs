@@ -177,7 +177,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         // Readers search only the key's neighbourhood, so they would not find the entry in any other slot.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
-            return Err(CheckFailure::corrupt(at, Reason::Presence));
+            return Err(CheckFailure::corrupt(at, Reason::Neighbourhood));
         }
         Ok(Some((key, self.value_at(bytes, slot))))
     }

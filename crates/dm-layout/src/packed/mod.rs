@@ -145,13 +145,6 @@ impl<K: KeyBytes> NodeShape<K> for Packed<K> {
     fn state_word(&self) -> Option<usize> {
         Some(self.geometry.place.base)
     }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
-    }
 }
 
 impl<K: KeyBytes> NodeRead<K> for Packed<K> {

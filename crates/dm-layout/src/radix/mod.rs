@@ -24,6 +24,6 @@ mod slot;
 mod types;
 
 pub use header::{PARTIAL_MAX, RadixHeader};
-pub use node::{Find, RADIX_HEAD_BYTES, RadixNode, build_radix_node};
+pub use node::{Find, RADIX_HEAD_BYTES, RADIX_INCARNATION_AT, RadixNode, build_radix_node};
 pub use slot::{LEAF_LINES_MAX, Slot, SlotWord};
 pub use types::{DIRECT, NodeTypes};

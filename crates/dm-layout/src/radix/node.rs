@@ -9,6 +9,8 @@ use super::{NodeTypes, RadixHeader, SlotWord};
 
 /// Bytes before the first slot.
 pub const RADIX_HEAD_BYTES: usize = 16;
+/// The place of a node's incarnation, four bytes.
+pub const RADIX_INCARNATION_AT: usize = 8;
 /// The characters "rx", after the incarnation.
 const MAGIC: u64 = 0x7872 << 32;
 const MAGIC_MASK: u64 = !0 << 32;
@@ -60,7 +62,7 @@ impl<'a> RadixNode<'a> {
         let header = RadixHeader::unpack(u64::from_le_bytes(*header))?;
         let identity = u64::from_le_bytes(*identity);
         if identity & MAGIC_MASK != MAGIC {
-            return corrupt(8, Reason::Kind);
+            return corrupt(RADIX_INCARNATION_AT, Reason::Kind);
         }
         if header.node_type() != node_type {
             return corrupt(0, Reason::Kind);

@@ -41,13 +41,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
-        match SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len))
     }
 
     /// Makes the format of a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len`
@@ -56,13 +50,11 @@ impl<K: KeyBytes> Slotted<K> {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn marked_with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
-        match SlotGeometry::marked_with_node_bytes(node_bytes, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(SlotGeometry::marked_with_node_bytes(
+            node_bytes,
+            K::LEN,
+            value_len,
+        ))
     }
 
     /// Makes the format of the smallest node of exactly `span` entries.
@@ -70,13 +62,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
-        match SlotGeometry::with_span(span, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(SlotGeometry::with_span(span, K::LEN, value_len))
     }
 
     /// Returns the same format with narrower versions: see [`SlotGeometry::with_version_bits`].
@@ -84,13 +70,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// # Errors
     /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
-        match self.geometry.with_version_bits(bits) {
-            Ok(geometry) => Ok(Self {
-                geometry,
-                key: PhantomData,
-            }),
-            Err(error) => Err(error),
-        }
+        Self::keyed(self.geometry.with_version_bits(bits))
     }
 
     /// Makes the format for models, with 3 entries. If keys and values have 8 bytes, it has 2 lines, and two of the
@@ -100,6 +80,17 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn tiny(value_len: usize) -> Result<Self, GeometryError> {
         Self::with_span(3, value_len)
+    }
+
+    /// Adds the type of keys to a geometry.
+    const fn keyed(made: Result<SlotGeometry, GeometryError>) -> Result<Self, GeometryError> {
+        match made {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the geometry.
@@ -199,13 +190,6 @@ impl<K: KeyBytes> NodeShape<K> for Slotted<K> {
     fn state_word(&self) -> Option<usize> {
         Some(self.geometry.place.base)
     }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
-    }
 }
 
 impl<K: KeyBytes> NodeRead<K> for Slotted<K> {
@@ -299,7 +283,7 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
         let taken = self.take_entries(image, from, &init.fences)?;
         if let Some((key, value)) = new {
             if taken == self.geometry.capacity {
-                return Err(CheckFailure::corrupt(0, Reason::Order));
+                return Err(CheckFailure::corrupt(0, Reason::Room));
             }
             self.put_entry(image, Slot::at(self.geometry.slot_offset(taken)), &key, value);
         }

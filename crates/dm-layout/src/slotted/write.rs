@@ -118,7 +118,7 @@ impl<K: KeyBytes> Slotted<K> {
         })?;
         match room {
             true => Ok(taken),
-            false => Err(CheckFailure::corrupt(0, Reason::Order)),
+            false => Err(CheckFailure::corrupt(0, Reason::Room)),
         }
     }
 
@@ -152,7 +152,7 @@ impl<K: KeyBytes> Slotted<K> {
         })?;
         match room && taken <= self.geometry.capacity {
             true => Ok(taken),
-            false => Err(CheckFailure::corrupt(0, Reason::Order)),
+            false => Err(CheckFailure::corrupt(0, Reason::Room)),
         }
     }
 

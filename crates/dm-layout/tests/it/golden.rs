@@ -307,3 +307,30 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
         "{split:?}"
     );
 }
+
+/// A new node that has no room for its entries is reported as such, and not as a wrong order of keys.
+#[test]
+fn entries_that_do_not_fit_are_recognised() {
+    fn check<F: NodeFormat<Key8>>(format: &F) {
+        let keys = 0..format.capacity() as u64;
+        let value = [7; 8];
+        let mut full = vec![0; format.node_bytes()];
+        let init = NodeInit::live(0, FenceKeys::ALL);
+        format.build(
+            &mut full,
+            &init,
+            keys.clone().map(|key| (Key8(key), (&value).into())),
+        );
+        let mut image = vec![0; format.node_bytes()];
+        let new = Some((Key8(keys.end), (&value).into()));
+        let built = format.build_from(&mut image, &init, &full, new);
+        assert!(
+            matches!(built, Err(CheckFailure::Corrupt(c)) if c.reason == Reason::Room),
+            "{built:?}"
+        );
+        assert_eq!(format.build_from(&mut image, &init, &full, None), Ok(()));
+    }
+    check(&Slotted::<Key8>::tiny(8).unwrap());
+    check(&Bookend::<Key8>::with_span(3, 8).unwrap());
+    check(&Checksummed::<Key8>::with_span(3, 8).unwrap());
+}

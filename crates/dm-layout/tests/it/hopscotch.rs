@@ -3,8 +3,8 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
-    FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Lookup, Near, NodeEdit, NodeInit, NodeRead, NodeShape,
-    NodeSteps, NodeStructure, Place, SplitBias, SplitRequest,
+    CheckFailure, FenceKeys, GeometryError, Hopscotch, Key8, KeyBytes, KeyN, Lookup, Near, NodeEdit,
+    NodeInit, NodeRead, NodeShape, NodeSteps, NodeStructure, Place, Reason, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
 
@@ -316,6 +316,40 @@ fn insert_splitting(format: &Hopscotch<Key8>, nodes: &mut Vec<Vec<u8>>, key: &Ke
     }
     format.open(&mut right).expect("sound");
     nodes.push(right);
+}
+
+/// Readers do not search outside a key's neighbourhood, so an entry there is damage.
+#[test]
+fn an_entry_outside_its_neighbourhood_is_corrupt() {
+    let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
+    let mut image = filled(&format, 0);
+    let key = Key8(1);
+    let other = scattered(7).map(Key8).find(|other| {
+        let away = (format.home(other) + 64 - format.home(&key)) % 64;
+        away >= 8
+    });
+    let Ok(Place::Free(slot)) = format.place(&image, &other.expect("one of many")) else {
+        panic!("the node is empty");
+    };
+    format.put(&mut image, slot, &key, (&[7; 8]).into());
+    match format.entry(&image, slot) {
+        Err(CheckFailure::Corrupt(corrupt)) => {
+            assert_eq!(corrupt.offset, slot.offset());
+            assert_eq!(corrupt.reason, Reason::Neighbourhood);
+            assert!(corrupt.to_string().contains("neighbourhood"), "{corrupt}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_refused_width_is_named() {
+    let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
+    let hops = format.with_hop_bits(9).expect_err("a byte has 8 bits");
+    assert_eq!(hops, GeometryError::HopBits(9));
+    assert!(hops.to_string().contains("hop count of 9 bits"), "{hops}");
+    let version = format.with_version_bits(7).expect_err("at most 6 bits");
+    assert_eq!(version, GeometryError::VersionBits(7));
 }
 
 /// A get may READ at most 200 bytes for a neighbourhood of 8 entries with 8-byte keys and values.

@@ -12,7 +12,7 @@ use dm_leaf::{NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
-use dm_verbs::RemotePtr;
+use dm_verbs::{NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 /// An inner structure that always returns the same leaf, and records the calls of `Inner::found`.
 struct Fixed(RemotePtr, RefCell<Vec<(Key8, RemotePtr, u32)>>);
@@ -100,6 +100,32 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
         block_on(index.upsert(&Key8(11), &[0; 8])),
         Err(IndexError::Exhausted(_))
     ));
+}
+
+/// Like every operation, a bulk load returns the error of a request that was dropped earlier, and does not begin.
+#[test]
+fn a_bulk_load_returns_an_earlier_error() {
+    let world = Loopback::builder().nodes(1).build().expect("the world is built");
+    let v = world.connect(0).expect("the client connects");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("the node is valid");
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+    let leaves = TwoLevel::new(
+        format,
+        Arc::new(locks),
+        Arc::new(Allocator::new(1, 0)),
+        NodeOptions::default(),
+    );
+    let inner = Fixed::at(RemotePtr::NULL);
+    let index = Composed::new(&v, &inner, &leaves, ComposedOptions::new(10, CpuCost::NONE));
+    let outside = RemotePtr::new(NodeId(0), 1 << 40).expect("in range");
+    v.write(outside, &[1; 8]).detach();
+    match block_on(index.bulk_load(1.0, |_| None)) {
+        Err(IndexError::Verb(e)) => assert!(
+            e.at == outside.into() && matches!(e.kind, VerbErrorKind::OutOfBounds { .. }),
+            "{e}"
+        ),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod late_opening;
 mod memory;
 mod mending;
 mod merges;
+mod next_life;
 mod races;
 mod reads;
 mod states;

@@ -560,8 +560,8 @@ fn a_torn_entry_of_a_torn_node_is_not_written_over() {
     }
 }
 
-/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. The lines of an entry that
-/// lies in one line are never torn.
+/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. A WRITE within one line
+/// is never torn, so it leaves no doubt.
 #[test]
 fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
     let (mut within, mut at_end, mut across) = (0, 0, 0);

@@ -1,14 +1,12 @@
 //! A CHIME tree of tiny leaves, its clients, and their operations.
 
-use chime::{Chime, Flaws, Options};
-use dm_alloc::Superblock;
-use dm_explore::{End, Endpoint};
-use dm_index::{Key8, RangeIndex};
+use chime::{Chime, ChimeParts, Flaws, Options};
+use dm_explore::End;
+use dm_index::Key8;
 use dm_layout::Hopscotch;
-use dm_sync::Fingerprint;
 
 use crate::tree::memory::{at_rest, contents_of};
-use crate::tree::subject::Subject;
+use crate::tree::subject::SubjectParts;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
@@ -41,36 +39,12 @@ pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) 
     Box::new(model.crash_may_block())
 }
 
-impl Subject for Chime<Key8> {
-    type Options = Options;
-
+impl SubjectParts for ChimeParts<Key8> {
     fn sound(options: Options) -> Options {
         Options {
             flaws: Flaws::default(),
             ..options
         }
-    }
-
-    async fn create(v: &Endpoint, options: &Options) -> Self {
-        Self::create_or_open(v, options).await.expect("an empty pool")
-    }
-
-    async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
-        Self::from_superblock(v, options, superblock)
-            .await
-            .expect("the same options")
-    }
-
-    async fn warm(&self, v: &Endpoint) {
-        Self::warm(self, v).await.expect("no faults");
-    }
-
-    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
-        Self::client(self, v)
-    }
-
-    fn state(&self) -> u64 {
-        self.fingerprint()
     }
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {

@@ -1,5 +1,6 @@
 //! Models of reclamation. They run the shipped `dm-alloc`, and nodes of `dm-leaf` that die and whose memory is reused.
 
+mod creator_dies;
 mod late;
 mod next_life;
 mod remembered;
@@ -22,6 +23,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     next_life::ENTRY,
     remembered::ENTRY,
     late::ENTRY,
+    creator_dies::ENTRY,
 ];
 
 /// Returns the address of the word that leads to the block.

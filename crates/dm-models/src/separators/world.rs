@@ -1,16 +1,14 @@
 //! A Dolphin tree of tiny leaves and radix nodes as a subject of scripts.
 
-use dm_alloc::Superblock;
-use dm_explore::{End, Endpoint};
-use dm_index::{Key8, RangeIndex};
+use dm_explore::End;
+use dm_index::Key8;
 use dm_layout::Slotted;
-use dm_sync::Fingerprint;
 use dm_verbs::RemotePtr;
-use dolphin::{Dolphin, Flaws, NodeTypes, Options};
+use dolphin::{Dolphin, DolphinParts, Flaws, NodeTypes, Options};
 
 use crate::radix;
 use crate::tree::memory::contents_from;
-use crate::tree::subject::Subject;
+use crate::tree::subject::SubjectParts;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
@@ -35,35 +33,11 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
     Box::new(script(shapes, s.shape).model::<Dolphin<Key8>>(s.title.clone(), options))
 }
 
-impl Subject for Dolphin<Key8> {
-    type Options = Options;
-
+impl SubjectParts for DolphinParts<Key8> {
     fn sound(mut options: Options) -> Options {
         options.flaws = Flaws::default();
         options.separators.exact = false;
         options
-    }
-
-    async fn create(v: &Endpoint, options: &Options) -> Self {
-        Self::create_or_open(v, options).await.expect("an empty pool")
-    }
-
-    async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
-        Self::from_superblock(v, options, superblock)
-            .await
-            .expect("the same options")
-    }
-
-    async fn warm(&self, v: &Endpoint) {
-        Self::warm(self, v).await.expect("no faults");
-    }
-
-    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
-        Self::client(self, v)
-    }
-
-    fn state(&self) -> u64 {
-        self.fingerprint()
     }
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {

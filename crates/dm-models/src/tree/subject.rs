@@ -1,10 +1,11 @@
 //! Builds the model of a script for any index.
 
 use dm_alloc::Superblock;
+use dm_assemble::{Handle, Parts};
 use dm_explore::{Client, End, Endpoint, Model};
 use dm_history::{KvMap, scan};
 use dm_index::{IndexError, Key8, RangeIndex, Scan};
-use dm_sync::{Arc, Mutex};
+use dm_sync::{Arc, Fingerprint, Mutex};
 use dm_testkit::perform;
 use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 
@@ -39,6 +40,57 @@ pub(crate) trait Subject: Sized + 'static {
     /// not check.
     fn at_rest(_end: &End<'_>, _options: &Self::Options) -> Result<(), String> {
         Ok(())
+    }
+}
+
+/// The parts of an index that a [`Handle`] makes a [`Subject`]. The methods are those of a subject.
+pub(crate) trait SubjectParts:
+    Parts<Key = Key8, Options: Copy + Send + Sync + 'static> + Fingerprint + 'static
+{
+    fn sound(options: Self::Options) -> Self::Options;
+
+    fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
+
+    fn at_rest(_end: &End<'_>, _options: &Self::Options) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<P: SubjectParts> Subject for Handle<P> {
+    type Options = P::Options;
+
+    fn sound(options: P::Options) -> P::Options {
+        P::sound(options)
+    }
+
+    async fn create(v: &Endpoint, options: &P::Options) -> Self {
+        Self::create_or_open(v, options).await.expect("an empty pool")
+    }
+
+    async fn open(v: &Endpoint, options: &P::Options, superblock: &Superblock) -> Self {
+        Self::from_superblock(v, options, superblock)
+            .await
+            .expect("the same options")
+    }
+
+    async fn warm(&self, v: &Endpoint) {
+        Self::warm(self, v).await.expect("no faults");
+    }
+
+    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
+        Self::client(self, v)
+    }
+
+    fn state(&self) -> u64 {
+        self.fingerprint()
+    }
+
+    fn contents(end: &End<'_>, options: &P::Options) -> Result<Vec<(u64, u64)>, String> {
+        P::contents(end, options)
+    }
+
+    fn at_rest(end: &End<'_>, options: &P::Options) -> Result<(), String> {
+        P::at_rest(end, options)
     }
 }
 

@@ -1,15 +1,13 @@
 //! Scripts of operations, and a Sherman tree of tiny nodes as their subject.
 
-use dm_alloc::Superblock;
-use dm_explore::{Elapsed, End, Endpoint, Knobs};
+use dm_explore::{Elapsed, End, Knobs};
 use dm_history::{KvMap, KvOp};
-use dm_index::{Key8, RangeIndex};
-use dm_sync::Fingerprint;
+use dm_index::Key8;
 use dm_verbs::ClientId;
-use sherman::{LeafFormat, NodeSize, Options, Sherman};
+use sherman::{LeafFormat, NodeSize, Options, ShermanParts};
 
 use super::memory::{at_rest, contents};
-use super::subject::Subject;
+use super::subject::SubjectParts;
 use crate::Case;
 use crate::crash::sweep::DOUBTED;
 
@@ -80,33 +78,9 @@ pub(crate) const fn written(key: u64, ClientId(client): ClientId, number: usize)
     loaded(key) + client as u64 * 10 + number as u64
 }
 
-impl<F: LeafFormat<Key8>> Subject for Sherman<Key8, F> {
-    type Options = Options;
-
+impl<F: LeafFormat<Key8>> SubjectParts for ShermanParts<Key8, F> {
     fn sound(options: Options) -> Options {
         options
-    }
-
-    async fn create(v: &Endpoint, options: &Options) -> Self {
-        Self::create_or_open(v, options).await.expect("an empty pool")
-    }
-
-    async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
-        Self::from_superblock(v, options, superblock)
-            .await
-            .expect("the same options")
-    }
-
-    async fn warm(&self, v: &Endpoint) {
-        Self::warm(self, v).await.expect("no faults");
-    }
-
-    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
-        Self::client(self, v)
-    }
-
-    fn state(&self) -> u64 {
-        self.fingerprint()
     }
 
     fn contents(end: &End<'_>, _: &Options) -> Result<Vec<(u64, u64)>, String> {

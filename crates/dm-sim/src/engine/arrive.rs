@@ -342,8 +342,8 @@ impl Answer {
     }
 }
 
-/// Sends a response, with or without `data`, that is ready on the memory node's card at `ready`. Returns the
-/// time at which the client's card has processed it.
+/// Sends a response, with or without `data`, that is ready on the memory node's card at `ready`. Returns the time at
+/// which the client's card has received it; with `data`, the time at which the transfer to host memory begins.
 #[inline(always)]
 pub(super) fn way_back(
     t: &Ticks,

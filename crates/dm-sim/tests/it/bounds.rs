@@ -78,6 +78,8 @@ fn clients_that_change_one_word_are_limited_by_its_atomics() {
     sim.run();
     let busiest = sim.busy().since(&before)[0];
     assert_eq!(busiest.to_string(), "atomics on the same bytes of memory node 1");
+    let stalled = busiest.stalled_ns as f64 / busiest.ns as f64;
+    assert!((0.5..1.0).contains(&stalled), "{stalled}");
     let share = busiest.ns as f64 / sim.now().0 as f64;
     assert!((0.9..=1.0).contains(&share), "{share}");
 }

@@ -41,6 +41,31 @@ fn run(traced: bool) -> (Nanos, Counters, Vec<Event>) {
     (sim.now(), sim.meter(), events.take())
 }
 
+/// As in the explorer's recordings, every request has its place in the list of values.
+#[test]
+fn values_are_listed_by_request() {
+    let sim = Sim::builder(CostModel::cx5_ib()).build().expect("memory");
+    let events = Rc::new(RefCell::new(Vec::new()));
+    let recorded = Rc::clone(&events);
+    sim.spawn(0, 0, move |v| async move {
+        let v = Traced::new(v);
+        let at = |offset| RemotePtr::new(NodeId(0), offset).expect("in range");
+        let chain = v.chain(NodeId(0)).write_word(at(4096), 7).faa(at(4096), 1);
+        chain
+            .write_word(at(8192), 9)
+            .word(at(8192))
+            .await
+            .expect("the node is up");
+        recorded.borrow_mut().extend(v.take_events());
+    });
+    sim.run();
+    let listed = events.borrow().iter().find_map(|event| match &event.what {
+        What::Completes { values, .. } => Some(values.clone()),
+        _ => None,
+    });
+    assert_eq!(listed, Some(vec![vec![], vec![7], vec![], vec![9]]));
+}
+
 #[test]
 fn recording_changes_neither_times_nor_counts() {
     let (plain, traced) = (run(false), run(true));
@@ -68,10 +93,11 @@ fn each_posted_chain_completes_once_with_its_result() {
                     .expect("it was posted, and completes once");
                 let (_, _, requests, since) = posted.remove(at);
                 assert!(since < event.at && error.is_none(), "{event:?}");
+                assert_eq!(values.len(), requests.len(), "{event:?}");
                 match requests[0].verb.as_str() {
                     "CAS" => locks_taken += usize::from(values[0] == [0]),
                     "READ" => assert_eq!(values[0].len(), 16, "128 bytes"),
-                    verb => assert!(verb == "WRITE" && values.is_empty()),
+                    verb => assert!(verb == "WRITE" && values.concat().is_empty()),
                 }
             }
             other => panic!("{other:?}"),

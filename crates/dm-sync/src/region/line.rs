@@ -15,8 +15,8 @@ use super::{LINE_BYTES, WORD_BYTES, WORDS_PER_LINE};
 pub(super) struct Line(pub(super) [AtomicU64; WORDS_PER_LINE]);
 
 impl Line {
-    /// Copies the bytes from `first` on into `out`, word by word. A caller that needs the whole line must
-    /// check its lock.
+    /// Copies the bytes from `first` on into `out`, word by word. The copy may mix words from before and after a write;
+    /// a caller that needs the line of one moment must check the line's lock.
     #[inline]
     pub(super) fn copy_out(&self, first: usize, out: &mut [u8]) {
         // Relaxed: the fences of the caller's lock order the copy.

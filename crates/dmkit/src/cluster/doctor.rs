@@ -201,7 +201,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
             "by the specification; dmkit never requests relaxed ordering",
         ),
         (
-            "CAS→READ in one chain",
+            "CAS→READ on one queue pair",
             match caps.cas_then_read {
                 CasThenRead::InOrder => "in order",
                 _ => "not promised",

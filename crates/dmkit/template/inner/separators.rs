@@ -1,11 +1,10 @@
 //! The inner structure: a radix tree whose entries have the first key of each leaf.
 
-use dm_art::{Art, ArtOptions, SeparatorOptions, Separators};
+use dm_art::{Art, ArtOptions, SeparatorOptions, Separators, SingleOptions, Singles};
 use dm_assemble::{OpenError, Pool};
 use dm_cache::IndexCache;
 use dm_index::KeyBytes;
 use dm_layout::SingleLeaf;
-use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{LockPlace, Locks};
 use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};

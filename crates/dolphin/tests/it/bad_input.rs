@@ -280,8 +280,8 @@ async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
 }
 
-/// Damages `bytes` bytes at `at`. While they are damaged, each operation of a handle without a cache must return an
-/// error that names the place. After they are restored, all operations must succeed.
+/// Damages `bytes` bytes at `at`. While they are damaged, each operation of a newly opened handle, whose cache is
+/// empty, must return an error that names the address. After they are restored, a get and an update must succeed.
 async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
     for garbage in [0, 0xff] {

@@ -130,8 +130,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that starts after all others have ended, with an empty cache. It writes every key, which fails if a lock is
-/// still held.
+/// A client that starts after all others have ended, with an empty cache. It upserts every key. An upsert takes its
+/// leaf's lock alone, so it fails if the lock is still held or shared.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

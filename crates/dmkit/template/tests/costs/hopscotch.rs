@@ -2,13 +2,13 @@
 
 /// Bytes that a get reads: a neighbourhood, with the versions of its lines and a copy of the fence keys.
 pub(crate) const GET_BYTES: u64 = 175;
-/// Limit of the bytes that an update reads: a whole leaf.
-pub(crate) const UPDATE_BYTES: u64 = 1_472;
+/// Bytes that an update reads.
+pub(crate) const UPDATE_BYTES: u64 = GET_BYTES;
 /// Round trips of an insert that splits no leaf. If the neighbourhood is full, an insert reads the slots behind it, and
 /// the rest of the leaf if entries must hop further.
 pub(crate) const INSERT_TRIPS: u64 = 4;
-/// Bytes that an insert reads: the neighbourhood, and the whole leaf if entries hop.
-pub(crate) const INSERT_BYTES: u64 = UPDATE_BYTES + GET_BYTES;
-/// Limit of the bytes that an insert writes: the entry, the lock word, and a whole leaf for each of two entries that
-/// hop.
-pub(crate) const INSERT_WRITES: u64 = 2 * UPDATE_BYTES + 64;
+/// Limit of the bytes that an insert reads: those of a leaf, none of them twice.
+pub(crate) const INSERT_BYTES: u64 = 1_472;
+/// Limit of the bytes that an insert writes: at most four lines for each of two hops and for the new entry, and the lock
+/// word.
+pub(crate) const INSERT_WRITES: u64 = 3 * 4 * 64 + 8;

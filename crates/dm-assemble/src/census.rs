@@ -1,0 +1,119 @@
+//! Takes a census of an index: finds the blocks that dead members have lost, and gives them back.
+
+use dm_alloc::{AllocError, Census, CensusStep, Restored, rest};
+use dm_index::IndexError;
+use dm_verbs::{Control, Nanos, Verbs};
+
+use crate::check::{WALKS, Walk};
+use crate::{Handle, Parts};
+
+/// Leases after which a census is given up if a member does not answer it.
+const CENSUS_LEASES: u64 = 8;
+/// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later epoch only
+/// after two turns of their caches.
+const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
+/// Parts of a lease that lie between two rounds of a census.
+const CENSUS_PARTS: u64 = 64;
+
+/// The result of a census.
+pub(crate) enum Outcome {
+    Restored(Restored),
+    /// Members came and went, or the index was in change during each walk.
+    Disturbed,
+    /// The walk does not reach all nodes.
+    Impossible,
+}
+impl<P: Parts> Handle<P> {
+    /// Finds the blocks that dead members have lost, and gives them back.
+    pub(crate) async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
+        let beginning = Box::pin(self.alloc.begin_census(v));
+        let Some(mut census) = self.alloc.while_announcing(v, beginning).await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        //= docs/protocol/recovery.md V20
+        if !self.until(v, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        census.grace().await?;
+        if !self.until(v, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        let walk = Box::pin(self.whole_walk(v));
+        let Some(walk) = self.alloc.visit(v, walk).await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        let Some(reached) = walk.survey.reached else {
+            return Ok(Outcome::Impossible);
+        };
+        census.know(&reached);
+        drop(reached);
+        let knowing = Box::pin(census.know_depots());
+        if self.alloc.while_announcing(v, knowing).await? != CensusStep::Done {
+            return Ok(Outcome::Disturbed);
+        }
+        census.grace().await?;
+        if !self.until(v, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        self.ask(v, census).await
+    }
+
+    /// Does the second half of a census.
+    async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
+        let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
+        let asked = self.alloc.visit(v, Box::pin(asking));
+        if asked.await? != CensusStep::Done || !self.until(v, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed);
+        }
+        let Some(restored) = census.close().await? else {
+            return Ok(Outcome::Disturbed);
+        };
+        let has_clients = self.alloc.epochs().is_some_and(|epochs| epochs.seats() > 1);
+        if has_clients {
+            return Ok(Outcome::Restored(restored));
+        }
+        // This compute node is about to leave, so the blocks must be in the depots before, or they are lost again.
+        let since = v.now();
+        while self.alloc.stats().limbo_bytes > 0 && !v.elapsed(since, self.patience()) {
+            self.collect(v).await?;
+            rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await;
+        }
+        self.alloc.give_away(v).await?;
+        Ok(Outcome::Restored(restored))
+    }
+
+    /// Walks until a walk has reached all nodes, and returns that walk; `None` if no walk has.
+    async fn whole_walk<V: Verbs + Control>(&self, v: &V) -> Result<Option<Walk>, IndexError> {
+        for _ in 0..WALKS {
+            let walk = self.walk(v, self.survey_of(false).recording()).await?;
+            if walk.reached_all() {
+                return Ok(Some(walk));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the time after which a step of a census is given up.
+    fn patience(&self) -> Nanos {
+        let lease = self.alloc.lease();
+        Nanos(lease.0.saturating_mul(CENSUS_LEASES).max(CENSUS_LEAST.0))
+    }
+
+    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer.
+    async fn until<V: Verbs + Control>(
+        &self,
+        v: &V,
+        step: impl AsyncFn() -> Result<CensusStep, AllocError>,
+    ) -> Result<bool, IndexError> {
+        let since = v.now();
+        loop {
+            self.collect(v).await?;
+            match step().await? {
+                CensusStep::Done => return Ok(true),
+                CensusStep::Over => return Ok(false),
+                CensusStep::Waits if v.elapsed(since, self.patience()) => return Ok(false),
+                CensusStep::Waits => rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await,
+            }
+        }
+    }
+}
