@@ -95,7 +95,7 @@ pub(crate) const OTHERS: [Other; 7] = [
         constant: "wire_ns",
         without: "Sherman",
         value: 475.0,
-        source: "a round trip of 2 µs, which all four papers state",
+        source: "a round trip of about 2 µs",
     },
 ];
 

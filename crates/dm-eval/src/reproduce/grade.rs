@@ -284,7 +284,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
         return Judged::plain(Grade::NotGraded);
     }
     if !claim.fitted.is_empty() {
-        let note = format!("Fitted: {} was set by this number.", claim.fitted.join(", "));
+        let note = format!("Fitted: this number determines {}.", claim.fitted.join(" and "));
         return Judged::noted(Grade::NotGraded, note);
     }
     // Two different series never agree to the last bit in every seed, so these points are one.
