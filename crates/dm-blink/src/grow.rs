@@ -42,6 +42,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     self.refresh(&mut copy, split)?;
                     return Ok(None);
                 }
+                // If the split has not inserted the separator, readers reach the new node through its left neighbour.
                 Answer::Split(_, next) => {
                     v.local(LocalStep::Section).await;
                     self.refresh(&mut copy, split)?;

@@ -9,7 +9,7 @@ use dm_sync::epoch::{Running, Seat};
 use dm_verbs::{Effect, LocalStep, RemotePtr, Retry, Verbs, Why};
 
 use crate::{
-    Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeAccess, NodeCopy, NodeStore,
+    Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Lead, Located, NodeAccess, NodeCopy, NodeStore,
     RangeIndex, Reclaim, Restructure, Run, Scan, Stale, Write,
 };
 
@@ -228,9 +228,14 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
                     break Ok(applied);
                 }
                 Ok(Answer::Split(applied, split)) => {
-                    // The write has taken effect, even if the separator cannot be installed.
-                    let installed = Box::pin(self.inner.install(self.v, split)).await;
-                    break installed.map_or_else(|e| Err(e.after_effect(split.right)), |()| Ok(applied));
+                    // The write may have taken effect, even if the separator cannot be installed.
+                    if let Err(e) = Box::pin(self.inner.install(self.v, split)).await {
+                        break Err(e.after_effect(split.right));
+                    }
+                    match applied {
+                        Some(applied) => break Ok(applied),
+                        None => Missed::Stale(Stale::Right(Lead::hint(split.right))),
+                    }
                 }
                 Ok(Answer::Sparse(applied)) => {
                     let shrunk = Box::pin(self.inner.shrink(self.v, self.leaves.whole(), key)).await;
@@ -384,13 +389,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         let mut way = Way::new(self.v, self.options.attempts);
         loop {
             let missed = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
-                Ok(Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found)) => {
+                Ok(Answer::Done(found) | Answer::Split(Some(found), _) | Answer::Sparse(found)) => {
                     if way.hops.taken() > 0 {
                         let (leaf, hops) = (located.leaf.at, way.hops.taken());
                         self.inner.found(self.v, key, leaf, hops).await;
                     }
                     return Ok(found);
                 }
+                Ok(Answer::Split(None, split)) => Missed::Stale(Stale::Right(Lead::hint(split.right))),
                 Ok(Answer::Stale(stale)) => Missed::Stale(stale),
                 Err(error) => Missed::Failed(error),
             };

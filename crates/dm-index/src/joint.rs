@@ -75,8 +75,9 @@ pub struct Split<K> {
 pub enum Answer<K, T> {
     /// Done.
     Done(T),
-    /// Done, and the node was split. The new node must be installed in the inner structure.
-    Split(T, Split<K>),
+    /// The node was split. The new node must be installed in the inner structure. The write is done too, or it holds
+    /// `None` and must be tried again at the new node.
+    Split(Option<T>, Split<K>),
     /// Done, and the node is now so empty that it should be merged with a neighbour.
     Sparse(T),
     /// This node is not responsible for the key.

@@ -70,7 +70,8 @@ struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
-    /// The new entry and its address in the right node, if the right node was written without the entry.
+    /// The new entry and its address in the right node, if the right node was written without the entry, and is on the
+    /// left node's memory node.
     late: Option<(RemotePtr, Vec<u8>)>,
     /// The change of the state word from Splitting to Live.
     flip: Flip,
@@ -222,7 +223,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         } else {
             written.await?;
         }
-        let late = put_late(&mut right);
+        let apart = right_at.node() != at.node();
+        let undone = apart && !born_live && plan.late_right.is_some();
+        let late = if apart { None } else { put_late(&mut right) };
         let head = self.format.open(&mut right).map_err(bad)?;
         let flip = Flip::between(right_at, word, born, &right).filter(|_| !born_live);
         let opening = flip.map(|flip| Opening {
@@ -255,7 +258,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             left: at,
             right: right_at,
         };
-        Ok(Answer::Split(Applied::Inserted, split))
+        //= docs/protocol/chime.md H6
+        Ok(Answer::Split((!undone).then_some(Applied::Inserted), split))
     }
 
     /// Makes a linked, unborn node live.
@@ -382,11 +386,6 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 //= docs/protocol/sherman.md S17
                 chain.await?;
                 opening.armed = true;
-                if let Some((place, entry)) = &opening.late {
-                    let written = v.write(*place, entry).await;
-                    written.map_err(VerbError::after_effect)?;
-                }
-                // The link has completed, and so has the new entry if it belongs to the right node.
                 opening.land().await.map_err(VerbError::after_effect)?;
                 opening.armed = false;
                 chain = v.chain(at.node());

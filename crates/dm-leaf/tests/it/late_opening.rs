@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write};
-use dm_layout::{Checksummed, FenceKeys, Key8, NodeFormat, Slotted};
+use dm_layout::{Checksummed, FenceKeys, Hopscotch, Key8, NodeFormat, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
@@ -58,6 +58,7 @@ async fn write<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: Remote
             .expect("no verb fails")
         {
             Answer::Stale(Stale::Right(right)) => at = right,
+            Answer::Split(None, split) => at = Lead::hint(split.right),
             Answer::Stale(Stale::Elsewhere) => {
                 panic!("neither the split leaf nor its sibling covers the key")
             }
@@ -83,7 +84,7 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
 }
 
 /// Delays the splitting client's requests from the time `before` on, and drops the split 700 ns later. Then another
-/// client updates each key. Returns whether the split had linked the right node.
+/// client inserts key 5, and updates each other key. Returns whether the split had linked the right node.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
@@ -128,12 +129,12 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         let mut copy = NodeCopy::new();
         store.copy(&second, left, &mut copy).await.expect("no verb fails");
         seen.set(copy.fences.high.is_some());
-        for key in 1..=4 {
+        for key in [5, 1, 2, 3, 4] {
             write(&second, &store, left, key, 100 + key).await;
         }
         // The requests that the first client left in flight are executed now.
         second.charge(Nanos::from_micros(200)).await;
-        for key in 1..=4 {
+        for key in 1..=5 {
             let value = get(&second, &store, left, key).await;
             assert_eq!(value, Some(100 + key), "key {key}, dropped after {before:?}");
         }
@@ -145,6 +146,20 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
 #[test]
 fn an_opening_that_lands_late_undoes_nothing() {
     let format = Slotted::with_span(3, 8).expect("three entries of 17 bytes make a node");
+    let mut under_way = 0;
+    for step in 0..140 {
+        under_way += u32::from(run(format, Nanos(50 * step), step));
+    }
+    assert!(
+        under_way >= 20,
+        "only {under_way} splits were dropped after linking"
+    );
+}
+
+/// The entry that causes a split is not written to the right node of another memory node before that node is open.
+#[test]
+fn an_entry_that_lands_late_overwrites_no_other_key() {
+    let format = Hopscotch::new(3, 3, 8).expect("three entries of 17 bytes make a node");
     let mut under_way = 0;
     for step in 0..140 {
         under_way += u32::from(run(format, Nanos(50 * step), step));

@@ -107,7 +107,12 @@ fn told<T: core::fmt::Debug>(answer: &Result<Answer<Key8, T>, IndexError>) -> St
     match answer {
         Ok(Answer::Done(done)) => format!("{done:?}"),
         Ok(Answer::Sparse(done)) => format!("{done:?}, sparse"),
-        Ok(Answer::Split(done, split)) => format!("{done:?}, split at {}", split.separator.0),
+        Ok(Answer::Split(done, split)) => {
+            let done = done
+                .as_ref()
+                .map_or("undone".to_owned(), |done| format!("{done:?}"));
+            format!("{done}, split at {}", split.separator.0)
+        }
         Ok(Answer::Stale(Stale::Elsewhere)) => "elsewhere".to_owned(),
         Ok(Answer::Stale(Stale::Right(lead))) => {
             format!(
@@ -635,7 +640,7 @@ fn a_full_node_splits() {
             let (key, write) = (Key8(new), Write::Insert(&[2; 8]));
             let done = nodes.write(&v, Lead::hint(first), 0, &key, write, Some(&mut after));
             let (done, spent) = cost(&v, done);
-            let Ok(Answer::Split(Applied::Inserted, split)) = done else {
+            let Ok(Answer::Split(Some(Applied::Inserted), split)) = done else {
                 panic!("{done:?}");
             };
             assert!(spent.ends_with("1 splits"), "{spent}");
@@ -898,7 +903,7 @@ fn every_split_costs_what_it_must() {
         });
         let split = nodes.write(&v, Lead::hint(first), 0, &Key8(15), Write::Insert(&[2; 8]), None);
         let (done, spent) = cost(&v, split);
-        let Ok(Answer::Split(Applied::Inserted, split)) = done else {
+        let Ok(Answer::Split(Some(Applied::Inserted), split)) = done else {
             panic!("{done:?}");
         };
         if let Some(before) = before.filter(|_| !spread) {

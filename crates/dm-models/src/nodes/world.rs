@@ -224,11 +224,14 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
             };
             match answered {
                 Ok(Answer::Done(ret) | Answer::Sparse(ret)) => return Some(ret),
-                Ok(Answer::Split(ret, _)) => {
+                Ok(Answer::Split(ret, split)) => {
                     if self.split_takes > Nanos(0) {
                         c.pass_time(self.split_takes);
                     }
-                    return Some(ret);
+                    match ret {
+                        Some(ret) => return Some(ret),
+                        None => at = Lead::hint(split.right),
+                    }
                 }
                 Ok(Answer::Stale(Stale::Right(right))) => at = right,
                 Ok(Answer::Stale(Stale::Elsewhere)) => {
@@ -256,7 +259,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
 fn map<T, U>(answer: Answer<Key8, T>, f: impl FnOnce(T) -> U) -> Answer<Key8, U> {
     match answer {
         Answer::Done(x) => Answer::Done(f(x)),
-        Answer::Split(x, split) => Answer::Split(f(x), split),
+        Answer::Split(x, split) => Answer::Split(x.map(f), split),
         Answer::Sparse(x) => Answer::Sparse(f(x)),
         Answer::Stale(stale) => Answer::Stale(stale),
     }
