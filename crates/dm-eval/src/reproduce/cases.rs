@@ -1,12 +1,15 @@
 //! The runs of an experiment, and their parallel execution.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, IsTerminal};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Write};
 use std::num::NonZero;
+use std::path::Path;
 // Runs are independent simulations, each on a thread of std, because no model runs them.
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use dm_bench::{Registry, RunError};
+use dm_sim::{BusyTimes, Sim};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +20,11 @@ use super::setup::Resolved;
 use super::writes::Direction;
 use super::{locks, tree, writes};
 
+/// The least number of seeds for which claims are graded.
+pub(crate) const SEEDS: u64 = 3;
+
 /// The amount of work of a reproduction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Effort {
     /// The number of seeds: 1, 2, and so on.
     pub(crate) seeds: u64,
@@ -26,6 +32,42 @@ pub(crate) struct Effort {
     pub(crate) quick: bool,
     /// The number of keys, if it replaces the number in the file.
     pub(crate) keys: Option<u64>,
+}
+
+impl Effort {
+    /// Returns the setup of a run with this effort.
+    pub(crate) fn applied(self, world: World, mut setup: Resolved) -> Resolved {
+        if self.quick {
+            setup.operations /= 6;
+            // A tree's queues need the whole time to fill, so its time is not shortened.
+            if world != World::Tree {
+                setup.window_ns /= 4;
+            }
+        }
+        if let Some(keys) = self.keys.filter(|_| setup.keys > 0) {
+            setup.load(keys);
+        }
+        setup
+    }
+
+    /// Returns the differences from the setting of the experiment's file.
+    pub(crate) fn deviations(self, world: World) -> Vec<String> {
+        let mut deviations = Vec::new();
+        if self.quick {
+            deviations.push(match world {
+                World::Tree => "a sixth of the operations".to_owned(),
+                World::Locks | World::Writes => "a quarter of the time".to_owned(),
+            });
+        }
+        if let Some(keys) = self.keys.filter(|_| world == World::Tree) {
+            deviations.push(format!("{} keys", super::facts::count(keys)));
+        }
+        if self.seeds < SEEDS {
+            let plural = if self.seeds == 1 { "" } else { "s" };
+            deviations.push(format!("{} seed{plural} instead of {SEEDS}", self.seeds));
+        }
+        deviations
+    }
 }
 
 /// One run.
@@ -48,6 +90,23 @@ pub(crate) struct Figures {
     /// operations with at most this many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) round_trips: Vec<(u64, f64)>,
+    /// The busiest resource of the simulated testbed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) busiest: Option<String>,
+}
+
+impl Figures {
+    /// Adds the busiest resource of a testbed since its beginning, and the bound that it sets.
+    pub(crate) fn with_busiest(mut self, sim: &Sim, beginning: &BusyTimes) -> Self {
+        let mops = self.metrics.get(&Metric::Mops).copied();
+        if let (Some(busy), Some(mops)) = (sim.busy().since(beginning).first(), mops) {
+            let share = busy.ns as f64 / sim.now().0.max(1) as f64;
+            self.metrics.insert(Metric::BoundMops, mops / share);
+            self.metrics.insert(Metric::OfBound, 100.0 * share);
+            self.busiest = Some(busy.to_string());
+        }
+        self
+    }
 }
 
 /// The figures of one run by metric: the raw data of a chart.
@@ -82,17 +141,7 @@ impl Case {
         let mut cases = Vec::new();
         for panel in &experiment.panels {
             for at in panel.places() {
-                let mut setup = experiment.resolve(panel, at)?;
-                if effort.quick {
-                    setup.operations /= 6;
-                    // A tree's queues need the whole time to fill, so its time is not shortened.
-                    if experiment.world != World::Tree {
-                        setup.window_ns /= 4;
-                    }
-                }
-                if let Some(keys) = effort.keys.filter(|_| setup.keys > 0) {
-                    setup.load(keys);
-                }
+                let setup = effort.applied(experiment.world, experiment.resolve(panel, at)?);
                 for series in panel.all_series() {
                     cases.extend((1..=effort.seeds).map(|seed| Self {
                         world: experiment.world,
@@ -136,24 +185,80 @@ impl Case {
     }
 }
 
-/// The results of the runs of this process so far, by key. Figures share points, so a result may be used several times.
+/// The results of the runs so far, by key. Figures share points, so a result may be used several times. With a file,
+/// results of earlier processes are used too, so a run that was stopped continues with its first missing point.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
+pub(crate) struct Memory(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    figures: HashMap<String, Figures>,
+    /// The file, and the commit of this program.
+    file: Option<(File, String)>,
+}
+
+/// A line of the file of results.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    /// The commit of the program, because another program may give other results.
+    commit: String,
+    key: String,
+    figures: Figures,
+}
 
 impl Memory {
-    fn get(&self, key: &str) -> Option<Figures> {
-        self.0
-            .lock()
-            .expect("no thread panics while it holds this")
-            .get(key)
-            .cloned()
+    /// Opens the file of results in `directory`, and takes over the results of the program of this commit.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or opened.
+    pub(crate) fn open(directory: &Path, commit: &str) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let path = directory.join("points.jsonl");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(e),
+        };
+        // The last line is incomplete if the process was killed while it wrote.
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let figures = lines
+            .filter(|line| line.commit == commit)
+            .map(|line| (line.key, line.figures))
+            .collect();
+        let mut file = File::options().create(true).append(true).open(&path)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self(Mutex::new(Known {
+            figures,
+            file: Some((file, commit.to_owned())),
+        })))
     }
 
-    fn put(&self, key: String, figures: Figures) {
-        self.0
-            .lock()
-            .expect("no thread panics while it holds this")
-            .insert(key, figures);
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().expect("no thread panics while it holds this")
+    }
+
+    fn get(&self, key: &str) -> Option<Figures> {
+        self.known().figures.get(key).cloned()
+    }
+
+    fn put(&self, key: String, figures: Figures) -> io::Result<()> {
+        let mut known = self.known();
+        if let Some((file, commit)) = &mut known.file {
+            let line = Line {
+                commit: commit.clone(),
+                key: key.clone(),
+                figures: figures.clone(),
+            };
+            let mut text = serde_json::to_string(&line).map_err(io::Error::other)?;
+            text.push('\n');
+            file.write_all(text.as_bytes())?;
+        }
+        known.figures.insert(key, figures);
+        Ok(())
     }
 }
 
@@ -171,7 +276,8 @@ pub(crate) fn run_all(
     if !io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise} {msg}");
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise}, {eta_precise} left {msg}");
     bar.set_style(style.expect("a valid template"));
     bar.set_message(name.to_owned());
     let next = Mutex::new((0, cases.iter().map(|_| None).collect::<Vec<_>>()));
@@ -186,11 +292,11 @@ pub(crate) fn run_all(
             let key = case.key();
             let result = match memory.get(&key) {
                 Some(known) => Ok(known),
-                None => case.run(registry),
+                None => case.run(registry).and_then(|figures| {
+                    let kept = memory.put(key, figures.clone());
+                    kept.map(|()| figures).map_err(|e| RunError::Bad(e.to_string()))
+                }),
             };
-            if let Ok(figures) = &result {
-                memory.put(key, figures.clone());
-            }
             bar.inc(1);
             next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
         }

@@ -313,7 +313,7 @@ impl Drawing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::Figures;
+    use super::super::cases::{Effort, Figures};
     use super::*;
 
     fn record(experiment: &Experiment) -> Record {
@@ -331,6 +331,7 @@ mod tests {
                             figures: Figures {
                                 metrics: panel.charts.iter().map(|chart| (chart.metric, mops)).collect(),
                                 round_trips: vec![(2, 0.1), (3, 0.9), (400, 1.0)],
+                                ..Figures::default()
                             },
                         });
                     }
@@ -340,12 +341,17 @@ mod tests {
         Record {
             name: experiment.name.clone(),
             command: String::new(),
-            seeds: 2,
-            quick: true,
+            effort: Effort {
+                seeds: 2,
+                quick: true,
+                keys: None,
+            },
+            commit: String::new(),
             seconds: 1.0,
             samples,
             outcomes: Vec::new(),
             sensitivity: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 

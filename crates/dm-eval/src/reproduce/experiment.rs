@@ -1,5 +1,6 @@
 //! The content of an experiment file: the testbed, the panels, and the claims of the paper.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use dm_bench::Registry;
@@ -113,16 +114,14 @@ pub(crate) struct Claim {
     pub(crate) over_panel: Option<String>,
     /// The paper's number.
     pub(crate) paper: Option<f64>,
-    /// The result of an experimental model with these parameters and without a tree. The result of dmkit's tree must be
-    /// within 25 % of it.
-    pub(crate) foretold: Option<f64>,
-    /// The fitted constants that were fitted to this very number. If there are any, the result is no evidence.
+    /// The possible error of `paper`, as a share of it, if the number was read off a plot.
+    pub(crate) reading_error: Option<f64>,
+    /// The constants of the model that this very number determines: they were fitted to it, or it states them. If there are
+    /// any, the result is no evidence.
     #[serde(default)]
     pub(crate) fitted: Vec<String>,
     /// The place of the number in the paper.
     pub(crate) source: Option<String>,
-    /// The reason why the model misses the number, if it does.
-    pub(crate) reason: Option<String>,
     /// The reason why the claim cannot be run.
     pub(crate) skip: Option<String>,
 }
@@ -192,54 +191,14 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-/// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 19] = [
-    (
-        "sherman-table-1.toml",
-        include_str!("../../experiments/sherman-table-1.toml"),
-    ),
-    ("sherman-2.toml", include_str!("../../experiments/sherman-2.toml")),
-    ("sherman-3.toml", include_str!("../../experiments/sherman-3.toml")),
-    (
-        "sherman-10.toml",
-        include_str!("../../experiments/sherman-10.toml"),
-    ),
-    (
-        "sherman-11.toml",
-        include_str!("../../experiments/sherman-11.toml"),
-    ),
-    (
-        "sherman-12.toml",
-        include_str!("../../experiments/sherman-12.toml"),
-    ),
-    (
-        "sherman-13.toml",
-        include_str!("../../experiments/sherman-13.toml"),
-    ),
-    (
-        "sherman-14.toml",
-        include_str!("../../experiments/sherman-14.toml"),
-    ),
-    (
-        "sherman-15.toml",
-        include_str!("../../experiments/sherman-15.toml"),
-    ),
-    (
-        "sherman-16.toml",
-        include_str!("../../experiments/sherman-16.toml"),
-    ),
-    ("smart-14.toml", include_str!("../../experiments/smart-14.toml")),
-    ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
-    ("chime-12.toml", include_str!("../../experiments/chime-12.toml")),
-    ("chime-15.toml", include_str!("../../experiments/chime-15.toml")),
-    ("dolphin-6.toml", include_str!("../../experiments/dolphin-6.toml")),
-    ("dolphin-7.toml", include_str!("../../experiments/dolphin-7.toml")),
-    ("dolphin-8.toml", include_str!("../../experiments/dolphin-8.toml")),
-    ("dolphin-9.toml", include_str!("../../experiments/dolphin-9.toml")),
-    (
-        "dolphin-table-2.toml",
-        include_str!("../../experiments/dolphin-table-2.toml"),
-    ),
+macro_rules! files {
+    ($($name:literal)*) => { [$((concat!($name, ".toml"), include_str!(concat!("../../experiments/", $name, ".toml")))),*] };
+}
+
+/// The files of the experiments of this program, in the papers' order.
+const FILES: [(&str, &str); 19] = files![
+    "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
+    "sherman-16" "smart-14" "smart-15" "chime-12" "chime-15" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9" "dolphin-table-2"
 ];
 
 /// Returns all embedded experiments.
@@ -248,6 +207,13 @@ const FILES: [(&str, &str); 19] = [
 /// Returns [`ExperimentError`] for the first file that is not a valid experiment.
 pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
     FILES.iter().map(|(file, text)| parse(file, text)).collect()
+}
+
+/// Returns whether an embedded experiment has this name.
+pub(crate) fn is_embedded(name: &str) -> bool {
+    FILES
+        .iter()
+        .any(|(file, _)| file.strip_suffix(super::FILE) == Some(name))
 }
 
 /// Reads one file.
@@ -271,6 +237,11 @@ impl Experiment {
         part.claims
             .retain(|claim| keep(&claim.panel) && claim.over_panel.as_deref().is_none_or(&keep));
         part
+    }
+
+    /// Returns the paper's short name.
+    pub(crate) fn paper(&self) -> &str {
+        self.paper.split(' ').next().unwrap_or_default()
     }
 
     pub(crate) fn panel(&self, name: &str) -> Option<&Panel> {
@@ -315,6 +286,12 @@ impl Experiment {
             }
             for at in panel.places() {
                 self.resolve(panel, at)?;
+            }
+        }
+        let mut named = HashSet::new();
+        for claim in &self.claims {
+            if !named.insert((&claim.panel, &claim.what)) {
+                return Err(self.wrong(format!("panel {} claims {:?} twice", claim.panel, claim.what)));
             }
         }
         self.claims.iter().try_for_each(|claim| {
@@ -362,11 +339,49 @@ impl Experiment {
             }
             _ => {}
         }
-        let unknown = |name: &&String| !super::constants::FITTED.contains(&name.as_str());
-        match claim.fitted.iter().find(unknown) {
-            Some(name) => Err(format!("{name} is not a fitted constant")),
+        for (at, panel) in [(claim.at, panel), (claim.over_at.or(claim.at), other)] {
+            if at == Some(At::Named(Place::Peak)) && panel.places().count() < 2 {
+                return Err(format!("panel {} has one point, so it has no peak", panel.name));
+            }
+        }
+        if claim.kind == Kind::Order && claim.skip.is_none() {
+            can_fail(claim, panel, other)?;
+        }
+        match claim.fitted.iter().find(|name| !super::constants::is_input(name)) {
+            Some(name) => Err(format!("{name} is neither fitted nor taken from a paper")),
             None => Ok(()),
         }
+    }
+}
+
+/// Checks that an order can fail.
+fn can_fail(claim: &Claim, panel: &Panel, other: &Panel) -> Result<(), String> {
+    let repeated = claim
+        .rising
+        .iter()
+        .enumerate()
+        .find(|(i, series)| claim.rising[..*i].contains(*series));
+    if let Some((_, series)) = repeated {
+        return Err(format!(
+            "{series:?} is compared with itself, so the order cannot fail"
+        ));
+    }
+    if claim.rising.is_empty() && claim.over.is_none() {
+        return Err("an order compares two points, but `over` is missing".to_owned());
+    }
+    let peak = At::Named(Place::Peak);
+    let over_at = claim.over_at.or(claim.at);
+    if claim.over.as_ref() == Some(&claim.of)
+        && other.name == panel.name
+        && [claim.at, over_at].contains(&Some(peak))
+    {
+        return Err(
+            "a peak is never below another point of its own series, so the order cannot fail".to_owned(),
+        );
+    }
+    match claim.over.as_ref() == Some(&claim.of) && claim.at == over_at && other.name == panel.name {
+        true => Err("the two points are one, so the order cannot fail".to_owned()),
+        false => Ok(()),
     }
 }
 
@@ -387,8 +402,6 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     #[test]
@@ -418,7 +431,10 @@ mod tests {
                         graded += 1;
                         assert!(claim.paper.is_some_and(|p| p > 0.0), "{what}");
                         assert!(
-                            claim.source.as_ref().is_some_and(|s| s.contains(['§', 'T'])),
+                            claim
+                                .source
+                                .as_ref()
+                                .is_some_and(|s| s.contains(['§', 'T']) || s.contains("Fig.")),
                             "{what}"
                         );
                     }
@@ -429,6 +445,12 @@ mod tests {
                     ),
                     Kind::Plot | Kind::Extra => assert!(claim.fitted.is_empty(), "{what}"),
                 }
+                assert!(
+                    claim
+                        .reading_error
+                        .is_none_or(|error| (0.0..0.5).contains(&error)),
+                    "{what}"
+                );
             }
         }
         assert!(graded >= 50, "{graded} graded numbers");
@@ -463,6 +485,46 @@ mod tests {
         source = "§1"
     "#;
 
+    /// Orders that hold whatever the run shows are refused.
+    #[test]
+    fn an_order_must_be_able_to_fail() {
+        let order = |more: &str| {
+            let over =
+                "over = { dial = \"clients\", at = [4, 8] }\n        series = [\"host\", \"+on-chip\"]";
+            let text = SMALL.replace("series = [\"host\"]", over);
+            let claim = format!("kind = \"order\"\n        {more}\n        paper = 1.0");
+            let text = text.replace("of = \"host\"\n        paper = 1.0", &claim);
+            parse("x", &text).map(drop).map_err(|e| e.to_string())
+        };
+        assert_eq!(order("of = \"+on-chip\"\nover = \"host\"\nat = \"peak\""), Ok(()));
+        assert_eq!(
+            order("of = \"host\"\nover = \"host\"\nat = 4.0\nover-at = 8.0"),
+            Ok(())
+        );
+        for (claim, why) in [
+            (
+                "of = \"host\"\nover = \"host\"\nat = \"peak\"\nover-at = 8.0",
+                "a peak is never below",
+            ),
+            ("of = \"host\"\nover = \"host\"\nat = 8.0", "are one"),
+            (
+                "rising = [\"host\", \"+on-chip\", \"host\"]\nat = 8.0",
+                "with itself",
+            ),
+            ("of = \"host\"\nat = 8.0", "`over` is missing"),
+        ] {
+            let wrong = order(claim).unwrap_err();
+            assert!(wrong.contains(why), "{claim}: {wrong}");
+        }
+        let one = SMALL.replace(
+            "of = \"host\"",
+            "of = \"+on-chip\"\nover = \"host\"\nat = \"peak\"\nkind = \"order\"",
+        );
+        let one = one.replace("series = [\"host\"]", "series = [\"host\", \"+on-chip\"]");
+        let wrong = parse("x", &one).unwrap_err().to_string();
+        assert!(wrong.contains("it has no peak"), "{wrong}");
+    }
+
     #[test]
     fn inconsistent_experiments_are_refused_with_a_reason() {
         assert!(parse("x", SMALL).is_ok());
@@ -477,7 +539,7 @@ mod tests {
             (
                 "paper = 1.0",
                 "paper = 1.0\nfitted = [\"wire\"]",
-                "wire is not a fitted constant",
+                "wire is neither fitted nor taken from a paper",
             ),
         ] {
             let wrong = parse("x", &SMALL.replace(from, to)).unwrap_err().to_string();

@@ -3,21 +3,64 @@
 use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
 
-use super::experiment::{Experiment, World};
-use super::setup::Resolved;
+use super::cases::Effort;
+use super::experiment::{Experiment, Panel, World};
+use super::metric::figure;
+use super::setup::{Dial, Resolved};
 
-/// Describes the setup of an experiment's first point, and then the changes of each panel.
-pub(crate) fn of(experiment: &Experiment) -> Vec<String> {
-    let first = experiment
+/// Describes the setup of a run: first what all panels share, then what only some of them have.
+pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
+    let panels: Vec<(&str, Vec<String>)> = experiment
         .panels
-        .first()
-        .and_then(|panel| experiment.resolve(panel, panel.places().next().flatten()).ok());
-    first
-        .map(|setup| words(experiment.world, &setup))
-        .unwrap_or_default()
+        .iter()
+        .filter_map(|panel| Some((panel.name.as_str(), of_panel(experiment, panel, effort)?)))
+        .collect();
+    let Some((_, first)) = panels.first() else {
+        return Vec::new();
+    };
+    let shared = |fact: &String| panels.iter().all(|(_, facts)| facts.contains(fact));
+    let mut facts: Vec<String> = first.iter().filter(|fact| shared(fact)).cloned().collect();
+    facts.push(match effort.seeds {
+        1 => "1 seed".to_owned(),
+        seeds => format!("{seeds} seeds"),
+    });
+    // Panels with the same facts are named together.
+    let mut groups: Vec<(Vec<&str>, String)> = Vec::new();
+    for (name, facts) in &panels {
+        let own: Vec<&str> = facts
+            .iter()
+            .filter(|fact| !shared(fact))
+            .map(String::as_str)
+            .collect();
+        let own = own.join(", ");
+        match groups.iter_mut().find(|(_, known)| *known == own) {
+            Some((names, _)) => names.push(name),
+            None => groups.push((vec![name], own)),
+        }
+    }
+    groups.retain(|(_, own)| !own.is_empty());
+    facts.extend(
+        groups
+            .into_iter()
+            .map(|(names, own)| format!("panel {}: {own}", names.join(" and "))),
+    );
+    facts
 }
 
-fn words(world: World, r: &Resolved) -> Vec<String> {
+/// Describes the setup of a panel, with all values of its dial.
+fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Vec<String>> {
+    let setup = experiment.resolve(panel, panel.places().next().flatten()).ok()?;
+    let dial = panel.over.as_ref().map(|over| over.dial);
+    let mut facts = words(experiment.world, &effort.applied(experiment.world, setup), dial);
+    if let Some(over) = &panel.over {
+        let values: Vec<String> = over.at.iter().map(f64::to_string).collect();
+        facts.push(format!("{}: {}", over.dial.label(), values.join(" ")));
+    }
+    Some(facts)
+}
+
+/// Describes a setup, without the setting of the dial.
+fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
     let place = if r.colocated {
         "on the same machines"
     } else {
@@ -29,36 +72,53 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
             "{} compute and {} memory nodes {place}",
             r.compute_nodes, r.memory_nodes
         ),
-        match r.coroutines {
-            1 => format!("{} clients", r.clients),
-            each => format!("{} client threads of {each} coroutines", r.clients),
-        },
     ];
+    if dial != Some(Dial::Clients) {
+        facts.push(format!("{} client threads", r.clients));
+    }
+    if r.coroutines > 1 {
+        facts.push(format!("{} coroutines a thread", r.coroutines));
+    }
     match world {
         World::Tree => {
             let like = if r.addresses { " like mail addresses" } else { "" };
-            facts.push(format!(
-                "{} keys of {} + {} bytes{like}",
-                count(r.keys),
-                r.key_bytes,
-                r.value_bytes
-            ));
+            facts.push(match dial {
+                Some(Dial::KeyBytes) => format!("{} keys, values of {} bytes", count(r.keys), r.value_bytes),
+                _ => format!(
+                    "{} keys of {} + {} bytes{like}",
+                    count(r.keys),
+                    r.key_bytes,
+                    r.value_bytes
+                ),
+            });
             facts.push(match r.fill {
                 Fill::Even(share) => format!("leaves loaded {:.0} % full", share * 100.0),
                 Fill::AsInserted => "leaves loaded as inserts in random order leave them".to_owned(),
             });
-            facts.push(format!(
-                "{} bytes of index cache per key",
-                r.cache_bytes as f64 / r.keys.max(1) as f64
-            ));
+            if dial != Some(Dial::CacheBytesPerKey) {
+                let each = r.cache_bytes as f64 / r.keys.max(1) as f64;
+                facts.push(format!("{} bytes of index cache per key", figure(each)));
+            }
+            if let Some(mix) = &r.mix {
+                facts.push(format!("mix {mix}"));
+            }
             facts.push(skew(r));
             facts.push(format!(
                 "{} operations a run, a quarter to warm up",
                 count(r.operations)
             ));
+            if r.window_ns > 0 {
+                facts.push(format!(
+                    "at least {} ms of virtual time",
+                    r.window_ns as f64 / 1e6
+                ));
+            }
         }
         World::Locks => {
             facts.push(format!("{} locks", count(u64::from(r.locks))));
+            if dial != Some(Dial::Skew) {
+                facts.push(skew(r));
+            }
             facts.push(format!(
                 "{} ms of virtual time, a quarter to warm up",
                 r.window_ns as f64 / 1e6
@@ -72,26 +132,25 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
     facts
 }
 
-/// Returns the skew, the number of keys, and the share of the hottest key.
+/// Returns the distribution. For Zipf's, also the numbers of keys and the share of the hottest key.
 fn skew(r: &Resolved) -> String {
-    let Distribution::Zipf { theta } = r.distribution else {
-        return format!(
-            "uniform, or Zipf over the ranks of {} keys folded onto these",
-            count(r.ranks)
-        );
-    };
-    format!(
-        "Zipf {theta} over the ranks of {} keys folded onto these: the hottest has {:.2} % of the draws, where {} \
-         keys alone would give it {:.2} %",
-        count(r.ranks),
-        100.0 * hottest_share(r.ranks, theta),
-        count(r.keys),
-        100.0 * hottest_share(r.keys, theta)
-    )
+    match r.distribution {
+        Distribution::Uniform => "uniform".to_owned(),
+        Distribution::Latest { theta } => format!("the latest keys most, Zipf {theta}"),
+        Distribution::Zipf { theta } if r.ranks == r.keys || r.keys == 0 => format!("Zipf {theta}"),
+        Distribution::Zipf { theta } => format!(
+            "Zipf {theta} over the ranks of {} keys folded onto these: the hottest has {:.2} % of the draws, where {} \
+             keys alone would give it {:.2} %",
+            count(r.ranks),
+            100.0 * hottest_share(r.ranks, theta),
+            count(r.keys),
+            100.0 * hottest_share(r.keys, theta)
+        ),
+    }
 }
 
 /// Formats a count in millions, for example 2 M instead of 2000000.
-fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
         if count >= unit && count.is_multiple_of(unit / 10) {
             return format!("{}{name}", count as f64 / unit as f64);
@@ -112,14 +171,42 @@ mod tests {
         );
     }
 
-    #[test]
-    fn both_key_counts_are_said() {
+    fn facts(effort: Effort) -> String {
         let all = super::super::experiment::all().unwrap();
         let fig10 = all.iter().find(|e| e.name == "sherman-10").unwrap();
-        let text = of(fig10).join("; ");
-        assert!(
-            text.contains("1 G keys") && text.contains("4.24 %") && text.contains("2 M keys"),
-            "{text}"
-        );
+        of(fig10, effort).join("; ")
+    }
+
+    #[test]
+    fn both_key_counts_are_said() {
+        let text = facts(Effort {
+            seeds: 3,
+            quick: false,
+            keys: None,
+        });
+        for part in [
+            "1 G keys",
+            "4.24 %",
+            "2 M keys",
+            "400 k operations",
+            "3 seeds",
+            "panel a: mix write-only",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// The facts are those of the run, not those of the experiment's file.
+    #[test]
+    fn facts_are_those_of_the_run() {
+        let text = facts(Effort {
+            seeds: 1,
+            quick: true,
+            keys: Some(50_000),
+        });
+        for part in ["50 k keys", "66666 operations", "1 seed"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("2 M keys") && !text.contains("400 k"), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use dm_lock::{GlobalLockTable, Local, LockError, LockId, LockOptions, LockPlace, Locks, ReleaseBy};
-use dm_sim::{Endpoint, RunEnd, Sim};
+use dm_sim::{BusyTimes, Endpoint, RunEnd, Sim};
 use dm_verbs::{Env, Nanos, NodeId, Place, RemotePtr};
 use dm_workload::{OpStream, Workload};
 use hdrhistogram::Histogram;
@@ -126,6 +126,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .build()
         .map_err(|e| bad(&e))?;
+    let beginning = sim.busy();
     let table = way.table(setup.locks);
     let addresses: Rc<[RemotePtr]> = addresses(&table).into();
     let clients = setup.clients * setup.coroutines;
@@ -160,7 +161,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     if let Some(e) = seen.failed.get() {
         return Err(bad(&e));
     }
-    Ok(figures(&sim, &seen))
+    Ok(figures(&sim, &beginning, &seen))
 }
 
 async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[RemotePtr]>, seen: Rc<Seen>) {
@@ -190,7 +191,7 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
     }
 }
 
-fn figures(sim: &Sim, seen: &Seen) -> Figures {
+fn figures(sim: &Sim, beginning: &BusyTimes, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
     // The meter counts attempts from the start, but `Seen` counts locks only within the measured time. So each number
@@ -210,8 +211,9 @@ fn figures(sim: &Sim, seen: &Seen) -> Figures {
     ];
     Figures {
         metrics: metrics.into_iter().collect(),
-        round_trips: Vec::new(),
+        ..Figures::default()
     }
+    .with_busiest(sim, beginning)
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ metrics! {
     BoundMops, "bound of the busiest resource", "Mops";
     /// Throughput as a share of that bound.
     OfBound, "throughput, of the bound", "%";
+    /// Share of the clients' time in which they waited for locks that were not free.
+    LockWaits, "clients waiting for locks", "%";
     /// Share of the run for which the busiest memory node's responder waited for atomics on the same bytes.
     Stall, "responder stalled by atomics", "%";
     /// Share of the run for which the busiest memory node's responder worked.
@@ -82,6 +84,13 @@ metrics! {
     WrongValues, "wrong values", "";
     /// The number of operations behind the figures.
     Operations, "operations", "";
+}
+
+impl Metric {
+    /// Returns whether the figure is a number of operations per time.
+    pub(crate) fn is_throughput(self) -> bool {
+        matches!(self, Self::Mops | Self::ScanMops | Self::GbytesPerS)
+    }
 }
 
 /// Formats three significant digits.

@@ -6,29 +6,33 @@
 //! charts. Each step can be repeated from the result of the previous one.
 
 mod cases;
+mod catalogue;
 mod chart;
 mod constants;
+mod evidence;
 mod experiment;
 mod facts;
 mod grade;
 mod locks;
 mod metric;
 mod page;
+mod reason;
 mod record;
 mod sensitivity;
 mod setup;
 mod svg;
+mod tally;
 mod terminal;
 mod tree;
 mod writes;
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use dm_bench::{Output, Registry};
+use dm_bench::{Origin, Output, Registry};
 
 use self::cases::{Case, Effort, Memory};
 use self::experiment::Experiment;
@@ -43,22 +47,28 @@ pub struct Reproduce {
     /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
     /// (in the form of `crates/dm-eval/experiments`).
     pub names: Vec<String>,
-    /// List the available figures.
+    /// List every figure and table of the four papers: the names of those that run, and why the others do not.
     #[arg(long)]
     pub list: bool,
     /// Run only this panel of each figure; may be given more than once. Results of other panels in the output
     /// directory stay and are graded too, if they were run in the same way.
     #[arg(long = "panel", value_name = "PANEL")]
     pub panels: Vec<String>,
-    /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick.
+    /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick. Claims are graded from 3 seeds on.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub seeds: Option<u64>,
-    /// Run a sixth of the operations, for a first look. Verdicts about tail latencies are not reliable then.
+    /// Run a sixth of the operations, for a first look; nothing is graded then. Queues at hot locks are shorter than in a
+    /// long run, so a collapse under skew looks milder; tail latencies come from a sixth of the samples; LOAD splits
+    /// fewer leaves.
     #[arg(long)]
     pub quick: bool,
-    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not.
+    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. Nothing is graded then.
     #[arg(long, value_parser = dm_bench::count)]
     pub keys: Option<u64>,
+    /// Also run the graded claims with one seed and without the constants that were fitted to the same paper's figures:
+    /// where another paper has a figure for a constant, it takes the value from that figure.
+    #[arg(long)]
+    pub leave_one_out: bool,
     /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the
     /// runs of one seed, about 8 times as long as three seeds without it (sherman-10 takes 10 minutes,
     /// sherman-16 two).
@@ -67,6 +77,9 @@ pub struct Reproduce {
     /// Write a page, index.html, about everything in the output directory.
     #[arg(long)]
     pub page: bool,
+    /// Write the table of all claims in the output directory to this Markdown file.
+    #[arg(long, value_name = "FILE")]
+    pub evidence: Option<PathBuf>,
 }
 
 /// Lists the experiments, or runs those that are named.
@@ -74,21 +87,24 @@ pub struct Reproduce {
 /// # Errors
 /// Returns an error if a file is not a valid experiment, if a run fails, or if a file cannot be written.
 pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
-    let all = experiment::all().map_err(io::Error::other)?;
-    if asked.list || (asked.names.is_empty() && !asked.page) {
-        list(&all)?;
+    let mut all = experiment::all().map_err(io::Error::other)?;
+    if asked.list || (asked.names.is_empty() && !asked.page && asked.evidence.is_none()) {
+        write!(io::stdout(), "{}", listing(&all))?;
         return Ok(true);
     }
-    let memory = Memory::default();
+    let origin = Origin::here(output.commit.as_deref());
+    let memory = match is_repeatable(&origin.commit) {
+        true => Memory::open(&output.out, &origin.commit)?,
+        false => Memory::default(),
+    };
     let chosen = choose(&all, &asked.names)?;
-    let mut outcomes = Vec::new();
     for experiment in &chosen {
         let earlier = match asked.panels.is_empty() {
             true => None,
             false => Record::read(&output.out, &experiment.name)?,
         };
         experiment.check_series(registry).map_err(io::Error::other)?;
-        let record = run(experiment, asked, earlier, registry, &memory)?;
+        let record = run(experiment, asked, earlier, &origin.commit, registry, &memory)?;
         let experiment = &record.part(experiment);
         if output.json {
             writeln!(
@@ -105,16 +121,58 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
                 fs::write(output.out.join(format!("{}-{name}.svg", experiment.name)), svg)?;
             }
         }
-        outcomes.extend(record.outcomes);
     }
-    if !chosen.is_empty() && !output.json {
-        writeln!(io::stdout(), "{}", terminal::summary(outcomes.iter()))?;
-        writeln!(io::stdout(), "raw data and charts in {}", output.out.display())?;
+    // Experiments of the user's own are on the page too.
+    all.extend(
+        chosen
+            .into_iter()
+            .filter(|own| !experiment::is_embedded(&own.name)),
+    );
+    let runs = runs(&all, &output.out)?;
+    let records: Vec<Record> = runs.iter().map(|(_, record)| record.clone()).collect();
+    let counts = tally::papers(&all, &records);
+    if !output.json {
+        writeln!(
+            io::stdout(),
+            "\nAll records in {}:\n{}",
+            output.out.display(),
+            terminal::summary(&counts)
+        )?;
     }
     if asked.page {
-        write_page(&all, &output.out)?;
+        save(&output.out.join("index.html"), &page::page(&runs, &counts))?;
+    }
+    if let Some(path) = &asked.evidence {
+        save(path, &evidence::document(&runs, &counts, &origin.commit))?;
     }
     Ok(true)
+}
+
+/// Returns whether the commit tells exactly which program this is, so that its results can be used again.
+fn is_repeatable(commit: &str) -> bool {
+    commit.chars().all(|letter| letter.is_ascii_hexdigit())
+}
+
+/// Returns the experiments with a record in `directory`, each with only its panels that were run.
+fn runs(all: &[Experiment], directory: &Path) -> io::Result<Vec<(Experiment, Record)>> {
+    let mut runs = Vec::new();
+    for experiment in all {
+        if let Some(record) = Record::read(directory, &experiment.name)? {
+            runs.push((record.part(experiment), record));
+        }
+    }
+    match runs.is_empty() {
+        true => Err(io::Error::other(format!(
+            "{} holds no record",
+            directory.display()
+        ))),
+        false => Ok(runs),
+    }
+}
+
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text).map_err(|e| io::Error::other(format!("{}: {e}", path.display())))?;
+    writeln!(io::stdout(), "{} written", path.display())
 }
 
 /// Returns the experiments with these names, or from these files.
@@ -138,12 +196,23 @@ fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
     names.iter().map(find).collect()
 }
 
-fn list(all: &[Experiment]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for e in all {
-        writeln!(out, "{:<16} {} {}: {}", e.name, e.paper, e.figure, e.title)?;
+/// Returns a line for every figure and table of the papers.
+fn listing(all: &[Experiment]) -> String {
+    let mut text = String::new();
+    for figure in catalogue::all() {
+        let name = figure.experiment.as_deref().unwrap_or("-");
+        text += &format!("{name:<16} {} {}: {}", figure.paper, figure.figure, figure.shows);
+        if let Some(why) = &figure.why {
+            let left = if figure.experiment.is_some() {
+                " Left out:"
+            } else {
+                ""
+            };
+            text += &format!(".{left} {why}");
+        }
+        text.push('\n');
     }
-    writeln!(out, "{:<16} all of them", "all")
+    text + &format!("{:<16} all {} experiments\n", "all", all.len())
 }
 
 /// Runs the selected panels. The other panels are taken from `earlier`, if it was run in the same way.
@@ -151,6 +220,7 @@ fn run(
     experiment: &Experiment,
     asked: &Reproduce,
     earlier: Option<Record>,
+    commit: &str,
     registry: &Registry,
     memory: &Memory,
 ) -> io::Result<Record> {
@@ -173,30 +243,34 @@ fn run(
         let rest = record.command.strip_prefix(&way);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL))
     });
-    let mut samples = Vec::new();
+    let (mut samples, mut left_out) = (Vec::new(), Vec::new());
     let mut seconds = 0.0;
     if let Some(record) = earlier {
         seconds = record.seconds;
         samples.extend(record.samples.into_iter().filter(|s| !wanted(&s.panel)));
+        left_out.extend(record.left_out.into_iter().filter(|o| !wanted(&o.panel)));
     }
     let began = Instant::now();
     let chosen = experiment.only(wanted);
     let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
     samples.extend(cases::run_all(&experiment.name, &cases, registry, memory)?);
-    let sensitivity = if asked.sensitivity {
-        sensitivity::study(&chosen, effort.quick, registry, memory)?
-    } else {
-        Vec::new()
+    let sensitivity = match asked.sensitivity {
+        true => sensitivity::study(&chosen, effort, registry, memory)?,
+        false => Vec::new(),
     };
+    if asked.leave_one_out {
+        left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory)?);
+    }
     let mut record = Record {
         name: experiment.name.clone(),
         command: way,
-        seeds: effort.seeds,
-        quick: effort.quick,
+        effort,
+        commit: commit.to_owned(),
         seconds: seconds + began.elapsed().as_secs_f64(),
         outcomes: Vec::new(),
         samples,
         sensitivity,
+        left_out,
     };
     let part = record.part(experiment);
     if part.panels.len() < experiment.panels.len() {
@@ -204,7 +278,7 @@ fn run(
             record.command += &format!("{PANEL}{:?}", panel.name);
         }
     }
-    record.outcomes = grade::grade(&part, &record.samples);
+    record.outcomes = grade::grade(&part, &record.samples, &effort.deviations(experiment.world));
     Ok(record)
 }
 
@@ -223,6 +297,9 @@ fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
     if asked.seeds.is_some() {
         command += &format!(" --seeds {}", effort.seeds);
     }
+    if asked.leave_one_out {
+        command += " --leave-one-out";
+    }
     command
 }
 
@@ -233,36 +310,28 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
         "{} {}: {}",
         experiment.paper, experiment.figure, experiment.title
     )?;
-    writeln!(out, "{}", facts::of(experiment).join("; "))?;
+    writeln!(out, "{}", facts::of(experiment, record.effort).join("; "))?;
     writeln!(
         out,
-        "{}; {} seeds, {:.0} s; a model of the NICs, not a measurement\n",
-        record.command, record.seeds, record.seconds
+        "{}; {:.0} s; a model of the NICs, not a measurement",
+        record.command, record.seconds
     )?;
-    writeln!(out, "{}", terminal::claims(experiment, &record.outcomes))?;
+    let deviations = record.effort.deviations(experiment.world);
+    if !deviations.is_empty() {
+        writeln!(
+            out,
+            "not graded, because the setting is not the experiment's own: {}",
+            deviations.join(", ")
+        )?;
+    }
+    if record.effort.quick {
+        writeln!(out, "{}", terminal::QUICK)?;
+    }
+    writeln!(out, "\n{}", terminal::claims(experiment, record))?;
     if !record.sensitivity.is_empty() {
         writeln!(out, "{}", terminal::sensitivity(&record.sensitivity))?;
     }
     Ok(())
-}
-
-/// Writes an HTML page about all records in `directory`.
-fn write_page(all: &[Experiment], directory: &Path) -> io::Result<()> {
-    let mut records = Vec::new();
-    for experiment in all {
-        if let Some(record) = Record::read(directory, &experiment.name)? {
-            records.push((record.part(experiment), record));
-        }
-    }
-    if records.is_empty() {
-        return Err(io::Error::other(format!(
-            "{} holds no record",
-            directory.display()
-        )));
-    }
-    let path = directory.join("index.html");
-    fs::write(&path, page::page(&records))?;
-    writeln!(io::stdout(), "{} written", path.display())
 }
 
 #[cfg(test)]

@@ -5,41 +5,39 @@ use std::fmt::Write;
 use dm_sim::{CostModel, Provenance};
 
 use super::chart;
-use super::experiment::{Experiment, Kind, Panel};
-use super::grade::{Outcome, Verdict};
+use super::experiment::{Experiment, Panel};
+use super::grade::{Grade, Outcome};
 use super::metric::figure;
 use super::record::Record;
 use super::sensitivity::Turn;
 use super::svg::escaped;
+use super::tally::{COLUMNS, Tally};
 use super::terminal::{kind, paper, percent, range, with_unit};
-use super::{facts, terminal};
+use super::{catalogue, facts, terminal};
 
 type Run = (Experiment, Record);
 
-/// Returns the whole page.
-pub(crate) fn page(runs: &[Run]) -> String {
+/// Returns the whole page. `tally` has the counts of each paper.
+pub(crate) fn page(runs: &[Run], tally: &[(String, Tally)]) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
     html += "<title>dmkit: figures of the papers, reproduced on a model</title><style>";
     html += include_str!("page.css");
     html += "</style></head><body>";
-    header(&mut html, runs);
+    header(&mut html, runs, tally);
     html += "<main>";
     reading(&mut html);
-    overview(
-        &mut html,
-        "predictions",
-        "Claims: predictions and orders",
-        runs,
-        |o| o.kind == Kind::Order || (o.kind == Kind::Graded && !o.is_fit()),
-    );
-    overview(&mut html, "fits", "Fits, apart", runs, |o| {
-        o.kind == Kind::Graded && o.is_fit()
+    overview(&mut html, "claims", "Claims", runs, |o| {
+        o.is_claim() && !o.is_fit()
+    });
+    overview(&mut html, "fits", "Fitted, not counted as evidence", runs, |o| {
+        o.is_claim() && o.is_fit()
     });
     for run in runs {
         section(&mut html, run);
     }
     constants(&mut html);
+    left(&mut html);
     html += "<footer>All figures are those of a model of the network cards, with a provenance for each of its \
              constants, and not measurements of a card. Charts show the mean over the seeds, with a whisker from the \
              least to the greatest figure. A hollow diamond is the paper's own figure. Series that the paper does not \
@@ -47,76 +45,71 @@ pub(crate) fn page(runs: &[Run]) -> String {
     html
 }
 
-fn outcomes(runs: &[Run]) -> impl Iterator<Item = &Outcome> {
-    runs.iter().flat_map(|(_, record)| &record.outcomes)
-}
-
-fn header(html: &mut String, runs: &[Run]) {
-    let count = |wanted: &dyn Fn(&Outcome) -> bool| outcomes(runs).filter(|o| wanted(o)).count();
-    let prediction = |o: &Outcome| o.kind == Kind::Graded && !o.is_fit();
-    let run = |o: &Outcome| o.verdict != Verdict::NotRun;
-    let of = |part: usize, all: usize| format!("{part} of {all}");
-    let tiles = [
-        (
-            of(
-                count(&|o| prediction(o) && o.verdict == Verdict::Within),
-                count(&|o| prediction(o) && run(o)),
-            ),
-            "predictions within 20 % of the paper",
-        ),
-        (
-            of(
-                count(&|o| o.verdict == Verdict::Kept),
-                count(&|o| o.kind == Kind::Order && run(o)),
-            ),
-            "orders and trends kept",
-        ),
-        (
-            of(
-                count(&|o| o.as_foretold == Some(true)),
-                count(&|o| o.as_foretold.is_some()),
-            ),
-            "within 25 % of the verbs' model",
-        ),
-        (
-            count(&|o| o.kind == Kind::Graded && o.is_fit()).to_string(),
-            "fits, which are not counted",
-        ),
-        (count(&|o| !run(o)).to_string(), "claims not run, with the reason"),
-    ];
+fn header(html: &mut String, runs: &[Run], tally: &[(String, Tally)]) {
     *html += "<header><div><h1>Figures of the papers, on a model of their testbeds</h1>";
-    *html += "<p class=\"lead\">The numbers in the papers' text, beside the results of dmkit's indexes on a simulated RDMA \
-              network: throughput, latencies, round trips and bytes. Every value that was read was checked. If the model \
-              misses a number by more than 20 %, the row gives the reason.</p>";
-    if runs.iter().any(|(_, record)| record.quick) {
-        *html += "<p><span class=\"mark bad\">a quick run</span> a sixth of the operations: tail latencies and \
-                  verdicts near their bounds are not reliable.</p>";
+    *html += "<p class=\"lead\">The claims in the papers' text, beside the results of dmkit's indexes on a simulated RDMA \
+              network: throughput, latencies, round trips and bytes. Every value that was read was checked.</p>";
+    *html += "<table class=\"tally\"><thead><tr><th>paper</th>";
+    for column in COLUMNS {
+        let _ = write!(html, "<th class=\"n\">{column}</th>");
     }
-    *html += "<div class=\"tiles\">";
-    for (number, words) in tiles {
+    *html += "</tr></thead><tbody>";
+    for (paper, tally) in tally {
+        let _ = write!(html, "<tr><td>{}</td>", escaped(paper));
+        for count in tally.counts() {
+            let _ = write!(html, "<td class=\"n\">{count}</td>");
+        }
+        *html += "</tr>";
+    }
+    *html += "</tbody></table>";
+    if runs.iter().any(|(_, record)| record.effort.quick) {
         let _ = write!(
             html,
-            "<div class=\"tile\"><b>{number}</b><span>{words}</span></div>"
+            "<p><span class=\"mark bad\">a quick run</span> {}</p>",
+            escaped(terminal::QUICK)
         );
     }
-    *html += "</div><nav>";
-    for (id, words) in [("predictions", "predictions"), ("fits", "fits")] {
+    *html += "<nav>";
+    for (id, words) in [("claims", "claims"), ("fits", "fitted"), ("left", "not modelled")] {
         let _ = write!(html, "<a href=\"#{id}\">{words}</a>");
     }
     for (experiment, _) in runs {
-        let (name, figure) = (escaped(&experiment.name), escaped(&experiment.figure));
-        let _ = write!(html, "<a href=\"#{name}\">{figure}</a>");
+        let (name, paper, figure) = (
+            escaped(&experiment.name),
+            escaped(experiment.paper()),
+            escaped(&experiment.figure),
+        );
+        let _ = write!(html, "<a href=\"#{name}\">{paper} {figure}</a>");
     }
     *html += "<a href=\"#constants\">constants</a></nav></div></header>";
 }
 
 fn reading(html: &mut String) {
-    *html += "<p><b>Prediction</b>: a number of the paper's text that no constant of the model was fitted to. \
-              <b>Fit</b>: a number that was used to set a constant. It is shown, but never counted. <b>Order</b>: the text \
-              gives only a trend. <b>Plot only</b>: the number can only be read off a plot, and is not graded. \
-              <b>Extra row</b>: a claim of dmkit and not of the paper. <b>The verbs' model</b>: the result of a \
-              simulation with the same constants that posted the paper's verbs without a tree. The result of the tree \
-              should be within 25 % of it.</p>";
+    *html += "<ul>";
+    for (grade, meaning) in terminal::GRADES {
+        let _ = write!(html, "<li><b>{grade}</b>: {}</li>", escaped(meaning));
+    }
+    *html += "</ul><p><b>Plot only</b>: the number can only be read off a plot. <b>Extra row</b>: a figure of dmkit and not \
+              a claim of the paper. Neither is counted.</p>";
+}
+
+/// Writes the figures and claims that no experiment covers.
+fn left(html: &mut String) {
+    *html += "<h2 id=\"left\">Not modelled</h2><div class=\"scroll\"><table><thead><tr><th>figure</th><th>shows</th>\
+              <th class=\"n\">claims</th><th>why</th></tr></thead><tbody>";
+    for figure in catalogue::all() {
+        let Some(why) = &figure.why else { continue };
+        let _ = write!(
+            html,
+            "<tr><td>{} {}</td><td>{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            escaped(&figure.paper),
+            escaped(&figure.figure),
+            escaped(&figure.shows),
+            figure.left,
+            escaped(why)
+        );
+    }
+    *html += "</tbody></table></div>";
 }
 
 fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&Outcome) -> bool) {
@@ -125,7 +118,7 @@ fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&
         "<h2 id=\"{id}\">{title}</h2><div class=\"scroll\"><table><thead><tr>"
     );
     *html += "<th>claim</th><th class=\"n\">paper</th><th class=\"n\">model</th><th class=\"n\">over seeds</th>\
-              <th class=\"n\">off</th><th>verdict, and why where it is missed</th></tr></thead><tbody>";
+              <th class=\"n\">off</th><th>grade, and why</th><th>without this paper's fits</th></tr></thead><tbody>";
     for (experiment, record) in runs {
         let chosen: Vec<&Outcome> = record.outcomes.iter().filter(|o| wanted(o)).collect();
         if chosen.is_empty() {
@@ -133,26 +126,21 @@ fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&
         }
         let _ = write!(
             html,
-            "<tr class=\"group\"><td colspan=\"6\"><a href=\"#{}\">{}</a>: {}<code>{}</code></td></tr>",
+            "<tr class=\"group\"><td colspan=\"7\"><a href=\"#{}\">{}</a>: {}<code>{}</code></td></tr>",
             escaped(&experiment.name),
             escaped(&experiment.figure),
             escaped(&experiment.title),
             escaped(&record.command),
         );
         for outcome in chosen {
-            row(html, experiment, outcome, false);
+            row(html, (experiment, record), outcome, false);
         }
     }
     *html += "</tbody></table></div>";
 }
 
 /// Writes a row of the table of claims. `whole` adds the columns of an experiment's own table.
-fn row(html: &mut String, experiment: &Experiment, o: &Outcome, whole: bool) {
-    let what = if experiment.panels.len() > 1 {
-        format!("{}: {}", o.panel, o.what)
-    } else {
-        o.what.clone()
-    };
+fn row(html: &mut String, (experiment, record): (&Experiment, &Record), o: &Outcome, whole: bool) {
     let source = o
         .source
         .as_deref()
@@ -161,44 +149,32 @@ fn row(html: &mut String, experiment: &Experiment, o: &Outcome, whole: bool) {
     let _ = write!(
         html,
         "<tr><td>{}</td><td class=\"n\"{source}>{}</td>",
-        escaped(&what),
-        paper(o)
+        escaped(&terminal::named(experiment, o)),
+        escaped(&paper(o))
     );
     let model = o.model.map(|m| with_unit(m.mean, o.unit())).unwrap_or_default();
     let spread = o.model.map(range).unwrap_or_default();
     let _ = write!(
         html,
-        "<td class=\"n\">{model}</td><td class=\"n spread\">{spread}</td>"
+        "<td class=\"n\">{model}</td><td class=\"n spread\">{spread}</td><td class=\"n\">{}</td>",
+        terminal::off(o)
     );
-    let off = o
-        .off()
-        .filter(|_| o.kind == Kind::Graded)
-        .map(percent)
-        .unwrap_or_default();
-    let _ = write!(html, "<td class=\"n\">{off}</td>");
     if whole {
-        let foretold = o.foretold.map(|f| with_unit(f, o.unit())).unwrap_or_default();
-        let mark = match o.as_foretold {
-            Some(true) => " <span class=\"mark good\">✓</span>",
-            Some(false) => " <span class=\"mark bad\">✗</span>",
-            None => "",
-        };
-        let _ = write!(html, "<td class=\"n\">{foretold}{mark}</td><td>{}</td>", kind(o));
+        let _ = write!(html, "<td>{}</td>", kind(o));
     }
-    let class = match o.verdict {
-        Verdict::Within | Verdict::Kept => "good",
-        Verdict::Missed | Verdict::Lost => "bad",
-        Verdict::Shown | Verdict::NotRun => "",
+    let class = match o.grade {
+        Grade::Reproduced | Grade::Exceeded => "good",
+        Grade::Missed => "bad",
+        Grade::Direction | Grade::NotGraded => "",
     };
-    let _ = write!(
-        html,
-        "<td><span class=\"mark {class}\">{}</span>",
-        o.verdict.words()
-    );
-    if let Some(why) = &o.why {
+    *html += "<td>";
+    if o.is_claim() {
+        let _ = write!(html, "<span class=\"mark {class}\">{}</span>", o.words());
+    }
+    if let Some(why) = o.why() {
         let _ = write!(html, "<span class=\"why\">{}</span>", escaped(why));
     }
-    *html += "</td></tr>";
+    let _ = write!(html, "</td><td>{}</td></tr>", terminal::left_out(record, o));
 }
 
 fn section(html: &mut String, (experiment, record): &Run) {
@@ -213,15 +189,29 @@ fn section(html: &mut String, (experiment, record): &Run) {
     );
     let _ = write!(
         html,
-        "<p class=\"facts\"><code>{}</code> {} seed{}, {:.0} s on this machine; <a href=\"{}.json\">raw data</a>. \
+        "<p class=\"facts\"><code>{}</code> {:.0} s on this machine, commit {}; <a href=\"{}.json\">raw data</a>. \
          {}.</p>",
         escaped(&record.command),
-        record.seeds,
-        if record.seeds == 1 { "" } else { "s" },
         record.seconds,
+        escaped(&record.commit),
         escaped(&record.name),
-        escaped(&facts::of(experiment).join("; ")),
+        escaped(&facts::of(experiment, record.effort).join("; ")),
     );
+    let deviations = record.effort.deviations(experiment.world);
+    if !deviations.is_empty() {
+        let _ = write!(
+            html,
+            "<p><span class=\"mark bad\">not graded</span> The run is not at the experiment's own setting: {}.</p>",
+            escaped(&deviations.join(", "))
+        );
+    }
+    if !record.left_out.is_empty() {
+        let _ = write!(
+            html,
+            "<p class=\"facts\">{}</p>",
+            escaped(&terminal::replaced(experiment))
+        );
+    }
     if !experiment.differs.is_empty() {
         *html += "<ul class=\"facts\">";
         for difference in &experiment.differs {
@@ -231,10 +221,10 @@ fn section(html: &mut String, (experiment, record): &Run) {
     }
     charts(html, experiment, record);
     *html += "<div class=\"scroll\"><table><thead><tr><th>claim</th><th class=\"n\">paper</th><th class=\"n\">model</th>\
-              <th class=\"n\">over seeds</th><th class=\"n\">off</th><th class=\"n\">verbs' model</th><th>kind</th>\
-              <th>verdict</th></tr></thead><tbody>";
+              <th class=\"n\">over seeds</th><th class=\"n\">off</th><th>kind</th><th>grade, and why</th>\
+              <th>without this paper's fits</th></tr></thead><tbody>";
     for outcome in &record.outcomes {
-        row(html, experiment, outcome, true);
+        row(html, (experiment, record), outcome, true);
     }
     *html += "</tbody></table></div>";
     if !record.sensitivity.is_empty() {
@@ -334,7 +324,7 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
     let flips = turns.iter().filter(|t| t.flips()).count();
     let _ = write!(
         html,
-        "</tbody></table></div><p class=\"facts\">{flips} of {} turns change a verdict (marked). Constants that move no \
+        "</tbody></table></div><p class=\"facts\">{flips} of {} turns change a grade (marked). Constants that move no \
          figure by 5 % have no column.</p>",
         turns.len()
     );
@@ -383,18 +373,24 @@ fn constants(html: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cases::Effort;
     use super::super::grade::grade;
+    use super::super::tally;
     use super::*;
 
     fn run(experiment: &Experiment) -> Record {
         Record {
             name: experiment.name.clone(),
             command: format!("dmkit reproduce {}", experiment.name),
-            seeds: 3,
-            quick: false,
+            effort: Effort {
+                seeds: 3,
+                quick: false,
+                keys: Some(50_000),
+            },
+            commit: "0a1b".to_owned(),
             seconds: 1.0,
             samples: Vec::new(),
-            outcomes: grade(experiment, &[]),
+            outcomes: grade(experiment, &[], &[]),
             sensitivity: vec![Turn {
                 constant: "wire_ns".to_owned(),
                 factor: 1.2,
@@ -402,9 +398,10 @@ mod tests {
                 what: "a < b".to_owned(),
                 plain: 1.0,
                 turned: 2.0,
-                plain_verdict: Verdict::Within,
-                turned_verdict: Verdict::Missed,
+                plain_grade: Grade::Reproduced,
+                turned_grade: Grade::Missed,
             }],
+            left_out: Vec::new(),
         }
     }
 
@@ -413,7 +410,9 @@ mod tests {
     fn the_page_stands_alone() {
         let all = super::super::experiment::all().unwrap();
         let runs: Vec<Run> = all.iter().map(|e| (e.clone(), run(e))).collect();
-        let html = page(&runs);
+        let records: Vec<Record> = runs.iter().map(|(_, record)| record.clone()).collect();
+        let counts = tally::papers(&all, &records);
+        let html = page(&runs, &counts);
         for fetched in ["<script", "<link", "<img", "url(", "@import", "src="] {
             assert!(!html.contains(fetched), "{fetched}");
         }
@@ -425,6 +424,13 @@ mod tests {
             }
         }
         assert!(html.contains("a &lt; b") && html.contains("+100 %"));
+        // The table of counts is before everything else, and the facts are those of the run.
+        let (name, total) = counts.last().unwrap();
+        let first = html.find("<table").unwrap();
+        let row = format!("<td>{name}</td><td class=\"n\">{}</td>", total.counts()[0]);
+        assert!(html.find(&row).unwrap() < html.find("<h2").unwrap() && first < html.find("<h2").unwrap());
+        assert!(html.contains("50 k keys of 8 + 8 bytes") && !html.contains("10 M keys of 8 + 8 bytes"));
+        assert!(html.contains("not at the experiment's own setting: 50 k keys"));
         for tag in [
             "table",
             "tr",

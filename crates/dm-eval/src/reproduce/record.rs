@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cases::Sample;
+use super::cases::{Effort, Sample};
 use super::experiment::Experiment;
 use super::grade::Outcome;
-use super::sensitivity::Turn;
+use super::sensitivity::{LeftOut, Turn};
 
 /// One run of one experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,14 +18,19 @@ pub(crate) struct Record {
     pub(crate) name: String,
     /// The command that repeats the run.
     pub(crate) command: String,
-    pub(crate) seeds: u64,
-    pub(crate) quick: bool,
+    #[serde(flatten)]
+    pub(crate) effort: Effort,
+    /// The commit of the program that made the run, or `unknown`.
+    pub(crate) commit: String,
     /// Seconds of the machine's time, summed over all cores.
     pub(crate) seconds: f64,
     pub(crate) samples: Vec<Sample>,
     pub(crate) outcomes: Vec<Outcome>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sensitivity: Vec<Turn>,
+    /// The graded claims with the fits to the same paper's figures replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 fn path(directory: &Path, name: &str) -> PathBuf {
@@ -36,6 +41,13 @@ impl Record {
     /// Returns the experiment with only the panels that were run.
     pub(crate) fn part(&self, experiment: &Experiment) -> Experiment {
         experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
+    }
+
+    /// Returns a claim's result without the fits to its own paper's figures.
+    pub(crate) fn left_out(&self, outcome: &Outcome) -> Option<&LeftOut> {
+        self.left_out
+            .iter()
+            .find(|other| (&other.panel, &other.what) == (&outcome.panel, &outcome.what))
     }
 
     /// Writes the record to `directory`.

@@ -32,8 +32,10 @@ fn asked() -> Reproduce {
         seeds: Some(1),
         quick: false,
         keys: None,
+        leave_one_out: false,
         sensitivity: false,
         page: false,
+        evidence: None,
     }
 }
 
@@ -49,16 +51,16 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         ..asked()
     };
     let memory = Memory::default();
-    let first = run(&e, &only("C"), None, &shipped(), &memory).unwrap();
+    let first = run(&e, &only("C"), None, "", &shipped(), &memory).unwrap();
     assert_eq!(first.command, "dmkit reproduce smart-14 --seeds 1 --panel \"C\"");
     let part = first.part(&e);
     assert!(part.panels.iter().all(|p| p.name == "C") && part.claims.iter().all(|c| c.panel == "C"));
     assert_eq!(first.outcomes.len(), part.claims.len());
 
-    let both = run(&e, &only("B"), Some(first.clone()), &shipped(), &memory).unwrap();
+    let both = run(&e, &only("B"), Some(first.clone()), "", &shipped(), &memory).unwrap();
     assert_eq!(both.part(&e).panels.len(), 2);
     assert!(both.samples.starts_with(&first.samples));
-    let again = run(&e, &only("B"), Some(both.clone()), &shipped(), &memory).unwrap();
+    let again = run(&e, &only("B"), Some(both.clone()), "", &shipped(), &memory).unwrap();
     assert_eq!(
         again.samples, both.samples,
         "a panel that is run again takes its own place"
@@ -68,17 +70,17 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         seeds: Some(2),
         ..only("B")
     };
-    let other = run(&e, &other, Some(both), &shipped(), &memory).unwrap();
+    let other = run(&e, &other, Some(both), "", &shipped(), &memory).unwrap();
     assert!(other.samples.iter().all(|s| s.panel == "B"));
 
-    let unknown = run(&e, &only("Z"), None, &shipped(), &memory).unwrap_err();
+    let unknown = run(&e, &only("Z"), None, "", &shipped(), &memory).unwrap_err();
     assert!(unknown.to_string().contains("no panel \"Z\""), "{unknown}");
 }
 
 #[test]
 fn a_tree_experiment_runs_from_file_to_page() {
     let e = tiny("sherman-10");
-    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
     assert_eq!(record.samples.len(), e.panels[0].all_series().count());
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
@@ -91,7 +93,7 @@ fn a_tree_experiment_runs_from_file_to_page() {
     // With skewed keys, Sherman is much faster than FG+, even in a small run.
     let ratio = record.outcomes[0].model.unwrap().mean;
     assert!(ratio > 2.0, "{ratio}");
-    let text = terminal::claims(&e, &record.outcomes);
+    let text = terminal::claims(&e, &record);
     assert!(
         text.contains("Sherman against FG+: throughput") && text.contains("24.7×"),
         "{text}"
@@ -103,7 +105,70 @@ fn a_tree_experiment_runs_from_file_to_page() {
     assert!(Record::read(&directory, "sherman-0").unwrap().is_none());
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(read == record, "a record comes back as it was");
-    assert!(page::page(&[(e.clone(), read)]).contains("24.7×"));
+    let counts = tally::papers(std::slice::from_ref(&e), std::slice::from_ref(&read));
+    let page = page::page(&[(e.clone(), read)], &counts);
+    // With one seed, nothing is graded.
+    for part in ["24.7×", "20 k keys", "not graded", "1 seed instead of 3"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+/// A point that is known is not run again, neither by this process nor by the next one of the same program.
+#[test]
+fn a_stopped_run_continues_with_its_missing_points() {
+    let mut e = tiny("sherman-16");
+    e.panels[0].series.truncate(2);
+    let directory = std::env::temp_dir().join(format!("dmkit-resume-{}", std::process::id()));
+    let effort = Effort {
+        seeds: 1,
+        quick: false,
+        keys: None,
+    };
+    let cases = Case::all(&e, effort).unwrap();
+    let first = {
+        let memory = Memory::open(&directory, "0a1b").unwrap();
+        cases::run_all("t", &cases[..1], &shipped(), &memory).unwrap()
+    };
+    let file = directory.join("points.jsonl");
+    let kept = fs::read_to_string(&file).unwrap();
+    assert_eq!(kept.lines().count(), 1);
+    // The process was killed while it wrote the next line, and the kept point is made recognisable.
+    let mark = kept.replace("\"operations\":", "\"splits\":77.0,\"operations\":");
+    assert_ne!(mark, kept);
+    fs::write(&file, mark + "{\"commit\":\"0a1b\",\"key").unwrap();
+    let all = |commit: &str| {
+        let memory = Memory::open(&directory, commit).unwrap();
+        cases::run_all("t", &cases, &shipped(), &memory).unwrap()
+    };
+    let resumed = all("0a1b");
+    assert_eq!(resumed[0].figures.metrics[&metric::Metric::Splits], 77.0);
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 3);
+    // Another program does not use these results.
+    assert!(all("0a1c")[0] == first[0]);
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+/// The cheap part of docs/EVIDENCE.md is what this program measures.
+#[test]
+fn the_evidence_is_what_this_program_measures() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EVIDENCE.md");
+    // A package does not contain the repository's pages.
+    let Ok(evidence) = fs::read_to_string(path) else {
+        return;
+    };
+    let all = experiment::all().unwrap();
+    let e = all.iter().find(|e| e.name == "sherman-3").unwrap();
+    let asked = Reproduce {
+        seeds: None,
+        leave_one_out: true,
+        ..asked()
+    };
+    let record = run(e, &asked, None, "", &shipped(), &Memory::default()).unwrap();
+    let section = evidence::section(e, &record);
+    assert!(
+        evidence.contains(&section),
+        "docs/EVIDENCE.md does not have this section:\n{section}"
+    );
 }
 
 #[test]
@@ -131,7 +196,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     let mut e = tiny("sherman-3");
     let over = e.panels[0].over.as_mut().unwrap();
     over.at = vec![8.0, 1024.0];
-    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
     let rate = |at, metric| {
         let sample = record
             .samples
@@ -154,10 +219,33 @@ fn scans_and_writes_by_thread() {
     e.panels[0].series.truncate(1);
     e.panels[0].extra.clear();
     e.claims.clear();
-    let record = run(&e, &asked(), None, &shipped(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
     let figures = &record.samples[0].figures.metrics;
     let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
     assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
+}
+
+/// The list has every figure of the papers: the name of its experiment, or the reason why there is none.
+#[test]
+fn the_list_has_every_figure_and_why_it_does_not_run() {
+    let all = experiment::all().unwrap();
+    let text = listing(&all);
+    for e in &all {
+        assert!(text.lines().any(|line| line.starts_with(&e.name)), "{}", e.name);
+    }
+    for figure in catalogue::all() {
+        let name = format!("{} {}: {}", figure.paper, figure.figure, figure.shows);
+        let line = text.lines().find(|line| line.contains(&name)).unwrap();
+        assert!(line.contains(figure.why.as_deref().unwrap_or_default()), "{line}");
+    }
+    for figure in [
+        "SMART Fig. 22 g",
+        "CHIME Fig. 18 d",
+        "Dolphin Table I:",
+        "Sherman Table 2",
+    ] {
+        assert!(text.contains(figure), "{figure}");
+    }
 }
 
 #[test]
@@ -196,4 +284,33 @@ fn every_series_of_every_experiment_is_in_the_registry() {
         wrong.contains("did you mean \"fg+\"") && wrong.contains("smart -rdwc"),
         "{wrong}"
     );
+}
+
+/// A file of few lines is an experiment, and its result is on the page.
+#[test]
+fn an_experiment_of_ones_own_is_short_and_on_the_page() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/own-experiment.toml");
+    assert!(fs::read_to_string(file).unwrap().lines().count() <= 60);
+    let directory = std::env::temp_dir().join(format!("dmkit-own-{}", std::process::id()));
+    let output = dm_bench::Output {
+        out: directory.clone(),
+        no_plot: true,
+        ..dm_bench::Output::default()
+    };
+    let asked = Reproduce {
+        names: vec![file.to_owned()],
+        seeds: None,
+        page: true,
+        evidence: Some(directory.join("EVIDENCE.md")),
+        ..asked()
+    };
+    perform(&asked, &output, &shipped()).unwrap();
+    let page = fs::read_to_string(directory.join("index.html")).unwrap();
+    let evidence = fs::read_to_string(directory.join("EVIDENCE.md")).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    for text in [&page, &evidence] {
+        for part in ["Reads of two indexes", "20 k keys", "direction only", "Example"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }

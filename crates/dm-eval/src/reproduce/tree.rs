@@ -103,6 +103,7 @@ fn figures(point: &Point, m: &Measured) -> Figures {
         (Metric::NodeBytesPerKey, m.remote_bytes as f64 / keys),
         (Metric::WrongValues, m.wrong_values as f64),
         (Metric::Operations, m.steady.ops as f64),
+        (Metric::LockWaits, 100.0 * m.lock_waits),
         (Metric::Stall, 100.0 * m.nic.stalled),
         (Metric::Responder, 100.0 * m.nic.worked),
         (Metric::Delegated, share(c.delegated, m.ops)),
@@ -139,6 +140,7 @@ fn figures(point: &Point, m: &Measured) -> Figures {
     Figures {
         metrics: metrics.into_iter().collect(),
         round_trips: distribution(&w.round_trips),
+        busiest: m.busiest.map(|busiest| busiest.resource.to_string()),
     }
 }
 

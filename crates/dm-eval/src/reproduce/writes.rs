@@ -52,6 +52,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .build()
         .map_err(|e| bad(&e))?;
+    let beginning = sim.busy();
     let (from, to) = (Nanos(setup.window_ns / 4), Nanos(setup.window_ns));
     let stride = (setup.write_bytes as u64).next_multiple_of(64).max(64);
     let (done, failed) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
@@ -90,6 +91,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     ];
     Ok(Figures {
         metrics: metrics.into_iter().collect(),
-        round_trips: Vec::new(),
-    })
+        ..Figures::default()
+    }
+    .with_busiest(&sim, &beginning))
 }

@@ -1,0 +1,187 @@
+//! The reason why a claim is missed. It is computed from the rows of the run, so it cannot outlive them.
+//!
+//! A miss counts as understood only if the reason covers the whole gap: a resource that is busy nearly all the time and
+//! whose own bound is too low for the paper's number, or waits for locks without which the number would be reached.
+//! Everything else is "not understood", with the measured facts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::metric::{Metric, figure};
+
+/// A resource that is busy for at least this share of the time (in percent) limits the throughput.
+const BINDS: f64 = 90.0;
+/// Waits below this share of the clients' time (in percent) are not mentioned.
+const NAMED: f64 = 10.0;
+
+/// One point of a claim, with the means over the seeds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Point {
+    /// The series, and the place on the dial.
+    pub(crate) name: String,
+    pub(crate) metrics: BTreeMap<Metric, f64>,
+    /// The busiest resource of the first seed.
+    pub(crate) busiest: Option<String>,
+}
+
+/// The result of the search for a reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reason {
+    /// Whether the reason covers the whole gap.
+    pub(crate) understood: bool,
+    pub(crate) text: String,
+}
+
+impl Point {
+    fn get(&self, metric: Metric) -> Option<f64> {
+        self.metrics
+            .get(&metric)
+            .copied()
+            .filter(|value| value.is_finite())
+    }
+
+    fn resource(&self) -> &str {
+        self.busiest.as_deref().unwrap_or("its busiest resource")
+    }
+
+    /// Returns whether a resource is busy for nearly the whole time.
+    fn is_bound(&self) -> bool {
+        self.get(Metric::OfBound).is_some_and(|share| share >= BINDS)
+    }
+
+    /// Returns the facts that may explain the point's throughput or latency.
+    fn facts(&self) -> String {
+        let mut facts = Vec::new();
+        if let Some(mops) = self.get(Metric::Mops) {
+            facts.push(format!("{} Mops", figure(mops)));
+        }
+        if let Some(share) = self.get(Metric::OfBound) {
+            facts.push(format!("{} {share:.0} % busy", self.resource()));
+        }
+        if let Some(waits) = self.get(Metric::LockWaits).filter(|waits| *waits >= NAMED) {
+            facts.push(format!("clients wait for locks {waits:.0} % of their time"));
+        }
+        if let Some(retries) = self.get(Metric::LockRetries).filter(|retries| *retries >= 0.1) {
+            facts.push(format!("{} failed CAS an operation", figure(retries)));
+        }
+        format!("{}: {}", self.name, facts.join(", "))
+    }
+}
+
+/// Explains a throughput that would have to be `factor` times as large. `slow` is the point that is too slow; `other` is
+/// the other point of the quotient.
+pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reason {
+    let rest = other
+        .map(|other| format!(" {}.", other.facts()))
+        .unwrap_or_default();
+    let share = slow.get(Metric::OfBound);
+    if let Some(share) = share.filter(|share| *share >= BINDS && share * factor > 100.0) {
+        let text = format!(
+            "{}: {} is {share:.0} % busy. The paper's number needs {factor:.2} times this throughput, which is {:.0} % more \
+             than this resource allows.{rest}",
+            slow.name,
+            slow.resource(),
+            share * factor - 100.0
+        );
+        return Reason {
+            understood: true,
+            text,
+        };
+    }
+    let waits = slow.get(Metric::LockWaits).unwrap_or(0.0);
+    if waits >= NAMED && factor * (1.0 - waits / 100.0) <= 1.0 {
+        let text = format!(
+            "{}: clients wait for locks {waits:.0} % of their time. The paper's number needs {factor:.2} times this \
+             throughput; without these waits it could be {:.2} times as large.{rest}",
+            slow.name,
+            1.0 / (1.0 - waits / 100.0)
+        );
+        return Reason {
+            understood: true,
+            text,
+        };
+    }
+    not_understood(&[Some(slow), other])
+}
+
+/// States the facts about points whose difference from the paper nothing in the rows accounts for.
+pub(crate) fn not_understood(points: &[Option<&Point>]) -> Reason {
+    let facts: Vec<String> = points.iter().flatten().map(|point| point.facts()).collect();
+    Reason {
+        understood: false,
+        text: format!("Not understood. {}.", facts.join("; ")).replace(" .", ""),
+    }
+}
+
+/// Returns why a quotient above the paper's is fair: nothing but a resource of its own limits the baseline. Returns the
+/// facts as an error if this is not so.
+pub(crate) fn fairness(baseline: Option<&Point>) -> Result<String, String> {
+    let Some(baseline) = baseline else {
+        return Err(
+            "There is no baseline, so a larger number only shows that the model is faster than the card."
+                .to_owned(),
+        );
+    };
+    match baseline.get(Metric::OfBound) {
+        Some(share) if baseline.is_bound() => Ok(format!(
+            "Fair: the baseline {} uses {} for {share:.0} % of the time, so the excess is not a handicap of the baseline.",
+            baseline.name,
+            baseline.resource()
+        )),
+        _ => Err(format!(
+            "The excess is not shown to be fair, because no resource limits the baseline. {}.",
+            baseline.facts()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(mops: f64, of_bound: f64, waits: f64) -> Point {
+        let metrics = [
+            (Metric::Mops, mops),
+            (Metric::OfBound, of_bound),
+            (Metric::LockWaits, waits),
+        ];
+        Point {
+            name: "x at 8".to_owned(),
+            metrics: metrics.into_iter().collect(),
+            busiest: Some("responder of memory node 0".to_owned()),
+        }
+    }
+
+    /// The same gap is understood or not, depending on the rows alone.
+    #[test]
+    fn a_reason_covers_the_whole_gap_or_is_none() {
+        let bound = too_slow(1.3, &point(4.0, 97.0, 0.0), None);
+        assert!(bound.understood, "{bound:?}");
+        assert!(
+            bound.text.contains("responder of memory node 0 is 97 % busy")
+                && bound.text.contains("26 % more"),
+            "{bound:?}"
+        );
+        // A resource that is idle for a third of the time is not the reason, whatever its bound.
+        assert!(!too_slow(2.0, &point(4.0, 70.0, 0.0), None).understood);
+        // Waits for a quarter of the time can cost a third of the throughput, but not more.
+        assert!(too_slow(1.3, &point(4.0, 70.0, 25.0), None).understood);
+        let waits = too_slow(1.4, &point(4.0, 70.0, 25.0), None);
+        assert!(
+            !waits.understood && waits.text.contains("25 % of their time"),
+            "{waits:?}"
+        );
+    }
+
+    #[test]
+    fn only_a_baseline_at_its_own_bound_makes_an_excess_fair() {
+        assert!(fairness(Some(&point(4.0, 95.0, 0.0))).is_ok());
+        assert!(
+            fairness(Some(&point(4.0, 40.0, 0.0)))
+                .unwrap_err()
+                .contains("40 % busy")
+        );
+        assert!(fairness(None).is_err());
+    }
+}
