@@ -16,7 +16,7 @@ fn tree(run: KillRun) -> Tree<Key8> {
         hotspot_bytes: 4 << 10,
         chunk_bytes: 64 << 10,
         attempts: run.attempts,
-        ..Options::new(if run.seed % 2 == 0 { 16 } else { 8 })
+        ..Options::new(if run.seed.is_multiple_of(2) { 16 } else { 8 })
     })
 }
 
