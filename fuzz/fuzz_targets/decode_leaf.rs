@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 /// Reads the node in formats with in-line and striped values, a partly filled last line, and narrow versions.
 fn read_as(format: u8, key: u8, bytes: &[u8]) {
     let any_length = format >= 224;
-    match format % 14 {
+    match format % 16 {
         0 => read::<Key8, _>(Slotted::with_node_bytes(1024, 8), key, bytes, any_length),
         1 => read::<Key8, _>(Slotted::with_span(8, 16), key, bytes, any_length),
         2 => read::<KeyN<32>, _>(Slotted::with_span(5, 200), key, bytes, any_length),
@@ -26,6 +26,8 @@ fn read_as(format: u8, key: u8, bytes: &[u8]) {
         10 => read::<KeyN<32>, _>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
         11 => read::<Key8, _>(Packed::with_node_bytes(1024, 8), key, bytes, any_length),
         12 => read::<Key8, _>(Packed::with_node_bytes(256, 13), key, bytes, any_length),
+        13 => read::<Key8, _>(Slotted::words_with_node_bytes(1024), key, bytes, any_length),
+        14 => read::<KeyN<32>, _>(Slotted::words_with_span(5), key, bytes, any_length),
         _ => read::<KeyN<32>, _>(Packed::with_node_bytes(320, 8), key, bytes, any_length),
     }
 }

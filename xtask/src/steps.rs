@@ -131,6 +131,8 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "--package",
         "dm-dolphin",
         "--package",
+        "dm-marlin",
+        "--package",
         "dm-hopscotch",
         "--test",
         "it",

@@ -264,7 +264,7 @@ impl<P: Parts> Handle<P> {
     /// Makes an empty survey of this index.
     pub(crate) fn survey_of(&self, mends: bool) -> Survey {
         let referred = self
-            .holds_items()
+            .refers_to_blocks()
             .then_some(dm_indirect::referred as dm_index::Referred);
         Survey::new(mends, referred)
     }

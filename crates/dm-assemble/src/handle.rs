@@ -82,7 +82,7 @@ impl<P: Parts> Handle<P> {
             .sweeping(Sweep::of(superblock, LockWord::freed, LockWord::unshared))
             .chunk_bytes(common.chunk_bytes)
             .reaching(common.reach);
-        if common.items {
+        if common.items || P::VALUES_IN_BLOCKS {
             alloc.restores_kind(dm_indirect::KIND);
         }
         let alloc = Arc::new(alloc);
@@ -107,7 +107,10 @@ impl<P: Parts> Handle<P> {
     /// Makes a client over the connections of `v`. Each client is a coroutine with its own connections. See
     /// [`RangeIndex`](dm_index::RangeIndex) for the operations.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = P::Key> {
-        Combined::new(v, self.parts.client(v), self.combiner.as_ref())
+        // In a tree of items, `items` shares its operations on words, which have the same length as values.
+        let apart = P::VALUES_IN_BLOCKS && self.holds_items;
+        let combiner = self.combiner.as_ref().filter(|_| !apart);
+        Combined::new(v, self.parts.client(v), combiner)
     }
 
     /// Makes a client of items of variable length, over `v`'s connections. The index compares the `prefix` of a key
@@ -120,7 +123,8 @@ impl<P: Parts> Handle<P> {
         v: &'h V,
         prefix: Prefix<P::Key>,
     ) -> Result<Items<'h, V, impl Exchange<Key = P::Key>>, IndexError> {
-        let (client, attempts) = (self.client(v), self.attempts);
+        let client = Combined::new(v, self.parts.references(v), self.combiner.as_ref());
+        let attempts = self.attempts;
         Items::made_for_them(self.holds_items, v, client, &self.alloc, prefix, attempts)
     }
 
@@ -170,9 +174,9 @@ impl<P: Parts> Handle<P> {
         self.parts.collect(v, &self.alloc).await
     }
 
-    /// Returns whether values are references to items.
-    pub(crate) fn holds_items(&self) -> bool {
-        self.holds_items
+    /// Returns whether the values in leaves are references to blocks.
+    pub(crate) fn refers_to_blocks(&self) -> bool {
+        self.holds_items || P::VALUES_IN_BLOCKS
     }
 
     /// Returns the bytes of the cache, including every allocation.

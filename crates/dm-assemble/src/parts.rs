@@ -18,6 +18,9 @@ pub trait Parts: Sized {
     /// The options of one compute node.
     type Options;
 
+    /// Whether every value is a reference to a block, even if the index was not created for items.
+    const VALUES_IN_BLOCKS: bool = false;
+
     /// Returns `options` with the changes that this world requires. It is called before anything is written
     /// to the pool.
     ///
@@ -43,6 +46,11 @@ pub trait Parts: Sized {
     /// Makes a client over `v`'s connections. The client shares no operations with other clients; the handle adds
     /// sharing.
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = Self::Key>;
+
+    /// Makes a client like [`Parts::client`] of an index that was created for items, whose values are references.
+    fn references<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = Self::Key> {
+        self.client(v)
+    }
 
     /// Fills the cache with as much of the index as fits, and returns the number of nodes or separators that were read.
     ///

@@ -2,7 +2,8 @@
 
 use dm_alloc::{Allocator, Block};
 use dm_index::{Applied, Exchange, IndexError, KeyBytes, Write};
-use dm_layout::{Corrupt, KEY_BYTES_MAX, Reason};
+use dm_layout::{Corrupt, KEY_BYTES_MAX, Reason, ValueRef};
+use dm_sync::epoch::Running;
 use dm_verbs::{Control, Effect, RemotePtr, Verbs, Why};
 
 use crate::bundle::{Bundle, block_bytes, block_of};
@@ -43,8 +44,29 @@ pub struct Items<'h, V, I: Exchange> {
     pub(crate) alloc: &'h Allocator,
     pub(crate) prefix: Prefix<I::Key>,
     attempts: u32,
+    /// Whether no two keys have the same prefix.
+    exact: bool,
     #[cfg(feature = "study")]
     pub(crate) flaws: crate::ItemFlaws,
+}
+
+/// A running operation. If it is dropped while the index exchanges a word, it stays announced until the client's requests
+/// have landed. Otherwise the old word could return to the index, and a late CAS would find it there.
+struct Announced<'s> {
+    running: Option<Running<'s>>,
+    /// Whether the index exchanges the word.
+    exchanges: bool,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        //= docs/protocol/marlin.md B1
+        if self.exchanges
+            && let Some(running) = self.running.take()
+        {
+            running.forget();
+        }
+    }
 }
 
 /// The change of the index's word that a write requires.
@@ -83,9 +105,19 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             alloc,
             prefix,
             attempts,
+            exact: false,
             #[cfg(feature = "study")]
             flaws: crate::ItemFlaws::default(),
         })
+    }
+
+    /// Returns these items for keys of which no two have the same prefix, for example keys that are as long as their
+    /// prefix. A block then holds one item, so an update or a remove need not READ the old block: it takes three round
+    /// trips.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        self.exact = true;
+        self
     }
 
     /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the values
@@ -168,6 +200,20 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         self.apply(key, Write::Remove).await
     }
 
+    /// Sets `key` to `after` if it has `before`, as [`Exchange::exchange`] does. It takes the round trips of an insert if
+    /// no other key has the same prefix and the key is absent, and otherwise those of an update with a READ of the block.
+    ///
+    /// # Errors
+    /// Returns an error for the reasons of [`Items::insert`].
+    pub async fn exchange(
+        &self,
+        key: &[u8],
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Exchange { before, after }).await
+    }
+
     async fn apply(&self, key: &[u8], write: Write<'_>) -> Result<Applied, IndexError> {
         let value_bytes = write.value().map_or(0, <[u8]>::len);
         // This saturates, because lengths whose sum overflows are also too long.
@@ -178,7 +224,10 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         }
         let prefix = (self.prefix)(key);
         //= docs/protocol/indirect.md N3
-        let _running = self.index.begin().await?;
+        let mut operation = Announced {
+            running: self.index.begin().await?,
+            exchanges: false,
+        };
         // Most keys have no neighbour with the same prefix. For such a key, this is already the final block, and its
         // WRITE is in flight.
         let mut ahead = match write.value() {
@@ -192,6 +241,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             let before = found.then(|| self.named(&word)).transpose()?;
             let (applied, next) = match before {
                 None => after_nothing(write),
+                //= docs/protocol/indirect.md N2
+                Some(_) if self.exact && !matches!(write, Write::Exchange { .. }) => after_own(write),
                 Some(reference) => {
                     let block = self.v.read(reference.at(), reference.bytes()).await?;
                     after(parse(reference, &block)?, key, write)
@@ -217,6 +268,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             if let Some(draft) = &mut draft {
                 draft.set_known(!self.flaws().gives_back);
             }
+            operation.exchanges = true;
             //= docs/protocol/indirect.md N2
             let before_word = before.map(Reference::encode);
             let words = (
@@ -227,6 +279,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 (_, Some(after)) if self.flaws().blind => self.index.upsert(&prefix, after).await,
                 (before, after) => self.index.exchange(&prefix, before, after).await,
             };
+            operation.exchanges = false;
             let lost = match &exchanged {
                 Ok(Applied::Differs) => true,
                 Ok(_) => false,
@@ -272,16 +325,31 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
 }
 
 /// Returns the result of a write, and the change that it requires, if there is no item with the prefix.
-const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
+fn after_nothing(write: Write<'_>) -> (Applied, Next) {
+    match write.meeting(None) {
+        Some(Write::Insert(_) | Write::Upsert(_)) => (Applied::Inserted, Next::Ahead),
+        Some(_) => (Applied::Absent, Next::Stays),
+        None => (Applied::Differs, Next::Stays),
+    }
+}
+
+/// Returns the result of a write that does not depend on the value, and the change that it requires, if the block holds
+/// only the item of this key.
+const fn after_own(write: Write<'_>) -> (Applied, Next) {
     match write {
-        Write::Insert(_) | Write::Upsert(_) => (Applied::Inserted, Next::Ahead),
-        _ => (Applied::Absent, Next::Stays),
+        Write::Insert(_) => (Applied::Present, Next::Stays),
+        Write::Remove => (Applied::Removed, Next::Gone),
+        _ => (Applied::Replaced, Next::Ahead),
     }
 }
 
 /// Returns the result of a write, and the change that it requires, if `bundle` holds the items with the prefix.
 fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
-    let present = bundle.get(key).is_some();
+    let found = bundle.get(key);
+    let Some(write) = write.meeting(found.map(ValueRef::from)) else {
+        return (Applied::Differs, Next::Stays);
+    };
+    let present = found.is_some();
     let applied = match (write, present) {
         (Write::Insert(_), true) => return (Applied::Present, Next::Stays),
         (Write::Insert(_) | Write::Upsert(_), false) => Applied::Inserted,

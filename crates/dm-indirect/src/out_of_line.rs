@@ -1,6 +1,7 @@
 //! A range index over items of one size.
 
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_sync::epoch::Running;
 use dm_verbs::{Control, Verbs};
 
 use crate::Items;
@@ -109,5 +110,23 @@ impl<V: Verbs + Control, I: Exchange, K: KeyBytes> RangeIndex for OutOfLine<'_, 
             Some(self.check(&value).map(|()| (Self::key(&key), value)))
         };
         self.items.load_all(fill, next).await
+    }
+}
+
+impl<V: Verbs + Control, I: Exchange, K: KeyBytes> Exchange for OutOfLine<'_, V, I, K> {
+    async fn exchange(
+        &self,
+        key: &K,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        if let Some(after) = after {
+            self.check(after)?;
+        }
+        self.items.exchange(&Self::key(key), before, after).await
+    }
+
+    async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
+        self.items.index.begin().await
     }
 }

@@ -15,13 +15,16 @@ pub const REFERENCE_NODES_MAX: u16 = 1 << NODE_BITS;
 pub const KIND: u8 = b'i';
 const NODE_BITS: u32 = 8;
 const LENGTH_BITS: u32 = 14;
-const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;
+const LENGTH_SHIFT: u32 = 64 - NODE_BITS - LENGTH_BITS;
+const PLACE_BITS: u32 = LENGTH_SHIFT - 1;
+/// The lowest bit of every reference. A leaf can take it as the mark of a present entry.
+const MARK: u64 = 1;
 
 /// The address of a block and its number of lines, so that one READ of the right length fetches it.
 ///
 /// ```text
-/// bit 63      56 55           42 41                     0
-///     | node, 8 | lines - 1, 14 | offset in lines, 42    |
+/// bit 63      56 55           42 41                 1  0
+///     | node, 8 | lines - 1, 14 | offset in lines, 41 | 1 |
 /// ```
 ///
 /// ```
@@ -41,11 +44,12 @@ pub struct Reference {
 
 impl Reference {
     /// Makes a reference to a block of `bytes` bytes at `at`. Returns `None` if the address or the length does not fit:
-    /// a reference can address 256 memory nodes and blocks of at most 1 MiB.
+    /// a reference can address 256 memory nodes, 128 TiB of each, and blocks of at most 1 MiB.
     #[must_use]
     pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
         let fits = at.node().0 < REFERENCE_NODES_MAX
             && at.offset().is_multiple_of(LINE as u64)
+            && at.offset() / (LINE as u64) < 1 << PLACE_BITS
             && (1..=BLOCK_BYTES_MAX).contains(&bytes);
         fits.then_some(Self {
             at,
@@ -70,8 +74,9 @@ impl Reference {
     #[must_use]
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
         let node = u64::from(self.at.node().0) << (64 - NODE_BITS);
-        let length = u64::from(self.lines - 1) << PLACE_BITS;
-        (node | length | (self.at.offset() / LINE as u64)).to_le_bytes()
+        let length = u64::from(self.lines - 1) << LENGTH_SHIFT;
+        let place = (self.at.offset() / LINE as u64) << 1;
+        (node | length | place | MARK).to_le_bytes()
     }
 
     /// Decodes the bytes that an index stores.
@@ -85,9 +90,12 @@ impl Reference {
             reason: Reason::Length,
         };
         let word = u64::from_le_bytes(bytes.try_into().map_err(|_| bad)?);
-        let offset = (word & ((1 << PLACE_BITS) - 1)) * LINE as u64;
+        if word & MARK == 0 {
+            return Err(bad);
+        }
+        let offset = ((word >> 1) & ((1 << PLACE_BITS) - 1)) * LINE as u64;
         let node = NodeId((word >> (64 - NODE_BITS)) as u16);
-        let lines = ((word >> PLACE_BITS) as u32) & ((1 << LENGTH_BITS) - 1);
+        let lines = ((word >> LENGTH_SHIFT) as u32) & ((1 << LENGTH_BITS) - 1);
         let at = RemotePtr::new(node, offset).filter(|at| at.offset() > 0);
         Ok(Self {
             at: at.ok_or(bad)?,
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn references_survive_encoding_and_decoding() {
-        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("the offset fits into 48 bits");
+        let far = RemotePtr::new(NodeId(255), (1 << 47) - 64).expect("the offset fits into 48 bits");
         let near = RemotePtr::new(NodeId(0), 64).expect("the offset fits into 48 bits");
         for (at, bytes, read) in [(near, 1, 64), (far, 65, 128), (near, BLOCK_BYTES_MAX, 1 << 20)] {
             let reference = Reference::new(at, bytes).expect("the address and the length fit");
@@ -137,10 +145,15 @@ mod tests {
         }
         let beyond = RemotePtr::new(NodeId(256), 64).expect("the offset fits into 48 bits");
         assert_eq!(Reference::new(beyond, 1), None);
+        assert_eq!(Reference::new(far.add(64), 1), None);
         assert_eq!(Reference::new(near.add(8), 1), None);
         assert_eq!(Reference::new(near, BLOCK_BYTES_MAX + 1), None);
         assert_eq!(Reference::new(near, 0), None);
         assert!(Reference::decode(&[0; 8]).is_err() && Reference::decode(&[1; 7]).is_err());
+        assert!(
+            Reference::decode(&[2; 8]).is_err(),
+            "the lowest bit is set in every reference"
+        );
     }
 
     #[test]

@@ -10,7 +10,8 @@ use dm_alloc::{Allocator, MemberArea, ReclaimOptions};
 use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_indirect::{Item, ItemFlaws, Items, OutOfLine, Reference, block_of, leading_bytes};
 use dm_loopback::{Endpoint, Loopback, block_on};
-use dm_sync::epoch::Running;
+use dm_sync::Arc;
+use dm_sync::epoch::{Epochs, Running, Seat};
 use dm_verbs::{Env, NodeId, RemotePtr, Transport, Verbs};
 use proptest::prelude::*;
 
@@ -29,6 +30,8 @@ struct Memory {
     trouble: RefCell<Option<Trouble>>,
     scans: Cell<u32>,
     value_bytes: usize,
+    /// The client's seat, if operations are announced.
+    seat: Option<Seat>,
 }
 
 const UNUSED: IndexError = IndexError::BadInput {
@@ -125,7 +128,7 @@ impl Exchange for &Memory {
     }
 
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
-        Ok(None)
+        Ok(self.seat.as_ref().and_then(Seat::enter))
     }
 }
 
@@ -376,6 +379,41 @@ fn a_dropped_insert_takes_effect_or_leaves_nothing() {
         }
     }
     assert!(happened > 0 && did_not > 0);
+}
+
+/// While an exchange may still be in flight, no block is reused, so the word that it compares does not return.
+#[test]
+fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
+    let (mut announced, mut over) = (0, 0);
+    for polls in 1..16 {
+        let world = world(8);
+        let epochs = Arc::new(Epochs::new());
+        let seat = Epochs::seat(&epochs);
+        seat.enroll(0, 64);
+        let memory = Memory {
+            seat: Some(seat),
+            ..Memory::new()
+        };
+        let (alloc, v) = (allocator(), world.connect(0).unwrap());
+        let items = items(&v, &memory, &alloc);
+        block_on(items.insert(b"ab", b"1")).unwrap();
+        assert_eq!(epochs.oldest(), None, "a write that has ended");
+        let word = memory.words.borrow().clone();
+        let mut update = Box::pin(items.update(b"ab", b"2"));
+        let mut cx = Context::from_waker(Waker::noop());
+        let ended = (0..polls).any(|_| update.as_mut().poll(&mut cx).is_ready());
+        drop(update);
+        // The index of this test exchanges the word at the poll before its answer.
+        let exchanged = *memory.words.borrow() != word;
+        assert_eq!(
+            epochs.oldest().is_some(),
+            exchanged && !ended,
+            "after {polls} polls"
+        );
+        announced += u32::from(exchanged && !ended);
+        over += u32::from(ended);
+    }
+    assert!(announced > 0 && over > 0, "{announced}, {over}");
 }
 
 /// If another key has the same prefix, the block is written only after the index was read.

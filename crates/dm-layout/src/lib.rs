@@ -178,6 +178,12 @@ const _: () = {
         1024,
         77
     ));
+    assert!(is(
+        slotted(Slotted::<Key8>::words_with_node_bytes(1024)),
+        1024,
+        47
+    ));
+    assert!(is(slotted(Slotted::<Key8>::words_with_span(3)), 128, 3));
     assert!(is(slotted(Slotted::<Key8>::tiny(8)), 128, 3));
     assert!(is(slotted(Slotted::<KeyN<32>>::tiny(8)), 256, 3));
     const fn packed<K: KeyBytes>(format: Result<Packed<K>, GeometryError>) -> (usize, usize) {

@@ -81,6 +81,7 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
         fields.push(field(line * LINE_BYTES, 1, version));
     }
     let entry = match geometry.is_marked() {
+        true if geometry.holds_words() => "entry: word, odd if there is one, key",
         true => "entry: value, odd where there is one, key",
         false => "entry: presence 1, key, value",
     };
@@ -406,6 +407,13 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "slotted-1k-words",
+            slotted(
+                "Slotted leaf, 1 KB, words",
+                Slotted::<Key8>::words_with_node_bytes(1024),
+            ),
+        ),
+        (
             "slotted-1k-value64",
             slotted(
                 "Slotted node, 1 KB, 64-byte values",
@@ -472,7 +480,12 @@ mod tests {
                 for node_bytes in [192, 256, 1024, 1088] {
                     let plain = SlotGeometry::with_node_bytes(node_bytes, key_len, value_len);
                     let marked = SlotGeometry::marked_with_node_bytes(node_bytes, key_len, value_len);
-                    for geometry in plain.into_iter().chain(marked) {
+                    let words = SlotGeometry::words_with_node_bytes(node_bytes, key_len);
+                    for geometry in plain.into_iter().chain(marked).chain(words) {
+                        for index in 0..geometry.capacity() {
+                            let at = geometry.slot_offset(index);
+                            assert!(!geometry.holds_words() || at.is_multiple_of(8), "{geometry:?}");
+                        }
                         let fields = tile(slotted_fields(&geometry), node_bytes);
                         let sum: usize = fields.iter().map(|field| field.bytes).sum();
                         assert_eq!(sum, node_bytes, "{geometry:?}");
@@ -524,6 +537,7 @@ mod tests {
         assert!(has("slotted-1k-inner", "**77 entries**"));
         assert!(has("slotted-1k-inner-far", "**62 entries**"));
         assert!(has("slotted-1k-key32", "**15 entries**"));
+        assert!(has("slotted-1k-words", "**47 entries**"));
         assert!(has("packed-1k", "**90 entries**"));
         assert!(has("packed-1k-key32", "**84 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));

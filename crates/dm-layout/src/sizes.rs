@@ -21,7 +21,7 @@ macro_rules! for_some_sizes {
 }
 
 /// Calls a function with formats for keys of this size. They have entries with and without constant strides, marked
-/// entries with children of several lengths, and entries larger than a line.
+/// entries with children of several lengths, words, and entries larger than a line.
 macro_rules! on_formats {
     ($size:ident, $run:ident ( $($argument:expr),* )) => {{
         for value_len in [8, 16, 6, 5, 32] {
@@ -31,6 +31,7 @@ macro_rules! on_formats {
         for child in 3..=5 {
             $run(&Slotted::<KeyN<$size>>::marked_with_node_bytes(320, child).unwrap(), $($argument),*);
         }
+        $run(&Slotted::<KeyN<$size>>::words_with_node_bytes(320).unwrap(), $($argument),*);
         for value_len in [8, 16, 3, 30] {
             $run(&Packed::<KeyN<$size>>::with_node_bytes(320, value_len).unwrap(), $($argument),*);
         }

@@ -1,17 +1,21 @@
-//! Writes that share a node's lock. Several updates of values that lie in one line can run at the same time.
+//! Writes that share a node's lock. Several updates of values that lie in one line can run at the same time, and values
+//! that are words are compared and exchanged.
 
 use dm_index::{Answer, Applied, IndexError, Write};
 use dm_layout::{Judged, KeyBytes, NodeFormat, Place, ValueRef};
 use dm_lock::LockError;
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::Nodes;
 use crate::read::{follow, go_right};
+use crate::write::failure;
 
 /// The decision of a writer that shares a node's lock.
 enum Found<K> {
     /// Write this range of the image, and return this result.
     Range(core::ops::Range<usize>, Applied),
+    /// Exchange the word at this offset, from the first of these words to the second one.
+    Word(usize, u64, u64),
     /// There is nothing to write. Return this result.
     Answer(Answer<K, Applied>),
     /// No decision: the writer must hold the lock alone.
@@ -26,13 +30,55 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             && (self.format.updates_in_line() || self.options.flaws().lines_shared)
             && match write {
                 Write::Update(_) => true,
+                //= docs/protocol/marlin.md B2
+                Write::Exchange {
+                    before: Some(_),
+                    after: Some(_),
+                } => self.format.holds_words(),
                 Write::Insert(_) | Write::Remove => self.options.flaws().slots_shared,
                 _ => false,
             }
     }
 
+    /// Returns whether `write` adds a key, and then holds the lock beside clients that share it: it changes only an entry
+    /// that no other client changes.
+    //= docs/protocol/marlin.md B3
+    #[inline]
+    pub(crate) fn inserts_beside(&self, write: Write<'_>) -> bool {
+        let inserts = matches!(
+            write,
+            Write::Insert(_)
+                | Write::Exchange {
+                    before: None,
+                    after: Some(_)
+                }
+        );
+        inserts && self.locks.options().shared && self.format.holds_words()
+    }
+
     /// Writes under a share of the lock. Returns `None` and writes nothing if the writer must hold the lock alone.
     pub(crate) async fn write_shared<V: Verbs + Control>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        (level, key): (u8, &K),
+        write: Write<'_>,
+    ) -> Result<Option<Answer<K, Applied>>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            match self.try_shared(v, at, (level, key), write).await? {
+                Some(Answer::Done(Applied::Differs)) if matches!(write, Write::Update(_)) => {
+                    // Another client has updated the key after this one had read it.
+                    retry.again_wiser(at, Why::Raced).await?;
+                }
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Tries a write once, as [`Nodes::write_shared`] does. Returns [`Applied::Differs`] if the value is not the expected
+    /// one, or if another client has changed it since it was read.
+    async fn try_shared<V: Verbs + Control>(
         &self,
         v: &V,
         at: RemotePtr,
@@ -66,6 +112,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 share.write_back(chain).await?;
                 Ok(Some(Answer::Done(applied)))
             }
+            //= docs/protocol/marlin.md B2
+            Found::Word(offset, before, after) => {
+                let found = share.exchange(at.add(offset as u64), before, after).await?;
+                let applied = match found == before {
+                    true => Applied::Replaced,
+                    false => Applied::Differs,
+                };
+                Ok(Some(Answer::Done(applied)))
+            }
             Found::Answer(answer) => {
                 //= docs/protocol/dolphin.md D11
                 share.leave().await?;
@@ -87,17 +142,33 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         write: Write<'_>,
     ) -> Result<Found<K>, IndexError> {
         Ok(match self.format.judge(image, key, level) {
+            Ok(Judged::Here(Place::Present(slot)))
+                if self.format.holds_words() && write.value().is_some() =>
+            {
+                let found = self.format.entry(image, slot).map_err(|e| failure(at, e))?;
+                let found = found.map(|(_, value)| value);
+                match (write, found, write.meeting(found)) {
+                    // Only flaw T-M4 allows an insert here.
+                    (Write::Insert(_), ..) => Found::Answer(Answer::Done(Applied::Present)),
+                    (_, Some(before), Some(Write::Update(after) | Write::Upsert(after))) => {
+                        let (before, after) = (before.as_u64(), ValueRef::from(after).as_u64());
+                        Found::Word(slot.offset(), before, after)
+                    }
+                    _ => Found::Answer(Answer::Done(Applied::Differs)),
+                }
+            }
             Ok(Judged::Here(Place::Present(slot))) => match write {
                 Write::Update(value) => {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // Only flaw T-D7 allows this and the insert below.
+                // Only flaws T-D7 and T-M4 allow this and the insert below.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },
             Ok(Judged::Here(place)) => match (write, place) {
                 (Write::Update(_), _) => Found::Answer(Answer::Done(Applied::Absent)),
+                (Write::Exchange { .. }, _) => Found::Answer(Answer::Done(Applied::Differs)),
                 (Write::Insert(value), Place::Free(slot)) => {
                     let range = self.format.put(image, slot, key, ValueRef::from(value));
                     Found::Range(range, Applied::Inserted)

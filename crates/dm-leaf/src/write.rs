@@ -39,17 +39,24 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
+        if self.format.holds_words() {
+            self.check_word(write)?;
+        }
         if after.is_none()
             && self.shares(write)
             && let Some(answer) = self.write_shared(v, at, (level, key), write).await?
         {
             return Ok(answer);
         }
+        let mut beside = self.inserts_beside(write);
         let mut retry = v.retry(self.options.attempts);
         loop {
             // The guard stays in this frame, and the lock is taken and released in steps. Moving the guard, and the
             // futures around it, would cost more than the rest of the write.
             let mut guard = self.locks.approach(v, at)?;
+            if beside {
+                guard = guard.beside_sharers();
+            }
             let mut image = match guard.attempt(at, self.node_len()).await? {
                 Attempted::Locked(image) => image.expect("an acquisition with a READ gives bytes"),
                 Attempted::Not(obstacle) => {
@@ -58,7 +65,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     Box::pin(self.alloc.while_announcing(v, insisting)).await?
                 }
             };
-            let place = match self.format.judge(&image, key, level) {
+            let judged = self.format.judge(&image, key, level);
+            //= docs/protocol/marlin.md B4
+            if beside && !is_for_one_entry(&judged) {
+                drop(image);
+                guard.release().await?;
+                beside = false;
+                continue;
+            }
+            let place = match judged {
                 Ok(Judged::Here(place)) => place,
                 Ok(Judged::Unfinished) => {
                     Box::pin(self.finish_split(v, guard, at, &mut image)).await?;
@@ -124,7 +139,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 v.write(at.add(range.start as u64), &image[range]).await?;
             }
             match self.edit(&mut image, key, write, place) {
-                Ok(Edit::Range(applied, range)) => {
+                Ok(Edit::Range(applied, mut range)) => {
+                    if self.options.flaws().pointer_first && applied == Applied::Inserted {
+                        let word = range.start..range.start + 8;
+                        range.start = word.end;
+                        v.write(at.add(word.start as u64), &image[word]).await?;
+                    }
                     // If only some lines of the entry were written when this client failed, the next writer must find
                     // the lock word suspect.
                     if range.start / LINE_BYTES != (range.end - 1) / LINE_BYTES {
@@ -165,6 +185,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     return Err(failure(at, e));
                 }
             }
+        }
+    }
+
+    /// Checks that the value of a write is a word with the mark of its format.
+    fn check_word(&self, write: Write<'_>) -> Result<(), IndexError> {
+        let mark = self.format.value_mark();
+        match write.value().and_then(<[u8]>::first) {
+            Some(first) if first & mark != mark => Err(IndexError::BadInput {
+                why: "the lowest bit of a word is not set",
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -260,6 +291,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             (Write::Exchange { .. }, _) => unreachable!("`meeting` has replaced the exchange"),
         })
     }
+}
+
+/// Returns whether a writer that holds the lock beside sharers can continue: the node needs no change of more than one
+/// entry, and none that was left unfinished.
+const fn is_for_one_entry(judged: &Result<Judged, CheckFailure>) -> bool {
+    matches!(
+        judged,
+        Ok(Judged::Here(Place::Present(_) | Place::Free(_)) | Judged::GoRight { .. } | Judged::Stale(_))
+    )
 }
 
 /// Converts a failed check to an error. The caller knows that reading the node again would not help.

@@ -8,7 +8,7 @@ use dm_verbs::{
     Verbs,
 };
 
-use crate::word::TAG_MASK;
+use crate::word::{BESIDE, TAG_MASK};
 use crate::{LockOptions, LockWord, ReleaseBy};
 
 /// A plan: which verbs the locks of a memory node use, and in which order, packed into a few bits. It is computed once
@@ -201,11 +201,28 @@ impl Cell {
         }
     }
 
-    /// Returns the operands of the CAS that takes the lock.
+    /// Returns whether a client that finds `word` must not share the lock.
+    //= docs/protocol/lock.md L19
     #[inline]
-    pub(crate) fn take(self, client: ClientId, member: u16) -> MaskedCas {
+    pub(crate) fn excludes(self, word: u64) -> bool {
+        self.word(word).locked && word & BESIDE == 0
+    }
+
+    /// Returns the operands of the CAS that takes the lock, so that the holder lets other clients share it if `beside`
+    /// is set.
+    #[inline]
+    pub(crate) fn take(self, client: ClientId, member: u16, beside: bool) -> MaskedCas {
         match self.kind {
-            Kind::Word | Kind::Shared => LockWord::acquire(client, member),
+            Kind::Word => LockWord::acquire(client, member),
+            //= docs/protocol/lock.md L19
+            Kind::Shared => {
+                let take = LockWord::acquire(client, member);
+                MaskedCas {
+                    swap: take.swap | if beside { BESIDE } else { 0 },
+                    swap_mask: take.swap_mask | BESIDE,
+                    ..take
+                }
+            }
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
                 // A lane holds the client's id plus 1, because 0 means that the lane is free.
@@ -224,7 +241,7 @@ impl Cell {
     pub(crate) fn word(self, raw: u64) -> LockWord {
         match self.kind {
             Kind::Word => LockWord::unpack(raw),
-            Kind::Shared => LockWord::unpack(raw & HELD_MASK),
+            Kind::Shared => LockWord::unpack(raw & HELD_MASK & !BESIDE),
             Kind::Lane { shift } => {
                 let tag = (raw >> shift) as u16;
                 LockWord {
@@ -241,7 +258,7 @@ impl Cell {
     pub(crate) fn released(self, raw: u64, payload: u32) -> u64 {
         match self.kind {
             Kind::Word => LockWord::unpack(raw).released(payload).pack(),
-            Kind::Shared => LockWord::unpack(raw).released(payload).pack() & HELD_MASK,
+            Kind::Shared => LockWord::unpack(raw).released(payload).pack() & HELD_MASK & !BESIDE,
             Kind::Lane { .. } => 0,
         }
     }

@@ -43,6 +43,8 @@ pub struct Guard<'a, V: Verbs> {
     unsettled: bool,
     /// Whether every unlock except the regular one sets [`DOUBT`].
     doubt_if_lost: bool,
+    /// Whether this client lets others share the lock.
+    beside: bool,
 }
 
 /// The possible state of the remote word with respect to this client.
@@ -85,12 +87,28 @@ impl Locks {
             handed: false,
             unsettled: false,
             doubt_if_lost: false,
+            beside: false,
         })
     }
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
     // ---- while it is taken -----------------------------------------------------------------------------------
+
+    /// Takes the lock without excluding sharers: the holder does not wait until clients stop sharing the lock, and others
+    /// can share it meanwhile. It excludes only other holders. If the lock is handed over to this client, sharers are
+    /// excluded nevertheless. Call this before [`Guard::attempt`]. It changes nothing if the lock cannot be shared.
+    #[inline]
+    pub fn beside_sharers(mut self) -> Self {
+        self.beside = self.locks.options.shared;
+        self
+    }
+
+    /// Returns whether the lock is held, or is about to be taken, without excluding sharers.
+    #[inline]
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside
+    }
 
     #[inline]
     pub(crate) fn locks(&self) -> &'a Locks {
@@ -122,12 +140,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.raw = handed.raw;
         (self.payload, self.staged) = (handed.payload, handed.payload);
         (self.handed, self.unsettled, self.hold) = (true, false, Hold::Held);
+        self.beside = false;
     }
 
     /// Returns the operands of the CAS that takes the lock.
     #[inline(always)]
     pub(crate) fn take(&self) -> MaskedCas {
-        self.cell.take(self.v.client(), self.member)
+        self.cell.take(self.v.client(), self.member, self.beside)
     }
 
     /// Records that a CAS was posted which expects `expect`. From here on, dropping the guard undoes the CAS.
@@ -141,7 +160,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.raw
     }
 
-    /// Records that the CAS found `old`. Returns whether it took the lock and no client shares the lock.
+    /// Records that the CAS found `old`. Returns whether it took the lock, and no client shares the lock that this one
+    /// excludes.
     #[inline(always)]
     pub(crate) fn is_taken_by(&mut self, old: u64) -> bool {
         //= docs/protocol/lock.md L2
@@ -155,7 +175,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
             self.staged = self.payload;
         }
         //= docs/protocol/lock.md L14
-        taken && self.cell.sharers(old) == 0
+        taken && (self.beside || self.cell.sharers(old) == 0)
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -515,7 +535,8 @@ impl<V: Verbs> Future for Wanted<'_, '_, V> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
-        if this.guard.seat != Seat::Turn {
+        //= docs/protocol/lock.md L19
+        if this.guard.seat != Seat::Turn || this.guard.beside {
             return Poll::Ready(false);
         }
         let Guard { locks, v, id, .. } = this.guard;

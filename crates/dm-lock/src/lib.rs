@@ -20,7 +20,8 @@
 //! * **I4** In a local queue ([`Local::Queue`]), turns are first come, first served. No newcomer overtakes a queue.
 //! * **I5** An acquisition changes neither the payload nor the release count of the word.
 //! * **I6** No client holds a lock alone while other clients share it, and no client shares a lock that another client
-//!   holds alone. A share is never released twice.
+//!   holds alone. A client can also hold a lock beside sharers ([`Guard::beside_sharers`]), and then excludes only
+//!   other holders. A share is never released twice.
 //!
 //! `docs/protocol/lock.md` has the rules behind these invariants, and the promises of the RNIC on which each rule
 //! relies.

@@ -174,15 +174,21 @@ impl Locks {
                 }));
             };
             //= docs/protocol/lock.md L16
-            let chain = v.chain(node.node()).faa(cell.place, SHARE);
+            let shared = || v.chain(node.node()).faa(cell.place, SHARE);
             let (old, lease, pass) = match plan.share_in_order() {
+                _ if self.options.flaws().read_before_share => {
+                    let chain = v.chain(node.node()).read(read_at, len);
+                    let chain = chain.faa(cell.place, SHARE).post();
+                    let ((lease, old), pass) = Joining::new(v, cell, chain, pass).await?;
+                    (old, Some(lease), pass)
+                }
                 true => {
-                    let chain = chain.read(read_at, len).post();
+                    let chain = shared().read(read_at, len).post();
                     let ((old, lease), pass) = Joining::new(v, cell, chain, pass).await?;
                     (old, Some(lease), pass)
                 }
                 false => {
-                    let (old, pass) = Joining::new(v, cell, chain.post(), pass).await?;
+                    let (old, pass) = Joining::new(v, cell, shared().post(), pass).await?;
                     (old, None, pass)
                 }
             };
@@ -194,7 +200,7 @@ impl Locks {
                 armed: true,
                 pass,
             };
-            if !cell.word(old).locked {
+            if !cell.excludes(old) {
                 let lease = match lease {
                     Some(lease) => lease,
                     None => v.read(read_at, len).await?,
@@ -281,20 +287,19 @@ impl Locks {
         gate.settle(client, unsettled);
     }
 
-    /// Waits by READs until the lock is free.
+    /// Waits by READs until the lock can be shared.
     async fn free_again<V: Verbs>(&self, v: &V, cell: Cell) -> Result<(), LockError> {
         let mut retry = v.retry(self.options.budget);
         loop {
             let found = v.word(cell.place).await?;
-            let word = cell.word(found);
-            if !word.locked {
+            if !cell.excludes(found) {
                 return Ok(());
             }
             if let Some(free) = self.freed(cell, found) {
                 v.cas(cell.place, found, free).await?;
                 continue;
             }
-            let word = word.pack();
+            let word = cell.word(found).pack();
             retry.again(cell.place, Why::LockHeld { word }).await?;
         }
     }
@@ -348,6 +353,35 @@ impl<'a, V: Verbs> Share<'a, V> {
             return left.map_err(LockError::after_effect);
         }
         left
+    }
+
+    /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS found:
+    /// `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one chain.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Share::write_back`].
+    ///
+    /// # Panics
+    /// Panics if `at` is on another memory node than the lock.
+    pub async fn exchange(mut self, at: RemotePtr, compare: u64, swap: u64) -> Result<u64, LockError> {
+        let node = self.cell.place.node();
+        let chain = self.v.chain(node).free_cas(at, compare, swap);
+        if !self.plan.combine() {
+            let old = chain.post().await?;
+            let left = self.leave().await;
+            return left.map(|()| old).map_err(LockError::after_effect);
+        }
+        //= docs/protocol/lock.md L17
+        let gone = chain.faa(self.cell.place, SHARE.wrapping_neg()).post();
+        self.armed = false;
+        if self.unawaited {
+            gone.detach();
+            return Ok(compare);
+        }
+        match gone.await {
+            Ok((old, found)) => self.left(Ok(found)).map(|()| old),
+            Err(e) => Err(self.left(Err(e)).expect_err("the chain failed")),
+        }
     }
 
     /// Releases the share without writing data, in one round trip.

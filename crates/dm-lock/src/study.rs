@@ -19,6 +19,10 @@ pub struct LockFlaws {
     /// Broken twin: the release of a lock that can be shared is a WRITE, which overwrites a concurrent change
     /// of the count of sharers.
     pub blind_release: bool,
+    /// T-M1: the READ stands before the FAA that takes a share, in the same chain.
+    pub read_before_share: bool,
+    /// T-M2: a client that waits until no client shares its lock does not READ again afterwards.
+    pub read_while_shared: bool,
     /// Broken twin: the client that gets the local turn does not wait for an unsettled word. So it may post its CAS
     /// while an earlier unlock is in flight.
     pub unsettled_ignored: bool,
@@ -28,6 +32,23 @@ pub struct LockFlaws {
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), without member, count or payload. If the world does not
     /// serialise atomics with WRITEs, a CAS on another lane of the word can undo a release by a 2-byte WRITE.
     pub lanes16: bool,
+}
+
+#[cfg(feature = "study")]
+impl LockFlaws {
+    /// No flaw, which is the default.
+    pub const NONE: Self = Self {
+        handover_before_write_back: false,
+        packed_tickets: None,
+        narrow_tickets: None,
+        leave_unawaited: false,
+        blind_release: false,
+        read_before_share: false,
+        read_while_shared: false,
+        unsettled_ignored: false,
+        unsettled_unsaid: false,
+        lanes16: false,
+    };
 }
 
 impl LockOptions {

@@ -16,6 +16,11 @@ pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 /// word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
 pub const DOUBT: u32 = 1;
 
+/// The bit of the word of a lock that [can be shared](crate::LockOptions::shared) which says that its holder lets other
+/// clients share it ([`Guard::beside_sharers`](crate::Guard::beside_sharers)). It is part of the payload. The CAS that
+/// takes the lock writes it, and it counts only while the lock is held.
+pub(crate) const BESIDE: u64 = 1 << (PAYLOAD_SHIFT + 1);
+
 const LOCKED: u64 = 1;
 const OWNER_SHIFT: u32 = 1;
 const OWNER_MASK: u64 = (CLIENTS_MAX as u64 - 1) << OWNER_SHIFT;
@@ -51,8 +56,9 @@ pub struct LockWord {
     pub member: u16,
     /// The number of releases, modulo 256.
     pub count: u8,
-    /// 32 bits for the protocol that uses the lock. The lowest bit, [`DOUBT`](crate::DOUBT), says that a structural
-    /// change under the lock may have failed midway.
+    /// 32 bits for the protocol that uses the lock, or 16 if the lock can be shared. The lowest bit,
+    /// [`DOUBT`](crate::DOUBT), says that a structural change under the lock may have failed midway. In a lock that can be
+    /// shared, the second bit says that the holder lets other clients share it.
     pub payload: u32,
 }
 

@@ -19,6 +19,9 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     /// inserts one key after another, so the conformance script skips the parts that would take long.
     const ORDERED: bool = true;
 
+    /// Whether an update needs no memory. If values are in blocks outside of the leaves, an update takes a new block.
+    const UPDATES_IN_PLACE: bool = true;
+
     /// The type of the keys.
     type Key: TestKey;
     /// The state that the clients of a compute node share.

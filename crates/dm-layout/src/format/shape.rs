@@ -44,6 +44,12 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         false
     }
 
+    /// Returns whether every value is an aligned word, which a CAS can change. Its first byte is also the entry's
+    /// presence byte.
+    fn holds_words(&self) -> bool {
+        false
+    }
+
     /// Returns the node version `steps` after `version`. It wraps at the width of a version.
     fn version_after(&self, version: u8, steps: u8) -> u8;
 

@@ -15,8 +15,14 @@ const NODE_BYTES_MAX: usize = 65_536;
 /// A flag in [`SlotGeometry::values`] for marked values. It differs from every number of bytes, because no value has so
 /// many.
 const MARKED: usize = 1 << 31;
+/// A flag in [`SlotGeometry::values`] for aligned values.
+const ALIGNED: usize = 1 << 30;
 /// The result of [`SlotGeometry::values`] for marked children of four bytes.
 pub(super) const MARKED_4: usize = MARKED | 4;
+/// The result of [`SlotGeometry::values`] for words.
+pub(super) const WORDS: usize = MARKED | ALIGNED | WORD_BYTES;
+/// Bytes of a word, which is a value that a CAS can change.
+const WORD_BYTES: usize = 8;
 
 /// The geometry of a slotted node with line versions. It is a runtime value that is checked when it is made.
 ///
@@ -24,7 +30,8 @@ pub(super) const MARKED_4: usize = MARKED | 4;
 /// rest of the line. The low fence key is in bytes that the entries of lines 0 and 1 leave free. If there are too few,
 /// it takes the place of entries in line 0, or the whole of line 1. An entry is a presence byte, the key, and the
 /// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines.
-/// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key.
+/// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words* are
+/// marked values of 8 bytes at aligned offsets, so that a CAS can change them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -33,6 +40,13 @@ pub struct SlotGeometry {
     pub(crate) entry_bytes: usize,
     /// Whether values are marked.
     pub(crate) marked: bool,
+    /// Whether values are words.
+    pub(crate) words: bool,
+    /// Distance of two successive entries in a line.
+    pub(crate) stride: usize,
+    /// Position of the first entry in the header's line. The next field is this position in every other line.
+    pub(crate) head_at: usize,
+    pub(crate) line_at: usize,
     /// Position of the key in an entry.
     pub(crate) key_at: usize,
     /// Number of lines of an entry; 1 if it is in-line.
@@ -61,7 +75,7 @@ impl SlotGeometry {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
-        let geometry = Self::fill(node_bytes, key_len, value_len, false);
+        let geometry = Self::fill(node_bytes, key_len, value_len, Values::Plain);
         if geometry.capacity < 2 {
             return Err(GeometryError::TooFewEntries {
                 capacity: geometry.capacity,
@@ -85,9 +99,41 @@ impl SlotGeometry {
             return Err(GeometryError::Marked(value_len));
         }
         match Self::with_node_bytes(node_bytes, key_len, value_len) {
-            Ok(_) => Ok(Self::fill(node_bytes, key_len, value_len, true)),
+            Ok(_) => Ok(Self::fill(node_bytes, key_len, value_len, Values::Marked)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes the geometry of a node of `node_bytes` bytes, with as many words as fit: values of 8 bytes at aligned
+    /// offsets, whose first byte is odd.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
+    pub const fn words_with_node_bytes(node_bytes: usize, key_len: usize) -> Result<Self, GeometryError> {
+        if key_len + 2 * WORD_BYTES > LINE_BYTES {
+            return Err(GeometryError::Marked(WORD_BYTES));
+        }
+        match Self::with_node_bytes(node_bytes, key_len, WORD_BYTES) {
+            Ok(_) => {
+                let geometry = Self::fill(node_bytes, key_len, WORD_BYTES, Values::Words);
+                match geometry.capacity {
+                    capacity @ (0 | 1) => Err(GeometryError::TooFewEntries { capacity }),
+                    _ => Ok(geometry),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the geometry of the smallest node that has room for `span` words, and no more.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError::Span`] if there is no such node.
+    pub const fn words_with_span(span: usize, key_len: usize) -> Result<Self, GeometryError> {
+        if key_len + 2 * WORD_BYTES > LINE_BYTES {
+            return Err(GeometryError::Marked(WORD_BYTES));
+        }
+        Self::spanning(span, key_len, WORD_BYTES, Values::Words)
     }
 
     /// Makes the geometry of the smallest node that has room for `span` entries. The node holds exactly that many.
@@ -95,9 +141,18 @@ impl SlotGeometry {
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
+        Self::spanning(span, key_len, value_len, Values::Plain)
+    }
+
+    const fn spanning(
+        span: usize,
+        key_len: usize,
+        value_len: usize,
+        values: Values,
+    ) -> Result<Self, GeometryError> {
         let mut node_bytes = 2 * LINE_BYTES;
         while span >= 2 && node_bytes <= NODE_BYTES_MAX {
-            let mut geometry = Self::fill(node_bytes, key_len, value_len, false);
+            let mut geometry = Self::fill(node_bytes, key_len, value_len, values);
             if geometry.capacity >= span {
                 geometry.capacity = span;
                 return Ok(geometry.ending());
@@ -125,28 +180,37 @@ impl SlotGeometry {
         if entry_lines > 1 { 4 } else { 8 }
     }
 
-    const fn fill(node_bytes: usize, key_len: usize, value_len: usize, marked: bool) -> Self {
+    const fn fill(node_bytes: usize, key_len: usize, value_len: usize, values: Values) -> Self {
         let lines = node_bytes / LINE_BYTES;
+        let (marked, words) = (!matches!(values, Values::Plain), matches!(values, Values::Words));
+        let align = if words { WORD_BYTES } else { 1 };
         let key_at = if marked { value_len } else { 1 };
         let entry_bytes = key_len + value_len + if marked { 0 } else { 1 };
+        let stride = entry_bytes.next_multiple_of(align);
         let entry_lines = entry_bytes.div_ceil(LINE_PAYLOAD);
-        let per_line = LINE_PAYLOAD / entry_bytes;
+        // The version is the first byte of every line.
+        let line_at = align;
+        let per_line = (LINE_BYTES - line_at) / stride;
         let head_end = header_bytes(key_len);
+        let head_at = head_end.next_multiple_of(align);
         assert!(
             head_end <= LINE_BYTES,
             "the header, without the low fence, is one line"
         );
         let line_spare = if per_line > 0 {
-            LINE_PAYLOAD - per_line * entry_bytes
+            LINE_BYTES - line_at - per_line * stride
         } else {
             0
         };
-        let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
+        let mut head_slots = (LINE_BYTES - head_at) / stride;
         let mut first_line = 1;
         // The low fence key is put into spare bytes if there are enough. Otherwise it takes the place of slots in the
         // header's line, or the whole of line 1.
         let low = loop {
-            let slots_end = head_end + head_slots * entry_bytes;
+            let slots_end = match head_slots {
+                0 => head_end,
+                slots => head_at + slots * stride,
+            };
             let head_spare = LINE_BYTES - slots_end;
             let line_low = 2 * LINE_BYTES - line_spare;
             if key_len <= head_spare {
@@ -176,6 +240,10 @@ impl SlotGeometry {
             value_len,
             entry_bytes,
             marked,
+            words,
+            stride,
+            head_at,
+            line_at,
             key_at,
             entry_lines,
             head_slots,
@@ -232,6 +300,12 @@ impl SlotGeometry {
         self.marked
     }
 
+    /// Returns whether values are words, which a CAS can change.
+    #[inline]
+    pub(crate) const fn holds_words(&self) -> bool {
+        self.words
+    }
+
     /// Returns the position of the value in an in-line entry.
     pub(crate) const fn value_at(&self) -> usize {
         if self.marked { 0 } else { 1 + self.key_len }
@@ -248,11 +322,13 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the number of bytes of a value, plus [`MARKED`] for marked values. It selects the functions with
-    /// constant strides.
+    /// Returns the number of bytes of a value, plus [`MARKED`] for marked values and [`ALIGNED`] for words. It selects
+    /// the functions with constant strides.
     #[inline]
     pub(crate) const fn values(&self) -> usize {
-        if self.marked {
+        if self.words {
+            WORDS
+        } else if self.marked {
             MARKED | self.value_len
         } else {
             self.value_len
@@ -293,15 +369,26 @@ impl SlotGeometry {
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
         if index < self.head_slots {
-            return header_bytes(self.key_len) + index * self.entry_bytes;
+            return self.head_at + index * self.stride;
         }
         let index = index - self.head_slots;
         if self.per_line == 0 {
             return (self.first_line + index * self.entry_lines) * LINE_BYTES + 1;
         }
         let line = self.first_line + index / self.per_line;
-        line * LINE_BYTES + 1 + index % self.per_line * self.entry_bytes
+        line * LINE_BYTES + self.line_at + index % self.per_line * self.stride
     }
+}
+
+/// The kinds of values.
+#[derive(Clone, Copy)]
+enum Values {
+    /// Any bytes, behind a presence byte.
+    Plain,
+    /// The first byte is odd.
+    Marked,
+    /// Marked values of 8 bytes at aligned offsets.
+    Words,
 }
 
 /// The positions in an in-line entry as constants, so that the compiler can unroll loops over the usual kinds of
@@ -312,12 +399,18 @@ pub(super) trait Entry {
     const KEY_AT: usize;
     const VALUE_AT: usize;
     const VALUE_LEN: usize;
-    /// Bytes of an entry.
+    /// Distance of two successive entries in a line.
     const STRIDE: usize;
+    /// Position of the first entry in the header's line. The next constant is this position in every other line.
+    const HEAD_AT: usize;
+    const LINE_AT: usize = 1;
     /// Entries per line.
     const PER_LINE: usize = {
-        assert!(Self::STRIDE <= LINE_PAYLOAD, "the entry fits in a line");
-        LINE_PAYLOAD / Self::STRIDE
+        assert!(
+            Self::LINE_AT + Self::STRIDE <= LINE_BYTES,
+            "the entry fits in a line"
+        );
+        (LINE_BYTES - Self::LINE_AT) / Self::STRIDE
     };
 }
 
@@ -330,6 +423,7 @@ impl<K: KeyBytes, const V: usize> Entry for Plain<K, V> {
     const VALUE_AT: usize = 1 + K::LEN;
     const VALUE_LEN: usize = V;
     const STRIDE: usize = 1 + K::LEN + V;
+    const HEAD_AT: usize = header_bytes(K::LEN);
 }
 
 /// An entry with a marked child of four bytes, and a key `K`.
@@ -341,6 +435,20 @@ impl<K: KeyBytes> Entry for MarkedChild<K> {
     const VALUE_AT: usize = 0;
     const VALUE_LEN: usize = 4;
     const STRIDE: usize = 4 + K::LEN;
+    const HEAD_AT: usize = header_bytes(K::LEN);
+}
+
+/// An entry with a word, and a key `K`.
+pub(super) struct Word<K>(PhantomData<K>);
+
+impl<K: KeyBytes> Entry for Word<K> {
+    const MARKED: bool = true;
+    const KEY_AT: usize = WORD_BYTES;
+    const VALUE_AT: usize = 0;
+    const VALUE_LEN: usize = WORD_BYTES;
+    const STRIDE: usize = (WORD_BYTES + K::LEN).next_multiple_of(WORD_BYTES);
+    const HEAD_AT: usize = header_bytes(K::LEN).next_multiple_of(WORD_BYTES);
+    const LINE_AT: usize = WORD_BYTES;
 }
 
 /// An iterator over the offsets of all slots in byte order. It needs no division per slot.
@@ -360,7 +468,7 @@ impl SlotGeometry {
             geometry: *self,
             left: self.capacity,
             left_in_line: self.head_slots,
-            at: header_bytes(self.key_len),
+            at: self.head_at,
             next_line: self.first_line,
         }
     }
@@ -374,12 +482,12 @@ impl Iterator for SlotOffsets {
         self.left = self.left.checked_sub(1)?;
         if self.left_in_line == 0 {
             self.left_in_line = self.geometry.per_line.max(1);
-            self.at = self.next_line * LINE_BYTES + 1;
+            self.at = self.next_line * LINE_BYTES + self.geometry.line_at;
             self.next_line += self.geometry.entry_lines;
         }
         self.left_in_line -= 1;
         let at = self.at;
-        self.at += self.geometry.entry_bytes;
+        self.at += self.geometry.stride;
         Some(at)
     }
 
@@ -390,13 +498,13 @@ impl Iterator for SlotOffsets {
         while self.left > 0 {
             if self.left_in_line == 0 {
                 self.left_in_line = self.geometry.per_line.max(1);
-                self.at = self.next_line * LINE_BYTES + 1;
+                self.at = self.next_line * LINE_BYTES + self.geometry.line_at;
                 self.next_line += self.geometry.entry_lines;
             }
             let here = self.left_in_line.min(self.left);
             for _ in 0..here {
                 folded = f(folded, self.at);
-                self.at += self.geometry.entry_bytes;
+                self.at += self.geometry.stride;
             }
             self.left -= here;
             self.left_in_line = 0;
@@ -413,7 +521,11 @@ impl fmt::Debug for SlotGeometry {
             self.node_bytes,
             self.key_len,
             self.value_len,
-            if self.marked { " marked" } else { "" },
+            match (self.words, self.marked) {
+                (true, _) => " word",
+                (false, true) => " marked",
+                (false, false) => "",
+            },
             self.capacity
         )
     }

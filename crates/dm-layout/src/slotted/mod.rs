@@ -57,6 +57,24 @@ impl<K: KeyBytes> Slotted<K> {
         ))
     }
 
+    /// Makes a node with as many entries as fit into `node_bytes`, whose values are *words*: 8 bytes at an aligned
+    /// offset, which a CAS can change ([`NodeShape::holds_words`]). The first byte of each value MUST be
+    /// odd, because it is also the presence byte of the entry.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
+    pub const fn words_with_node_bytes(node_bytes: usize) -> Result<Self, GeometryError> {
+        Self::keyed(SlotGeometry::words_with_node_bytes(node_bytes, K::LEN))
+    }
+
+    /// Makes the smallest node of exactly `span` entries, whose values are words.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError`] if there is no such node; the error names the reason.
+    pub const fn words_with_span(span: usize) -> Result<Self, GeometryError> {
+        Self::keyed(SlotGeometry::words_with_span(span, K::LEN))
+    }
+
     /// Makes the format of the smallest node of exactly `span` entries.
     ///
     /// # Errors
@@ -181,6 +199,11 @@ impl<K: KeyBytes> NodeShape<K> for Slotted<K> {
     #[inline]
     fn updates_in_line(&self) -> bool {
         self.geometry.is_in_line()
+    }
+
+    #[inline]
+    fn holds_words(&self) -> bool {
+        self.geometry.holds_words()
     }
 
     fn version_after(&self, version: u8, steps: u8) -> u8 {

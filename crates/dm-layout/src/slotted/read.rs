@@ -1,12 +1,12 @@
 //! Acceptance and search over the bytes of one READ.
 
-use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
+use super::geometry::{Entry, MARKED_4, MarkedChild, Plain, WORDS, Word};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::chunks::Chunks as _;
 use crate::cut::{Cut, accept, from_head, is_at_rest, offset_in};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
-use crate::header::{Header, LineLag, header_bytes};
+use crate::header::{Header, LineLag};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD, Line};
@@ -77,6 +77,7 @@ impl<K: KeyBytes> Slotted<K> {
         match self.geometry.values() {
             6 => self.scan::<Plain<K, 6>>(lines, key, cut),
             MARKED_4 => self.scan::<MarkedChild<K>>(lines, key, cut),
+            WORDS => self.scan::<Word<K>>(lines, key, cut),
             _ => self.scan_any(bytes, lines, key, cut),
         }
     }
@@ -87,7 +88,7 @@ impl<K: KeyBytes> Slotted<K> {
         let first_line = self.geometry.first_line;
         let (before, rest) = lines.split_at(first_line);
         for index in 0..self.geometry.head_slots {
-            let at = header_bytes(K::LEN) + index * E::STRIDE;
+            let at = E::HEAD_AT + index * E::STRIDE;
             if Self::holds::<E>(&before[0][at..], probe) {
                 return Ok(Some(Slot::at(at)));
             }
@@ -126,7 +127,7 @@ impl<K: KeyBytes> Slotted<K> {
             return Some(&line[0]);
         }
         for nth in 0..E::PER_LINE {
-            let entry = &line[1 + nth * E::STRIDE..];
+            let entry = &line[E::LINE_AT + nth * E::STRIDE..];
             if Self::holds::<E>(entry, probe) {
                 return Some(&entry[0]);
             }
@@ -144,7 +145,7 @@ impl<K: KeyBytes> Slotted<K> {
         cut: Cut,
     ) -> Result<Option<Slot>, CheckFailure> {
         for (index, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
-            let mut starts = (0..E::PER_LINE).map(|nth| 1 + nth * E::STRIDE);
+            let mut starts = (0..E::PER_LINE).map(|nth| E::LINE_AT + nth * E::STRIDE);
             if let Some(at) = starts.find(|at| Self::holds::<E>(&line[*at..], probe)) {
                 return match cut.accepts(line) {
                     true => Ok(Some(Slot::at(index * LINE_BYTES + at))),
@@ -275,6 +276,7 @@ impl<K: KeyBytes> Slotted<K> {
             16 => self.free::<Plain<K, 16>>(lines, key),
             6 => self.free::<Plain<K, 6>>(lines, key),
             MARKED_4 => self.free::<MarkedChild<K>>(lines, key),
+            WORDS => self.free::<Word<K>>(lines, key),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
@@ -285,7 +287,7 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline(always)]
     fn free<E: Entry>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
-            .map(|index| header_bytes(K::LEN) + index * E::STRIDE)
+            .map(|index| E::HEAD_AT + index * E::STRIDE)
             .find(|at| lines[0][*at] == EMPTY);
         if head.is_some() {
             return head;
@@ -307,7 +309,7 @@ impl<K: KeyBytes> Slotted<K> {
     fn free_in<E: Entry>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
             let line = Self::line_with_room::<E>(rest)?;
-            let mut starts = (0..E::PER_LINE).map(|nth| 1 + nth * E::STRIDE);
+            let mut starts = (0..E::PER_LINE).map(|nth| E::LINE_AT + nth * E::STRIDE);
             if let Some(at) = starts.find(|at| line[*at] == EMPTY) {
                 let at = offset_in(lines, &line[at]);
                 // If a node has fewer entries than would fit, its slots end within a line.
@@ -326,7 +328,8 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline(never)]
     fn line_with_room<E: Entry>(lines: &[Line]) -> Option<&Line> {
         // One AND over the presence bytes of a line shows whether any of its slots is free.
-        let slots = |line: &Line| (0..E::PER_LINE).fold(PRESENT, |all, nth| all & line[1 + nth * E::STRIDE]);
+        let slots =
+            |line: &Line| (0..E::PER_LINE).fold(PRESENT, |all, nth| all & line[E::LINE_AT + nth * E::STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
     }
 
@@ -342,6 +345,7 @@ impl<K: KeyBytes> Slotted<K> {
             16 => self.visit_in_line::<Plain<K, 16>>(self.lines(bytes)?, each),
             6 => self.visit_in_line::<Plain<K, 6>>(self.lines(bytes)?, each),
             MARKED_4 => self.visit_in_line::<MarkedChild<K>>(self.lines(bytes)?, each),
+            WORDS => self.visit_in_line::<Word<K>>(self.lines(bytes)?, each),
             _ => {
                 for at in self.geometry.offsets() {
                     if let Some((key, value)) = self.entry_at(bytes, Slot::at(at))? {
@@ -376,7 +380,7 @@ impl<K: KeyBytes> Slotted<K> {
         let bad = |entry: &[u8]| CheckFailure::corrupt(offset_in(lines, &entry[0]), Reason::Presence);
         let Some(head) = lines.first() else { return Ok(()) };
         for index in 0..self.geometry.head_slots {
-            let entry = head[header_bytes(K::LEN) + index * E::STRIDE..].get(..E::STRIDE);
+            let entry = head[E::HEAD_AT + index * E::STRIDE..].get(..E::STRIDE);
             if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                 return Err(bad(entry));
             }
@@ -388,14 +392,14 @@ impl<K: KeyBytes> Slotted<K> {
         let (full, last) = lines.split_at_checked(full).unwrap_or((lines, &[]));
         for line in full {
             for nth in 0..E::PER_LINE {
-                let entry = line[1 + nth * E::STRIDE..].get(..E::STRIDE);
+                let entry = line[E::LINE_AT + nth * E::STRIDE..].get(..E::STRIDE);
                 if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                     return Err(bad(entry));
                 }
             }
         }
         for nth in 0..rest.min(last.len() * LINE_PAYLOAD) {
-            let entry = last[0][1 + nth * E::STRIDE..].get(..E::STRIDE);
+            let entry = last[0][E::LINE_AT + nth * E::STRIDE..].get(..E::STRIDE);
             if let Some(entry) = entry.filter(|entry| !Self::show::<E>(entry, &mut each)) {
                 return Err(bad(entry));
             }

@@ -3,12 +3,11 @@
 use crate::chunks::Chunks as _;
 use core::ops::Range;
 
-use super::geometry::{Entry, MARKED_4, MarkedChild, Plain};
+use super::geometry::{Entry, MARKED_4, MarkedChild, Plain, WORDS, Word};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::cut::unused_version;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeShape, Part, Slot};
-use crate::header::header_bytes;
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
@@ -103,6 +102,7 @@ impl<K: KeyBytes> Slotted<K> {
             16 => return self.take_in_line::<Plain<K, 16>>(image, from, fences),
             6 => return self.take_in_line::<Plain<K, 6>>(image, from, fences),
             MARKED_4 => return self.take_in_line::<MarkedChild<K>>(image, from, fences),
+            WORDS => return self.take_in_line::<Word<K>>(image, from, fences),
             _ => {}
         }
         let (mut slots, mut taken, mut room) = (self.all_slots(image.len()), 0, true);
@@ -132,13 +132,13 @@ impl<K: KeyBytes> Slotted<K> {
     ) -> Result<usize, CheckFailure> {
         let (mut taken, mut room) = (0, true);
         // The offset of the next slot, and the end of the slots in its line.
-        let mut at = header_bytes(K::LEN);
+        let mut at = E::HEAD_AT;
         let mut end = at + self.geometry.head_slots * E::STRIDE;
         let mut next_line = self.geometry.first_line * LINE_BYTES;
         self.present_in_line::<E>(self.lines(from)?, |entry| {
             if fences.contains(&K::read_from(&entry[E::KEY_AT..])) {
                 if at == end {
-                    at = next_line + 1;
+                    at = next_line + E::LINE_AT;
                     end = at + E::PER_LINE * E::STRIDE;
                     next_line += LINE_BYTES;
                 }
@@ -163,6 +163,7 @@ impl<K: KeyBytes> Slotted<K> {
             16 => self.evict_in_line::<Plain<K, 16>>(image, from, part),
             6 => self.evict_in_line::<Plain<K, 6>>(image, from, part),
             MARKED_4 => self.evict_in_line::<MarkedChild<K>>(image, from, part),
+            WORDS => self.evict_in_line::<Word<K>>(image, from, part),
             _ => {
                 let range = self.range(part);
                 for at in self.geometry.offsets().filter(|at| range.contains(at)) {
@@ -177,7 +178,7 @@ impl<K: KeyBytes> Slotted<K> {
         let lines = image.in_chunks_mut::<LINE_BYTES>();
         if part == Part::Head {
             for index in 0..self.geometry.head_slots {
-                let entry = &mut lines[0][header_bytes(K::LEN) + index * E::STRIDE..];
+                let entry = &mut lines[0][E::HEAD_AT + index * E::STRIDE..];
                 Self::evict_entry(entry, E::KEY_AT, from);
             }
             return;
@@ -185,7 +186,7 @@ impl<K: KeyBytes> Slotted<K> {
         let mut left = self.geometry.capacity - self.geometry.head_slots;
         for line in lines.iter_mut().skip(self.geometry.first_line) {
             for nth in 0..E::PER_LINE.min(left) {
-                Self::evict_entry(&mut line[1 + nth * E::STRIDE..], E::KEY_AT, from);
+                Self::evict_entry(&mut line[E::LINE_AT + nth * E::STRIDE..], E::KEY_AT, from);
                 left -= 1;
             }
         }

@@ -19,6 +19,9 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
+        // The geometries of leaves whose values a CAS can change.
+        $run::<Key8, _>(&Slotted::words_with_node_bytes(1024).unwrap(), $($argument),*);
+        $run::<KeyN<16>, _>(&Slotted::words_with_span(7).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
         // These have all shapes, some shapes or one shape; one line of entries; or a low fence key in its own line.

@@ -13,6 +13,7 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::tiny(8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::words_with_node_bytes(1024).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<KeyN<32>, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);

@@ -15,3 +15,4 @@ mod next_life;
 mod races;
 mod reads;
 mod states;
+mod words;

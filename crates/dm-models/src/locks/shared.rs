@@ -1,16 +1,17 @@
 //! Models of a lock that several clients may share, or one client may hold alone.
 
-use dm_explore::{Client, Counter, Knobs, Retries};
-use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
-use dm_verbs::{Capability, RemotePtr, Verbs};
+use dm_explore::{Client, Counter, Endpoint, Knobs, Retries};
+use dm_lock::{Attempted, Guard, LockError, LockFlaws, LockOptions, LockPlace, Locks};
+use dm_verbs::{Capability, RemotePtr, Transport, Verbs};
 
 use super::counter::{guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 /// Maximum number of sharers.
 const MAX: usize = 2;
-/// Bytes of the protected memory: the sum, and then one word for each sharer, all in one line.
-const LEN: usize = 8 + 8 * MAX;
+/// Bytes of the protected memory: the sum, one word for each sharer, and a word for clients that hold the lock beside
+/// sharers, all in one line.
+const LEN: usize = 16 + 8 * MAX;
 
 fn data() -> (RemotePtr, u32, &'static str) {
     (node(), LEN as u32, "sum and words")
@@ -19,9 +20,9 @@ fn data() -> (RemotePtr, u32, &'static str) {
 pub(crate) const ENTRY: Entry = Entry {
     name: "shared",
     kind: Kind::Lock,
-    source: "Dolphin (MSST 2024), the spear lock; docs/protocol/lock.md L14–L17",
-    about: "Clients that share a lock (S) add to their own words; a client that holds it alone (E) moves \
-        these words into a sum. No add is lost or counted twice, even if a client is dropped at any await. \
+    source: "Dolphin (MSST 2024), the spear lock; docs/protocol/lock.md L14–L17, L19",
+    about: "Clients that share a lock (S) add to their own words; clients that hold it beside sharers (B) add to one \
+        word, which only they change; a client that holds it alone (E) moves all these words into a sum. No add is lost or counted twice, even if a client is dropped at any await. \
         At the end the lock is free and not shared.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
@@ -38,7 +39,12 @@ pub(crate) const ENTRY: Entry = Entry {
         for knobs in [Knobs::weak(), Knobs::declared()] {
             cases.push(Case::holds("E S, host", knobs.clone().cancels(1)));
             cases.push(Case::holds("E S S", knobs.clone()));
-            cases.push(Case::holds("E E S, one compute node", knobs));
+            cases.push(Case::holds("E E S, one compute node", knobs.clone()));
+            cases.push(Case::holds("B E", knobs.clone().cancels(1)));
+            cases.push(Case::holds("B S", knobs.clone().cancels(1)));
+            cases.push(Case::holds("B B", knobs.clone()));
+            cases.push(Case::holds("E B S", knobs.clone()));
+            cases.push(Case::holds("E B, one compute node", knobs));
         }
         cases
     },
@@ -49,6 +55,11 @@ pub(crate) const ENTRY: Entry = Entry {
             about: "the client that holds the lock alone releases it by WRITE, which overwrites a share \
                 taken meanwhile",
             cases: || vec![Case::fails(How::Check, "E S", Knobs::declared()).or(How::Invariant)],
+        },
+        Twin {
+            name: "moves-beside",
+            about: "the client that moves the words does not exclude sharers",
+            cases: || vec![Case::fails(How::Invariant, "E S", Knobs::declared())],
         },
         Twin {
             name: "read-first",
@@ -65,18 +76,19 @@ pub(crate) const ENTRY: Entry = Entry {
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let options = options(s);
-    let clients: Vec<char> = s.shape.chars().filter(|c| matches!(c, 'E' | 'S')).collect();
-    let sharers = clients.iter().filter(|c| **c == 'S').count() as u64;
+    let clients: Vec<char> = s.shape.chars().filter(|c| matches!(c, 'E' | 'S' | 'B')).collect();
+    let adds = clients.iter().filter(|c| **c != 'E').count() as u64;
     let apart = !s.shape.ends_with("one compute node");
     // A dropped client may have added, or not.
-    let least = sharers.saturating_sub(u64::from(s.knobs.cancels));
+    let least = adds.saturating_sub(u64::from(s.knobs.cancels));
+    let alone = !s.mutant("moves-beside");
     let word = lock_word(options.place);
     let mut model = guarded(&s.title, options, data())
         .invariant("every add counts once", move |end| {
-            let sum: u64 = (0..=MAX as u64).map(|i| end.word(node().add(8 * i))).sum();
-            match (least..=sharers).contains(&sum) {
+            let sum: u64 = (0..LEN as u64 / 8).map(|i| end.word(node().add(8 * i))).sum();
+            match (least..=adds).contains(&sum) {
                 true => Ok(()),
-                false => Err(format!("{sum} of {sharers}")),
+                false => Err(format!("{sum} of {adds}")),
             }
         })
         .invariant("nothing is shared or held", move |end| free(end.word(word)));
@@ -89,7 +101,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
             let done = match role {
                 'S' => add(&c, own).await,
-                _ => sweep(&c).await,
+                'B' => add_beside(&c).await,
+                _ => sweep(&c, alone).await,
             };
             c.check(done.is_ok(), || format!("{done:?}"));
         });
@@ -131,12 +144,38 @@ async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError
     share.write_back(v.chain(own.node()).write_word(own, new)).await
 }
 
-/// Moves all words into the sum, while it holds the lock alone.
-async fn sweep(c: &Client<Locks, Counter>) -> Result<(), LockError> {
+/// Adds one to the last word, while it holds the lock beside sharers.
+async fn add_beside(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     let v = c.verbs();
-    let locked = c.shared().lock_and_read(v, node(), node(), LEN as u32).await;
-    let (guard, bytes) = locked?;
-    let sum: u64 = (0..=MAX).map(|i| word_of(&bytes, 8 * i)).sum();
+    let own = node().add(LEN as u64 - 8);
+    let (guard, bytes) = hold(c, own, 8, false).await?;
+    let new = word_of(&bytes, 0) + 1;
+    guard.write_back(v.chain(own.node()).write_word(own, new)).await
+}
+
+/// Takes the lock, alone or beside sharers, and READs `len` bytes at `at` under it.
+async fn hold(
+    c: &Client<Locks, Counter>,
+    at: RemotePtr,
+    len: u32,
+    alone: bool,
+) -> Result<(Guard<'_, Endpoint>, <Endpoint as Transport>::Lease), LockError> {
+    let mut guard = c.shared().approach(c.verbs(), node())?;
+    if !alone {
+        guard = guard.beside_sharers();
+    }
+    let bytes = match guard.attempt(at, len).await? {
+        Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
+        Attempted::Not(obstacle) => guard.insist(obstacle, at, len).await?,
+    };
+    Ok((guard, bytes))
+}
+
+/// Moves all words into the sum, while it holds the lock alone.
+async fn sweep(c: &Client<Locks, Counter>, alone: bool) -> Result<(), LockError> {
+    let v = c.verbs();
+    let (guard, bytes) = hold(c, node(), LEN as u32, alone).await?;
+    let sum: u64 = (0..LEN / 8).map(|i| word_of(&bytes, 8 * i)).sum();
     let mut swept = [0; LEN];
     swept[..8].copy_from_slice(&sum.to_le_bytes());
     guard
@@ -148,16 +187,22 @@ pub(crate) const DIES: Entry = Entry {
     name: "sharer-dies",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L14, L17",
-    about: "One client shares a lock, another holds it alone, and one of them dies at any step. The other \
-        client gets the lock, or gets an error that names the lock. No finished add is lost, and no client \
-        holds the lock while a share is counted.",
+    about: "One client shares a lock, another holds it alone (E) or beside sharers (B), and one of them dies at any step. \
+        The other client gets the lock, or gets an error that names the lock; a client that shares the lock with B always \
+        gets it, and B gets it although the sharer died. No finished add is lost, and no client holds the lock alone while \
+        a share is counted.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::ChipOrder];
         let dying = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
             knobs.retries = Retries::Bounded(2);
             Case::holds("E S", knobs.crashes(1))
         });
-        dying.collect()
+        let mut cases: Vec<Case> = dying.collect();
+        for mut knobs in [Knobs::weak(), Knobs::declared()] {
+            knobs.retries = Retries::Bounded(2);
+            cases.push(Case::holds("B S", knobs.crashes(1)));
+        }
+        cases
     },
     published: None,
     mutants: &[Twin {
@@ -195,12 +240,15 @@ pub(crate) const FAILS: Entry = Entry {
 
 fn build_faulty(s: &Setting<'_>) -> Box<dyn Explorable> {
     let options = options(s);
-    let fails = s.knobs.failures > 0;
+    let (fails, beside) = (s.knobs.failures > 0, s.shape == "B S");
     let mut model =
-        guarded(&s.title, options, data()).invariant("a finished add counts, and counts once", |end| {
-            let sum: u64 = (0..2).map(|i| end.word(node().add(8 * i))).sum();
-            let least = end.outputs(1).len() as u64;
-            match (least..=1).contains(&sum) {
+        guarded(&s.title, options, data()).invariant("a finished add counts, and counts once", move |end| {
+            let sum: u64 = (0..LEN as u64 / 8).map(|i| end.word(node().add(8 * i))).sum();
+            let (least, most) = match beside {
+                true => (end.outputs(0).len() + end.outputs(1).len(), 2),
+                false => (end.outputs(1).len(), 1),
+            };
+            match (least as u64..=most).contains(&sum) {
                 true => Ok(()),
                 false => Err(format!("{sum}, {least} finished")),
             }
@@ -208,16 +256,17 @@ fn build_faulty(s: &Setting<'_>) -> Box<dyn Explorable> {
     for (i, role) in ["A", "B"].into_iter().enumerate() {
         model = model.client(role, i as u16, move |c: Client<Locks, Counter>| async move {
             let done = match i {
-                0 => sweep(&c).await,
+                0 if beside => add_beside(&c).await,
+                0 => sweep(&c, true).await,
                 _ => add(&c, node().add(8)).await,
             };
-            if i == 1 && done.is_ok() {
+            if (beside || i == 1) && done.is_ok() {
                 c.output(1);
             }
             let known = match done {
                 Ok(()) => true,
                 Err(LockError::Verb(_)) => fails,
-                Err(e) => names(e),
+                Err(e) => !beside && names(e),
             };
             c.check(known, || format!("{done:?}"));
         });

@@ -3,6 +3,7 @@
 mod shared;
 mod slots;
 mod versions;
+mod words;
 mod world;
 
 use crate::Entry;
@@ -24,4 +25,9 @@ pub(crate) const ENTRIES: &[Entry] = &[
     slots::T_D6_II,
     shared::T_D7,
     shared::T_D14,
+    words::WORDS,
+    words::T_M1,
+    words::T_M2,
+    words::T_M3,
+    words::T_M4,
 ];

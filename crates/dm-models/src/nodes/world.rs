@@ -184,8 +184,12 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Fills a value of the format's length with `number`.
+    /// Fills a value of the format's length with `number`. The lowest bit of a word is its mark.
     fn fill(&self, value: &mut Vec<u8>, number: u64) {
+        let number = match self.format.holds_words() {
+            true => number << 1 | 1,
+            false => number,
+        };
         value.clear();
         value.extend(number.to_le_bytes().iter().cycle().take(self.format.value_len()));
     }
@@ -249,6 +253,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
     /// Returns the number that fills `value`. Checks that all of `value` consists of it.
     fn found(&self, c: &Client<Leaf<F>, Spec>, value: &[u8]) -> KvRet<u64> {
         let number = value.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        let number = number >> u32::from(self.format.holds_words());
         let mut whole = Vec::new();
         self.fill(&mut whole, number);
         c.check(whole == value, || format!("a mixture of two values: {value:?}"));

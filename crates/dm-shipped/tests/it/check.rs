@@ -35,6 +35,13 @@ fn dolphin() -> dolphin::Options {
     }
 }
 
+fn marlin() -> marlin::Options {
+    marlin::Options {
+        chunk_bytes: 64 << 10,
+        ..marlin::Options::new(8)
+    }
+}
+
 fn smart() -> smart::Options {
     smart::Options {
         chunk_bytes: 64 << 10,
@@ -269,6 +276,14 @@ fn chime_is_checked() {
 fn dolphin_is_checked() {
     with::<dolphin::DolphinParts<Key8>>(&dolphin(), async |index, v| {
         leaves_of_many_keys(index, v, (false, 64)).await;
+        high_fence(index, v).await;
+    });
+}
+
+#[test]
+fn marlin_is_checked() {
+    with::<marlin::MarlinParts<Key8>>(&marlin(), async |index, v| {
+        leaves_of_many_keys(index, v, (true, 64)).await;
         high_fence(index, v).await;
     });
 }
