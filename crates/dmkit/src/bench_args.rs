@@ -48,8 +48,8 @@ pub(crate) struct Bench {
     /// Set a parameter that only some indexes have, such as span=32. May be given more than once.
     #[arg(long, help_heading = "Indexes", value_name = "NAME=N", value_parser = knob)]
     pub(crate) set: Vec<(String, u64)>,
-    /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, twitter-8, twitter-9, or
-    /// shares such as get:50/upsert:50.
+    /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, twitter-8, twitter-9,
+    /// or shares such as get:50/upsert:50.
     #[arg(long, help_heading = "Workload", value_delimiter = ',', default_value = "c", value_parser = mix)]
     pub(crate) workload: Vec<Mix>,
     /// zipf:THETA, uniform or latest; default: the workload's usual one.
