@@ -22,9 +22,10 @@ def main(path):
     for (workload, clients, cache), points in panels.items():
         best = max(points, key=lambda row: float(row["mops"]))
         print(
-            f"workload {workload}, {clients} clients, caches of {int(cache) / 1e6:g} MB: {best['index']} with"
+            f"workload {workload}, {clients} clients, caches of {int(cache) / 1e6:g} MB:"
+            f" {best['index']} ({best['variant']}) with"
             f" {float(best['mops']):.2f} Mops, p99 {float(best['p99_us']):.1f} us;"
-            f" the limit is {best['bound_by'] or 'unknown'}"
+            f" the limit is {best['limit'] or 'unknown'}"
         )
 
 

@@ -26,14 +26,16 @@ fn first_index() {
 
 #[test]
 fn own_index() {
-    assert_eq!(run(env!("CARGO_BIN_EXE_own_index")), "");
+    let out = run(env!("CARGO_BIN_EXE_own_index"));
+    assert_eq!(out, "key 7 has the value \"assemble\"; 1 round trip\n");
 }
 
 #[test]
 fn own_lock() {
     let out = run(env!("CARGO_BIN_EXE_own_lock"));
     assert!(
-        out.starts_with("exhaustive") && out.contains("\nspin lock: stuck"),
+        out.starts_with("unlock by CAS: passes, exhaustive")
+            && out.contains("\nunlock by WRITE: spin lock: stuck"),
         "{out}"
     );
 }
@@ -55,12 +57,12 @@ fn lock_table() {
     );
 }
 
-/// A measurement with two columns more than the program reads, because it must find them by name.
+/// A measurement with three columns more than the program reads, because it must find them by name.
 const ROWS: &str = "\
-index,workload,clients,cache_limit_bytes,mops,p99_us,bound_by,wrong_values,extra
-sherman,c,16,1000000,2.5,9.0,the link,0,x
-chime,c,16,1000000,4.25,7.5,READs,0,y
-chime,a,16,1000000,1.0,20.0,,0,z
+index,variant,workload,clients,cache_limit_bytes,mops,bound_by,limit,p99_us,wrong_values,extra
+sherman,fg+,c,16,1000000,2.5,the link,the link,9.0,0,x
+chime,default,c,16,1000000,4.25,the link,lock waits 61 %,7.5,0,y
+chime,default,a,16,1000000,1.0,,,20.0,0,z
 ";
 
 fn read_rows(name: &str, rows: &str) -> Output {
@@ -77,7 +79,10 @@ fn read_rows_names_the_fastest_index_of_each_panel() {
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     assert!(
-        lines[0].contains("16 clients, caches of 1 MB: chime with 4.25 Mops, p99 7.5 us; the limit is READs")
+        lines[0].contains(
+            "16 clients, caches of 1 MB: chime (default) with 4.25 Mops, p99 7.5 us; the limit is lock waits 61 %"
+        ),
+        "{out}"
     );
     assert!(lines[1].ends_with("the limit is unknown"));
 }

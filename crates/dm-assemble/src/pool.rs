@@ -78,7 +78,7 @@ impl<'p, V: Verbs> Pool<'p, V> {
     pub fn whole_lines(&self) -> Result<(), OpenError> {
         for node in (0..self.superblock.memory_nodes()).map(NodeId) {
             let caps = self.v.caps(node);
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])?;
+            caps.require("a line-versioned node", &[Capability::LineAtomicity])?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub fn check_world<'l, V: Verbs>(
             .clone()
             .into_iter()
             .try_for_each(|locks| locks.check(&caps))?;
-        caps.require("line-versioned nodes", &[Capability::LineAtomicity])?;
+        caps.require("a line-versioned node", &[Capability::LineAtomicity])?;
     }
     Ok(())
 }

@@ -169,10 +169,10 @@ impl LockOptions {
             caps.require("a lock released by WRITE", &[Capability::AtomicVsWriteSerialised])?;
         }
         if self.flaws().lanes16 {
-            caps.require("16-bit lock lanes", &[Capability::MaskedAtomics])?;
+            caps.require("a 16-bit lock lane", &[Capability::MaskedAtomics])?;
         }
         if self.shared {
-            caps.require("locks that can be shared", &[Capability::MaskedAtomics])?;
+            caps.require("a lock that can be shared", &[Capability::MaskedAtomics])?;
         }
         Ok(())
     }

@@ -35,121 +35,132 @@ pub(crate) enum Recovery {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
     /// The indexes to measure; the end of this help lists them.
-    #[arg(long, value_delimiter = ',', default_value = "sherman")]
+    #[arg(
+        long,
+        help_heading = "Indexes",
+        value_delimiter = ',',
+        default_value = "sherman"
+    )]
     pub(crate) index: Vec<String>,
     /// Their variants: each index must have each of them. The end of this help lists them.
-    #[arg(long, value_delimiter = ',', default_value = IndexEntry::DEFAULT, allow_hyphen_values = true)]
+    #[arg(long, help_heading = "Indexes", value_delimiter = ',', default_value = IndexEntry::DEFAULT, allow_hyphen_values = true)]
     pub(crate) variant: Vec<String>,
     /// Set a parameter that only some indexes have, such as span=32. May be given more than once.
-    #[arg(long, value_name = "NAME=N", value_parser = knob)]
+    #[arg(long, help_heading = "Indexes", value_name = "NAME=N", value_parser = knob)]
     pub(crate) set: Vec<(String, u64)>,
-    /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as
-    /// get:50/upsert:50.
-    #[arg(long, value_delimiter = ',', default_value = "c", value_parser = mix)]
+    /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, twitter-8, twitter-9,
+    /// or shares such as get:50/upsert:50.
+    #[arg(long, help_heading = "Workload", value_delimiter = ',', default_value = "c", value_parser = mix)]
     pub(crate) workload: Vec<Mix>,
     /// zipf:THETA, uniform or latest; default: the workload's usual one.
-    #[arg(long)]
+    #[arg(long, help_heading = "Workload")]
     pub(crate) dist: Option<Distribution>,
     /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones; default:
     /// --keys.
-    #[arg(long, value_parser = count)]
+    #[arg(long, help_heading = "Workload", value_parser = count)]
     pub(crate) zipf_keys: Option<u64>,
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
-    #[arg(long, default_value = "sim:cx5-ib")]
+    #[arg(long, help_heading = "Testbed", default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
     /// The number of this client machine, and the number of client machines: 0/2 is the first of two (ib only). Each
     /// machine runs a part of the clients.
-    #[arg(long, default_value_t = Machine::ALONE)]
+    #[arg(long, help_heading = "Cluster of machines", default_value_t = Machine::ALONE)]
     pub(crate) machine: Machine,
     /// Whether the first machine loads a new index (ib only); later points of one run use the index of the first point.
-    #[arg(long, value_enum, default_value_t = Pool::New)]
+    #[arg(long, help_heading = "Cluster of machines", value_enum, default_value_t = Pool::New)]
     pub(crate) pool: Pool,
     /// Seconds that the machines wait for each other (ib only).
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, help_heading = "Cluster of machines", default_value_t = 60)]
     pub(crate) wait: u64,
     /// Compute nodes; in a cluster, the number of its client machines.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, help_heading = "Testbed", default_value_t = 8)]
     pub(crate) cns: u16,
     /// Memory nodes.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, help_heading = "Testbed", default_value_t = 8)]
     pub(crate) mns: u16,
     /// Compute and memory nodes share machines and NICs (sim only).
-    #[arg(long)]
+    #[arg(long, help_heading = "Testbed")]
     pub(crate) colocated: bool,
     /// Client threads over all compute nodes.
-    #[arg(long, value_delimiter = ',', default_value = "176")]
+    #[arg(long, help_heading = "Testbed", value_delimiter = ',', default_value = "176")]
     pub(crate) clients: Vec<u32>,
     /// Coroutines per client thread.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, help_heading = "Testbed", default_value_t = 1)]
     pub(crate) coroutines: u32,
     /// Number of keys that are loaded first.
-    #[arg(long, default_value = "1M", value_parser = count)]
+    #[arg(long, help_heading = "Workload", default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
     /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is high
     /// enough.
-    #[arg(long, value_parser = count)]
+    #[arg(long, help_heading = "Length", value_parser = count)]
     pub(crate) ops: Option<u64>,
     /// Length of the warm-up, such as 500us: operations that end in it are checked but not counted. Each client joins
     /// the pool in its first operation, which takes about 5us per client and distorts a short run without a warm-up.
     /// This is the model's time, or on loopback the machine's time.
-    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = time)]
+    #[arg(long, help_heading = "Length", value_name = "TIME", default_value = "0ns", value_parser = time)]
     pub(crate) warmup: u64,
     /// End each point this time after the warm-up, such as 5ms, instead of after --ops operations.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = "Length", value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<u64>,
     /// Kill the first compute node this time after the warm-up, such as 300ms (sim only; needs --duration). The locks
     /// that its clients hold stay held until the others have expelled it. Operations may fail then; the clients
     /// continue nevertheless.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = "Faults", value_name = "TIME", value_parser = time)]
     pub(crate) kill_at: Option<u64>,
     /// At the end of each period of this length, kill the compute node that has worked longest, and replace it (sim
     /// only; needs --duration).
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "kill_at")]
+    #[arg(long, help_heading = "Faults", value_name = "TIME", value_parser = time, conflicts_with = "kill_at")]
     pub(crate) kill_every: Option<u64>,
     /// The time for which a member of the pool may be silent before the others expel it, such as 10ms; default: the
     /// model's lease (sim only).
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = "Faults", value_name = "TIME", value_parser = time)]
     pub(crate) lease: Option<u64>,
     /// Whether dead members are expelled: on, off, or both as two curves (sim only).
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
+    #[arg(
+        long,
+        help_heading = "Faults",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "on"
+    )]
     pub(crate) recovery: Vec<Recovery>,
     /// Record the throughput in slices of this length, such as 1ms, and draw it over time (sim only; needs --duration).
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = "More results", value_name = "TIME", value_parser = time)]
     pub(crate) timeline: Option<u64>,
     /// Number of keys that a scan requests; default: 1 to 100.
-    #[arg(long)]
+    #[arg(long, help_heading = "Workload")]
     pub(crate) scan_len: Option<u32>,
     /// Bytes of a key: 8, 16, 24 or 32. FG, the steps of Sherman, and its variants in other papers support only 8 and
     /// 32.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, help_heading = "Workload", default_value_t = 8)]
     pub(crate) key_size: usize,
     /// Bytes of a value, at least 8 (for a stamp that every read checks).
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, help_heading = "Workload", default_value_t = 8)]
     pub(crate) value_size: usize,
     /// Index cache of a compute node, MB. Several sizes give a curve over the cache sizes, for one number of clients.
-    #[arg(long, value_name = "MB", value_delimiter = ',', default_value = "500", value_parser = megabytes)]
+    #[arg(long, help_heading = "Testbed", value_name = "MB", value_delimiter = ',', default_value = "500", value_parser = megabytes)]
     pub(crate) cache_mb: Vec<u64>,
     /// Fill of loaded leaves: a share, or `as-inserted` (the fill after inserts in random order).
-    #[arg(long, default_value = "0.8", value_parser = str::parse::<Fill>)]
+    #[arg(long, help_heading = "Workload", default_value = "0.8", value_parser = str::parse::<Fill>)]
     pub(crate) fill: Fill,
     /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default:
     /// the variant decides.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, help_heading = "Indexes", value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
     /// Take the operations from a file in the form of Twitter's cache traces (decompressed). `--ops` sets their number.
     /// The clients get them in turn, and all of their keys are loaded first. Replaces `--workload`, `--dist` and
     /// `--keys`.
-    #[arg(long, conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
+    #[arg(long, help_heading = "Workload", conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
     pub(crate) trace: Option<PathBuf>,
     /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, help_heading = "Length", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Run each point with this many seeds, from --seed on, and show the mean and its 95 % interval.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, help_heading = "Length", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
     /// Write the latencies of every point to a file, in HdrHistogram's interval log format, which its plotters read.
     /// The values are nanoseconds, and a tag names the point.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "More results", value_name = "FILE")]
     pub(crate) histogram: Option<PathBuf>,
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dm_bench::{CostModel, INTERRUPTED, LATEST, Point, Registry, count, preset};
 
 use crate::bench_args::Bench;
@@ -40,7 +40,14 @@ impl Cli {
     /// Returns the command, whose help lists the indexes of `registry`.
     fn command_over(registry: &Registry) -> clap::Command {
         let indexes = indexes(registry);
-        Self::command().mut_subcommand("bench", |bench| bench.after_long_help(indexes))
+        let command = Self::command().mut_subcommand("bench", |bench| bench.after_long_help(indexes));
+        // These commands have no results, so their help does not list the options for results.
+        let hidden = command.get_arguments().filter(|arg| arg.is_global_set());
+        let hidden: Vec<Arg> = hidden.map(|arg| arg.clone().hide(true)).collect();
+        let without = ["new", "serve", "doctor", "model"];
+        without.into_iter().fold(command, |command, name| {
+            command.mut_subcommand(name, |sub| sub.args(hidden.clone()))
+        })
     }
 
     fn perform(self, registry: &Registry) -> ExitCode {
@@ -66,6 +73,10 @@ impl Cli {
             Some(Command::New(asked)) => new::perform(&asked, registry),
             #[cfg(feature = "eval")]
             Some(Command::Reproduce(asked)) => dm_eval::reproduce::perform(&asked, &output, registry),
+            #[cfg(not(feature = "eval"))]
+            Some(Command::Explore(_)) => Err(with_eval("explore")),
+            #[cfg(not(feature = "eval"))]
+            Some(Command::Reproduce(_)) => Err(with_eval("reproduce")),
             Some(Command::Serve(asked)) => cluster::serve(&asked),
             Some(Command::Index(asked)) => cluster::index(&asked, output.json, registry),
             Some(Command::Doctor(asked)) => cluster::doctor(&asked, registry),
@@ -105,6 +116,14 @@ fn indexes(registry: &Registry) -> String {
         }
     }
     text
+}
+
+/// Returns the error of a command that needs the feature `eval`.
+#[cfg(not(feature = "eval"))]
+fn with_eval(name: &str) -> io::Error {
+    io::Error::other(format!(
+        "this dmkit was built without the models and the figures of the papers: use `cargo eval {name}` in a checkout"
+    ))
 }
 
 fn end(result: io::Result<ExitCode>) -> ExitCode {
@@ -164,6 +183,14 @@ pub(crate) enum Command {
     /// the reader closes the pipe, the exit status stays the same.
     #[cfg(feature = "eval")]
     Explore(dm_eval::explore::Explore),
+    /// Says how to run the papers' figures.
+    #[cfg(not(feature = "eval"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Reproduce(Elsewhere),
+    /// Says how to model-check a protocol.
+    #[cfg(not(feature = "eval"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Explore(Elsewhere),
     /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
     /// Creates, opens, shows, checks or sweeps the index of a cluster. Refuses an index that does not match. Needs
@@ -194,6 +221,14 @@ pub(crate) enum Command {
         #[arg(default_value = "cx5-ib", value_parser = ["cx5-ib", "cx6-roce"])]
         preset: String,
     },
+}
+
+/// The words of a command that only a build with the feature `eval` has.
+#[cfg(not(feature = "eval"))]
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Elsewhere {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    _words: Vec<String>,
 }
 
 /// The destination of results.
@@ -328,6 +363,17 @@ mod tests {
             "--set span=N",
         ] {
             assert!(help.contains(name), "{name}: {help}");
+        }
+        for name in ["new", "serve", "doctor", "model"] {
+            let command = Cli::command_over(&registry);
+            let help = command
+                .try_get_matches_from(["dmkit", name, "--help"])
+                .expect_err("help");
+            let help = help.to_string();
+            assert!(
+                help.contains("--help") && !help.contains("--resume") && !help.contains("--no-plot"),
+                "{help}"
+            );
         }
     }
 }

@@ -88,7 +88,8 @@ pub(crate) fn perform(asked: &New, registry: &Registry) -> io::Result<bool> {
     )?;
     writeln!(
         out,
-        "  cargo run -- bench --index {name},chime --workload c,a,load,e --keys 100k --ops 100k"
+        "  cargo run -- bench --index {name},chime --workload c,a,load,e --clients 16,64 --cns 4 --mns 4 --keys 50k \
+         --ops 50k --warmup 500us"
     )?;
     Ok(true)
 }

@@ -85,6 +85,38 @@ fn ctrl_c_keeps_the_rows_and_resume_runs_the_others() {
     );
 }
 
+/// A build without the feature `eval` says how to get it.
+#[cfg(not(feature = "eval"))]
+#[test]
+fn explore_and_reproduce_name_the_command_that_has_them() {
+    let out = place("no-eval");
+    for words in [
+        "explore --list",
+        "explore T-S3 --svg x.svg",
+        "reproduce --help",
+        "reproduce",
+    ] {
+        let name = words.split(' ').next().expect("a command");
+        let refused = dmkit(words, &out);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{words}: {told}");
+        assert!(
+            told.contains(&format!("use `cargo eval {name}`")),
+            "{words}: {told}"
+        );
+    }
+}
+
+/// A build without the feature `ib` says how to get it.
+#[cfg(not(feature = "ib"))]
+#[test]
+fn serve_names_the_build_that_has_it() {
+    let refused = dmkit("serve", &place("no-ib"));
+    let told = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.contains("--features ib"), "{told}");
+}
+
 #[test]
 fn a_full_disk_keeps_the_rows_that_fit() {
     let out = place("full");

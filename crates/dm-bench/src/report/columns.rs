@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use serde_json::{Map, Value};
 
 use super::Row;
+use super::table::header_of;
 
 /// A column of the CSV, and a name in a JSON line.
 #[derive(Debug, Clone, Copy)]
@@ -162,11 +163,11 @@ pub fn columns_page() -> String {
     let mut page = PREFACE.to_owned();
     for column in Row::COLUMNS {
         let meaning = column.meaning.trim().replace('|', "\\|");
-        let unit = column.unit;
+        let (shown, unit) = (header_of(column.name).unwrap_or_default(), column.unit);
         let (words, kind) = (column.words(), column.kind);
         let _ = writeln!(
             page,
-            "| `{}` | {words} | {unit} | {kind} | {meaning} |",
+            "| `{}` | {shown} | {words} | {unit} | {kind} | {meaning} |",
             column.name
         );
     }
@@ -204,8 +205,12 @@ The kind of a column determines how it is used:
 changed. A build outside of a checkout takes it from the environment variable `DMKIT_COMMIT`. Without this variable, the
 commit is `unknown`.
 
-| column | type | unit | kind | meaning |
-|---|---|---|---|---|
+The second column of this page is the header in the table that a run prints. There, `panel` is the workload
+if a row has no panel of its own, `index` is the name of the curve, and `cache` is the sum of `cache_bytes` and
+`local_bytes`.
+
+| column | in the table | type | unit | kind | meaning |
+|---|---|---|---|---|---|
 ";
 
 #[cfg(test)]

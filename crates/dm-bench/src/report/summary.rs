@@ -1,6 +1,8 @@
 //! Summarises the rows of a run in sentences: the fastest index of each panel, its lead, and the resource that limits
 //! it.
 
+use std::collections::HashSet;
+
 use super::Row;
 
 /// Returns one sentence for each panel, in the order of the rows, and one for each row in which compute nodes died.
@@ -65,12 +67,25 @@ fn peaks<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     peaks
 }
 
+/// Returns the name of the row's curve. Adds how many points the curve has if other curves of the panel have more, as
+/// after an interrupted run.
+fn curve(row: &Row, rows: &[&Row]) -> String {
+    let all: HashSet<_> = rows.iter().map(|row| row.place()).collect();
+    let series = row.series();
+    let own = rows.iter().filter(|row| row.series() == series);
+    let own = own.map(|row| row.place()).collect::<HashSet<_>>().len();
+    match all.len() {
+        all if own < all => format!("{series} (incomplete: {own} of {all} points)"),
+        _ => series,
+    }
+}
+
 fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
     let peaks = peaks(rows);
     let (first, others) = peaks.split_first()?;
     let mut text = format!(
         "{title}: {} reaches {:.2} Mops at {} clients",
-        first.series(),
+        curve(first, rows),
         first.mops,
         first.clients
     );
@@ -82,11 +97,11 @@ fn sentence(title: &str, rows: &[&Row]) -> Option<String> {
     }
     if let Some(second) = others.first() {
         let times = first.mops / second.mops.max(f64::MIN_POSITIVE);
-        text += &format!(", {times:.2} times {} ({:.2})", second.series(), second.mops);
+        text += &format!(", {times:.2} times {} ({:.2})", curve(second, rows), second.mops);
     }
     if let Some(last) = others.last().filter(|_| others.len() > 1) {
         let times = first.mops / last.mops.max(f64::MIN_POSITIVE);
-        text += &format!(" and {times:.2} times {} ({:.2})", last.series(), last.mops);
+        text += &format!(" and {times:.2} times {} ({:.2})", curve(last, rows), last.mops);
     }
     text += &binding(first);
     Some(text + ".")
@@ -131,6 +146,23 @@ mod tests {
             );
             assert_eq!(*text, expected);
         }
+    }
+
+    #[test]
+    fn a_curve_that_lacks_points_is_called_incomplete() {
+        let mut rows = samples();
+        rows.retain(|row| row.workload == "c" && (row.index != "fg+" || row.clients < 128));
+        let told = sentences(&rows).remove(0);
+        let expected = format!("times fg+ (incomplete: 3 of 6 points) ({:.2})", rows[14].mops);
+        assert!(told.contains(&expected), "{told}");
+        assert_eq!(told.matches("incomplete").count(), 1, "{told}");
+        // The leader may be the curve that lacks points.
+        rows.retain(|row| row.series() != "sherman" || row.clients == 512);
+        let told = sentences(&rows).remove(0);
+        assert!(
+            told.starts_with("c: sherman (incomplete: 1 of 6 points) reaches "),
+            "{told}"
+        );
     }
 
     #[test]

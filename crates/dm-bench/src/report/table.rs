@@ -9,22 +9,26 @@ use super::row::Row;
 /// A column of the table.
 pub(super) struct TableColumn {
     pub(super) header: &'static str,
+    /// The first column of a row that a cell shows.
+    of: &'static str,
     /// Whether the column contains words. Other columns are right-aligned.
     pub(super) is_words: bool,
     pub(super) cell: fn(&Row) -> String,
 }
 
-const fn words(header: &'static str, cell: fn(&Row) -> String) -> TableColumn {
+const fn words(header: &'static str, of: &'static str, cell: fn(&Row) -> String) -> TableColumn {
     TableColumn {
         header,
+        of,
         is_words: true,
         cell,
     }
 }
 
-const fn figures(header: &'static str, cell: fn(&Row) -> String) -> TableColumn {
+const fn figures(header: &'static str, of: &'static str, cell: fn(&Row) -> String) -> TableColumn {
     TableColumn {
         header,
+        of,
         is_words: false,
         cell,
     }
@@ -34,34 +38,46 @@ const fn figures(header: &'static str, cell: fn(&Row) -> String) -> TableColumn 
 const CACHE_LIMIT: &str = "cache limit";
 
 const COLUMNS: [TableColumn; 21] = [
-    words("panel", |row| row.panel_title().to_owned()),
-    words("index", Row::series),
-    figures("clients", |row| row.clients.to_string()),
-    figures(CACHE_LIMIT, Row::cache_limit),
-    figures("Mops", |row| within(row.mops, row.mops_ci95)),
-    figures("bound", |row| row.bound_mops.map(figure).unwrap_or_default()),
-    figures("busy", |row| {
+    words("panel", "panel", |row| row.panel_title().to_owned()),
+    words("index", "index", Row::series),
+    figures("clients", "clients", |row| row.clients.to_string()),
+    figures(CACHE_LIMIT, "cache_limit_bytes", Row::cache_limit),
+    figures("Mops", "mops", |row| within(row.mops, row.mops_ci95)),
+    figures("bound", "bound_mops", |row| {
+        row.bound_mops.map(figure).unwrap_or_default()
+    }),
+    figures("busy", "bound_share", |row| {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         row.bound_share.map(percent).unwrap_or_default()
     }),
-    words("limit", |row| row.limit.clone().unwrap_or_default()),
-    figures("mean µs", |row| figure(row.mean_us)),
-    figures("p50 µs", |row| within(row.p50_us, row.p50_us_ci95)),
-    figures("p90 µs", |row| figure(row.p90_us)),
-    figures("p99 µs", |row| within(row.p99_us, row.p99_us_ci95)),
-    figures("p99.9 µs", |row| figure(row.p999_us)),
-    figures("max µs", |row| figure(row.max_us)),
-    figures("trips", |row| format!("{:.2}", row.round_trips)),
-    figures("verbs", |row| format!("{:.2}", row.verbs)),
-    figures("B read", |row| figure(row.bytes_read)),
-    figures("B written", |row| figure(row.bytes_written)),
-    figures("cache", |row| bytes(row.cache_bytes + row.local_bytes)),
-    figures("MN B/key", |row| figure(row.remote_bytes_per_key)),
-    figures("wrong", |row| {
+    words("limit", "limit", |row| row.limit.clone().unwrap_or_default()),
+    figures("mean µs", "mean_us", |row| figure(row.mean_us)),
+    figures("p50 µs", "p50_us", |row| within(row.p50_us, row.p50_us_ci95)),
+    figures("p90 µs", "p90_us", |row| figure(row.p90_us)),
+    figures("p99 µs", "p99_us", |row| within(row.p99_us, row.p99_us_ci95)),
+    figures("p99.9 µs", "p999_us", |row| figure(row.p999_us)),
+    figures("max µs", "max_us", |row| figure(row.max_us)),
+    figures("trips", "round_trips", |row| format!("{:.2}", row.round_trips)),
+    figures("verbs", "verbs", |row| format!("{:.2}", row.verbs)),
+    figures("B read", "bytes_read", |row| figure(row.bytes_read)),
+    figures("B written", "bytes_written", |row| figure(row.bytes_written)),
+    figures("cache", "cache_bytes", |row| {
+        bytes(row.cache_bytes + row.local_bytes)
+    }),
+    figures("MN B/key", "remote_bytes_per_key", |row| {
+        figure(row.remote_bytes_per_key)
+    }),
+    figures("wrong", "wrong_values", |row| {
         let wrong = if row.wrong_values > 0 { "WRONG " } else { "" };
         format!("{wrong}{}", row.wrong_values)
     }),
 ];
+
+/// Returns the header of the table's column that shows a column of a row.
+pub(super) fn header_of(column: &str) -> Option<&'static str> {
+    let shown = COLUMNS.iter().find(|shown| shown.of == column)?;
+    Some(shown.header)
+}
 
 /// Returns the columns of a table of these rows.
 pub(super) fn table_columns(rows: &[Row]) -> Vec<&'static TableColumn> {
@@ -138,6 +154,19 @@ fn bytes(count: u64) -> String {
 mod tests {
     use super::super::samples::samples;
     use super::*;
+
+    #[test]
+    fn every_header_belongs_to_a_column_of_its_own() {
+        for shown in &COLUMNS {
+            assert!(
+                Row::COLUMNS.iter().any(|column| column.name == shown.of),
+                "{}",
+                shown.of
+            );
+            assert_eq!(header_of(shown.of), Some(shown.header));
+        }
+        assert_eq!(header_of("commit"), None);
+    }
 
     #[test]
     fn columns_line_up_and_mixes_are_apart() {

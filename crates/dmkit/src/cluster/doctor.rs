@@ -20,9 +20,8 @@ pub(crate) fn perform(asked: &Doctor, registry: &Registry) -> io::Result<bool> {
     let mut text = String::new();
     let ports = sysfs::ports(Path::new(sysfs::INFINIBAND));
     let usable = device_part(&mut text, &ports, asked)?;
-    let caps = usable.unwrap_or_default();
-    contract_part(&mut text, &caps, asked);
-    protocol_part(&mut text, &caps, asked, registry);
+    contract_part(&mut text, &usable.unwrap_or_default(), asked);
+    protocol_part(&mut text, usable, asked, registry);
     write!(io::stdout(), "{text}")?;
     Ok(usable.is_some())
 }
@@ -243,8 +242,9 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
     text.push('\n');
 }
 
-/// Reports how protocols run with the device as it is, and with more assumed.
-fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor, registry: &Registry) {
+/// Reports how protocols run with the device as it is, or with no promise if there is no device, and with more assumed.
+fn protocol_part(text: &mut String, device: Option<Caps>, asked: &Doctor, registry: &Registry) {
+    let caps = device.unwrap_or_default();
     let lines = caps.assume(Capability::LineAtomicity);
     let all = lines
         .assume(Capability::CasThenReadInOrder)
@@ -252,12 +252,15 @@ fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor, registry: &Regi
         .assume(Capability::WriteLinesIncreasing)
         .assume(Capability::HostBeforeChip);
     let mut settings = vec![
-        ("as the device is", *caps),
+        match device {
+            Some(caps) => ("as the device is", caps),
+            None => ("assuming nothing", caps),
+        },
         ("assuming lines", lines),
         ("assuming all", all),
     ];
     if !asked.assume.is_empty() {
-        let own = asked.assume.iter().fold(*caps, |caps, &more| caps.assume(more));
+        let own = asked.assume.iter().fold(caps, |caps, &more| caps.assume(more));
         settings.insert(1, ("as you assume", own));
     }
     let _ = writeln!(
@@ -271,7 +274,7 @@ fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor, registry: &Regi
             let _ = writeln!(text, "  {name:<16}{setting:<20}{verdict}");
         }
     }
-    if caps.chip_bytes == 0 {
+    if device.is_some_and(|caps| caps.chip_bytes == 0) {
         let _ = writeln!(
             text,
             "  No memory on the device: locks that could be there are in host memory."
@@ -319,11 +322,21 @@ mod tests {
             text.contains("64-byte lines") && text.contains("not promised"),
             "{text}"
         );
-        protocol_part(&mut text, &Caps::default(), &asked, &dm_shipped::shipped());
+        protocol_part(&mut text, None, &asked, &dm_shipped::shipped());
         assert!(
-            text.contains("refused: ")
+            text.contains("refused: a line-versioned node needs ")
                 && text.contains("falls back: more round trips")
-                && text.contains("in host memory"),
+                && text.contains("assuming nothing"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("the device is") && !text.contains("on the device"),
+            "{text}"
+        );
+        let mut text = String::new();
+        protocol_part(&mut text, Some(Caps::default()), &asked, &dm_shipped::shipped());
+        assert!(
+            text.contains("as the device is") && text.contains("in host memory"),
             "{text}"
         );
     }
