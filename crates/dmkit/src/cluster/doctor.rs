@@ -200,7 +200,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
             "by the specification; dmkit never requests relaxed ordering",
         ),
         (
-            "CAS→READ on one queue pair",
+            "CAS→READ, one queue pair",
             match caps.cas_then_read {
                 CasThenRead::InOrder => "in order",
                 _ => "not promised",
@@ -324,7 +324,7 @@ mod tests {
         );
         protocol_part(&mut text, None, &asked, &dm_shipped::shipped());
         assert!(
-            text.contains("refused: a line-versioned node needs ")
+            text.contains("a line-versioned node needs ")
                 && text.contains("falls back: more round trips")
                 && text.contains("assuming nothing"),
             "{text}"
