@@ -158,7 +158,7 @@ fn simulated() -> World {
 /// Returns whether the cost is that of one neighbourhood: one READ, or two READs if the neighbourhood wraps around. The
 /// two READs contain both copies of the hop count between the node's last and first group.
 fn is_one_neighbourhood(cost: &Cost) -> bool {
-    cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
+    cost.reads <= 2 && (160..=175).contains(&cost.bytes_read)
 }
 
 #[test]
@@ -332,7 +332,7 @@ impl Job for Fill {
 #[test]
 fn a_tree_is_small() {
     let budgets = [
-        (plain(), 37.0, 0.5, [305.0, 130.0, 2.42]),
+        (plain(), 39.0, 0.54, [308.0, 133.0, 2.42]),
         (published(), 38.0, 0.5, [300.0, 130.0, 2.3]),
     ];
     let met = budgets.map(|(options, remote, cache, insert)| {
@@ -419,7 +419,7 @@ impl Job for Speculate {
             let wrong = lap();
             assert_eq!((wrong.speculations, wrong.wrong_speculations), (1, 1));
             assert_eq!(wrong.round_trips, 2, "{wrong:?} {key:?}");
-            assert!((17 + 162..=17 + 175).contains(&wrong.bytes_read), "{wrong:?}");
+            assert!((17 + 160..=17 + 175).contains(&wrong.bytes_read), "{wrong:?}");
             assert_eq!(client.get(&key, &mut out).await, Ok(false));
             let forgotten = lap();
             assert_eq!((forgotten.speculations, forgotten.round_trips), (0, 1));
