@@ -148,7 +148,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 let found = self.format.entry(image, slot).map_err(|e| failure(at, e))?;
                 let found = found.map(|(_, value)| value);
                 match (write, found, write.meeting(found)) {
-                    // Only flaw T-M4 allows an insert here.
+                    // Only flaw T-B4 allows an insert here.
                     (Write::Insert(_), ..) => Found::Answer(Answer::Done(Applied::Present)),
                     (_, Some(before), Some(Write::Update(after) | Write::Upsert(after))) => {
                         let (before, after) = (before.as_u64(), ValueRef::from(after).as_u64());
@@ -162,7 +162,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // Only flaws T-D7 and T-M4 allow this and the insert below.
+                // Only flaws T-D7 and T-B4 allow this and the insert below.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },

@@ -18,10 +18,10 @@ pub struct LeafFlaws {
     pub right_born_live: bool,
     /// Broken twin: a merge makes the left node, with the keys of both, live before the right node is dead (S24).
     pub open_before_burial: bool,
-    /// T-D7, T-M4: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
+    /// T-D7, T-B4: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
     /// A value can end up under another key, and two clients can insert one key.
     pub slots_shared: bool,
-    /// T-M3: an insert of a word writes the word first, and its key afterwards.
+    /// T-B3: an insert of a word writes the word first, and its key afterwards.
     pub pointer_first: bool,
     /// T-D14: if locks are shared, an update of a value that spans several lines shares the node's lock too. Two
     /// concurrent updates then write the same version, and their lines stay mixed.

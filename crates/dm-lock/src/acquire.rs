@@ -59,7 +59,7 @@ enum Met<'a, V: Verbs> {
         /// The retry loop, if its attempts have no READ.
         retry: Option<Retry<'a, V>>,
     },
-    /// The lock was taken while other clients shared it. There are bytes only with flaw T-M2.
+    /// The lock was taken while other clients shared it. There are bytes only with flaw T-B2.
     Shared(Option<V::Lease>),
 }
 

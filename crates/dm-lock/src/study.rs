@@ -19,9 +19,9 @@ pub struct LockFlaws {
     /// Broken twin: the release of a lock that can be shared is a WRITE, which overwrites a concurrent change
     /// of the count of sharers.
     pub blind_release: bool,
-    /// T-M1: the READ stands before the FAA that takes a share, in the same chain.
+    /// T-B1: the READ stands before the FAA that takes a share, in the same chain.
     pub read_before_share: bool,
-    /// T-M2: a client that waits until no client shares its lock does not READ again afterwards.
+    /// T-B2: a client that waits until no client shares its lock does not READ again afterwards.
     pub read_while_shared: bool,
     /// Broken twin: the client that gets the local turn does not wait for an unsettled word. So it may post its CAS
     /// while an earlier unlock is in flight.

@@ -131,7 +131,7 @@ macro_rules! flaw {
 
 flaw!(
     T_M1,
-    "T-M1",
+    "T-B1",
     "Marlin's public code, Tree.cpp, spear_and_read_page",
     "An insert shares the leaf with no other insert, and runs at the same time as upserts, which hold it alone and split it.",
     "the READ stands before the FAA in its chain: the leaf is split in between, and the insert puts its key into the half to \
@@ -144,7 +144,7 @@ flaw!(
 );
 flaw!(
     T_M2,
-    "T-M2",
+    "T-B2",
     "Marlin's public code, Tree.cpp, leaf_page_store",
     "A client splits a leaf while another one updates an entry that moves.",
     "the client waits until no other client shares the leaf, and then splits the image that it had read before",
@@ -153,7 +153,7 @@ flaw!(
 );
 flaw!(
     T_M3,
-    "T-M3",
+    "T-B3",
     "Marlin's public code, Tree.cpp, leaf_page_store",
     "A slot is used again for another key while a client reads the old one.",
     "an insert makes the pointer visible before its key, so a reader finds it under the slot's old key",
@@ -162,7 +162,7 @@ flaw!(
 );
 flaw!(
     T_M4,
-    "T-M4",
+    "T-B4",
     "Marlin's public code, Tree.cpp, leaf_page_store",
     "Two clients insert the same key.",
     "inserts share the leaf, so that both find the key absent",
