@@ -374,10 +374,6 @@ impl<'a, V: Verbs> Share<'a, V> {
         //= docs/protocol/lock.md L17
         let gone = chain.faa(self.cell.place, SHARE.wrapping_neg()).post();
         self.armed = false;
-        if self.unawaited {
-            gone.detach();
-            return Ok(compare);
-        }
         match gone.await {
             Ok((old, found)) => self.left(Ok(found)).map(|()| old),
             Err(e) => Err(self.left(Err(e)).expect_err("the chain failed")),

@@ -143,42 +143,26 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     half_split.get()
 }
 
+/// Drops the split at each of many moments. At least `least` times, the split must have linked the right node.
+fn dropped_at_any_moment<F: NodeFormat<Key8> + Copy>(format: F, least: usize) {
+    let linked = (0..140)
+        .filter(|step| run(format, Nanos(50 * step), *step))
+        .count();
+    assert!(linked >= least, "only {linked} splits were dropped after linking");
+}
+
 #[test]
 fn an_opening_that_lands_late_undoes_nothing() {
-    let format = Slotted::with_span(3, 8).expect("three entries of 17 bytes make a node");
-    let mut under_way = 0;
-    for step in 0..140 {
-        under_way += u32::from(run(format, Nanos(50 * step), step));
-    }
-    assert!(
-        under_way >= 20,
-        "only {under_way} splits were dropped after linking"
-    );
+    dropped_at_any_moment(Slotted::with_span(3, 8).expect("a format"), 20);
 }
 
 /// The entry that causes a split is not written to the right node of another memory node before that node is open.
 #[test]
 fn an_entry_that_lands_late_overwrites_no_other_key() {
-    let format = Hopscotch::new(3, 3, 8).expect("three entries of 17 bytes make a node");
-    let mut under_way = 0;
-    for step in 0..140 {
-        under_way += u32::from(run(format, Nanos(50 * step), step));
-    }
-    assert!(
-        under_way >= 20,
-        "only {under_way} splits were dropped after linking"
-    );
+    dropped_at_any_moment(Hopscotch::new(3, 3, 8).expect("a format"), 20);
 }
 
 #[test]
 fn nodes_that_are_written_whole_need_no_opening() {
-    let format = Checksummed::with_span(3, 8).expect("three entries of 16 bytes make a node");
-    let mut under_way = 0;
-    for step in 0..140 {
-        under_way += u32::from(run(format, Nanos(50 * step), step));
-    }
-    assert!(
-        under_way >= 5,
-        "only {under_way} splits were dropped after linking"
-    );
+    dropped_at_any_moment(Checksummed::with_span(3, 8).expect("a format"), 5);
 }
