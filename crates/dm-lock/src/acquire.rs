@@ -59,8 +59,8 @@ enum Met<'a, V: Verbs> {
         /// The retry loop, if its attempts have no READ.
         retry: Option<Retry<'a, V>>,
     },
-    /// The lock was taken while other clients shared it. There are bytes only with flaw T-B2.
-    Shared(Option<V::Lease>),
+    /// The lock was taken while other clients shared it.
+    Shared,
 }
 
 /// One attempt to take a lock: the local turn, the CAS with or without a READ in its chain, and the READ.
@@ -105,7 +105,7 @@ impl<V: Verbs> fmt::Debug for Obstacle<'_, V> {
             Met::Queue(_) => "a queue",
             Met::Unsettled => "an unlock that may not have landed",
             Met::Refused { .. } => "a held lock",
-            Met::Shared(_) => "sharers",
+            Met::Shared => "sharers",
         })
     }
 }
@@ -151,8 +151,8 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
         if this.guard.is_taken_by(old) && (lease.is_some() || this.read.is_none()) {
             return Poll::Ready(Ok(Attempted::Locked(lease)));
         }
-        let early = lease.filter(|_| this.guard.locks().options.flaws().read_while_shared);
-        this.otherwise(old, early, cx)
+        drop(lease);
+        this.otherwise(old, cx)
     }
 }
 
@@ -183,12 +183,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
     /// Continues an attempt whose first chain has completed. Returns an obstacle if the CAS did not take the lock, or
     /// if other clients share it. Otherwise posts the READ, if there is one that was not in the chain, and polls it.
     #[inline(never)]
-    fn otherwise(
-        &mut self,
-        old: u64,
-        early: Option<V::Lease>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Attempted<'a, V>, LockError>> {
+    fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
             let retry = match core::mem::replace(&mut self.stage, Stage::Turn(0)) {
                 Stage::Alone(_, retry) => Some(retry),
@@ -196,7 +191,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
             };
             Met::Refused { old, retry }
         } else if self.guard.cell().sharers(old) > 0 && !self.guard.is_beside() {
-            Met::Shared(early)
+            Met::Shared
         } else if let Some(ReadTo { at, len }) = self.read {
             self.stage = Stage::Reading(self.guard.verbs().read(at, len));
             self.post_second();
@@ -307,7 +302,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ) -> Result<Option<V::Lease>, LockError> {
         let settled = self.locks().settle_if_due(self.verbs()).await;
         let refused = match met {
-            Met::Shared(early) => return self.alone(read, early).await,
+            Met::Shared => return self.alone(read).await,
             Met::Refused { old, retry } => Some((old, retry)),
             Met::Queue(acquire) => {
                 if self.queue(acquire, settled).await? {
@@ -385,7 +380,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
             match attempt.await? {
                 Attempted::Locked(lease) => return Ok(lease),
                 Attempted::Not(Obstacle(Met::Refused { old, retry })) => refused = Some((old, retry)),
-                Attempted::Not(_) => return self.alone(read, None).await,
+                Attempted::Not(_) => return self.alone(read).await,
             }
         }
     }
@@ -554,21 +549,21 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Waits until no client shares the lock any more, then reads. No new client can share a lock that is held.
     #[cold]
-    async fn alone(
-        &mut self,
-        read: Option<ReadTo>,
-        early: Option<V::Lease>,
-    ) -> Result<Option<V::Lease>, LockError> {
+    async fn alone(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
+        let early = match self.locks().options.flaws().read_while_shared {
+            true => self.read(read).await?,
+            false => None,
+        };
         //= docs/protocol/lock.md L14
         let (v, cell) = (self.verbs(), self.cell());
         let mut retry = v.retry(self.budget());
         loop {
             let sharers = cell.sharers(v.word(cell.place).await?);
-            if sharers == 0 && early.is_some() {
-                return Ok(early);
-            }
             if sharers == 0 {
-                return self.read(read).await;
+                return match early {
+                    Some(_) => Ok(early),
+                    None => self.read(read).await,
+                };
             }
             let why = Why::LockHeld { word: sharers };
             let Err(e) = retry.again(cell.place, why).await else {
