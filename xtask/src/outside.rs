@@ -1,7 +1,7 @@
 //! Tests crates outside of this workspace that `dmkit new` has written. All of them must compile. For one of them, this
 //! runs its tests, and measures its index together with a shipped index.
 
-use crate::{Result, workspace};
+use crate::{Result, steps, workspace};
 use serde::Deserialize;
 use std::{
     fs,
@@ -90,17 +90,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 /// Writes a crate for each pair of parts, and returns their directories.
 fn write(shell: &Shell, root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
+    let dmkit = steps::programs(shell, root)?.join("dmkit");
     let mut crates = Vec::new();
     for inner in INNERS {
         for leaf in LEAVES {
             let at = dir.join(format!("{inner}-{leaf}"));
             let parts = ["--inner", inner, "--leaf", leaf];
-            // The other tests share this build of the command.
-            cmd!(
-                shell,
-                "cargo run --quiet --profile test --package dmkit --features eval -- new {NAME} {parts...} --at {at} --dmkit {root}"
-            )
-            .run()?;
+            cmd!(shell, "{dmkit} new {NAME} {parts...} --at {at} --dmkit {root}").run()?;
             // The crates use the dependency versions of this workspace, so that only they can change the result.
             fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
             crates.push(at);

@@ -5,7 +5,7 @@
 use crate::{Result, layout, outside, package, tidy, workspace};
 use std::{
     ops::Range,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use xshell::{Shell, cmd};
@@ -41,6 +41,10 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 /// The tests also need the command's flaws and studies, because `dm-models` needs them.
 const FEATURES: [&str; 2] = ["--features", "dmkit/eval"];
 
+/// What every step that runs optimised code builds from. With other packages or features, cargo would build the crates
+/// once more.
+const PACKAGES: [&str; 5] = ["--workspace", "--exclude", "dm-ib", "--features", "dmkit/eval"];
+
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     steps.run("formatting", || Ok(cmd!(shell, "cargo fmt --all --check").run()?));
     steps.run("tidy", || tidy::run(root));
@@ -75,21 +79,25 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     // The tests run last, so that the reader sees cargo's summary of them last. They include doc tests and the
     // README's blocks, because tidy demands that a crate includes every Rust block of a Markdown file.
     steps.run("doc tests", || {
-        Ok(cmd!(
-            shell,
-            "cargo test --workspace --exclude dm-ib {FEATURES...} --no-fail-fast --doc"
-        )
-        .run()?)
+        Ok(cmd!(shell, "cargo test {PACKAGES...} --no-fail-fast --doc").run()?)
     });
     // `--tests` leaves out the examples that have no tests. Each of them would instantiate an index once more, which
     // takes minutes; clippy checks that they compile.
     steps.run("tests", || {
-        Ok(cmd!(
-            shell,
-            "cargo test --workspace --exclude dm-ib {FEATURES...} --no-fail-fast --tests"
-        )
-        .run()?)
+        Ok(cmd!(shell, "cargo test {PACKAGES...} --no-fail-fast --tests").run()?)
     });
+}
+
+/// Builds the command and the program that runs all models, both as the tests do, and returns their directory.
+///
+/// Only with an example among the targets does cargo resolve features as it does for tests.
+pub(crate) fn programs(shell: &Shell, root: &Path) -> Result<PathBuf> {
+    cmd!(
+        shell,
+        "cargo build --profile test {PACKAGES...} --bin dmkit --example models"
+    )
+    .run()?;
+    Ok(workspace::target_directory(root)?.join("debug"))
 }
 
 /// Runs all models with the program that draws their page.
@@ -101,13 +109,16 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
         .filter_map(|(on, flag)| on.then_some(Path::new(flag)));
     let charts = charts.into_iter().flat_map(|dir| [Path::new("--charts"), dir]);
     let flags: Vec<&Path> = flags.chain(charts).collect();
-    // A check uses the build of the tests: debug assertions cost seconds, but another build would cost minutes.
-    let profile = if nightly { "release" } else { "test" };
-    Ok(cmd!(
-        shell,
-        "cargo run --profile {profile} -p dm-models --example models -- docs/models.md {flags...}"
-    )
-    .run()?)
+    if nightly {
+        return Ok(cmd!(
+            shell,
+            "cargo run --release -p dm-models --example models -- docs/models.md {flags...}"
+        )
+        .run()?);
+    }
+    // Debug assertions cost seconds, but another build would cost minutes.
+    let program = programs(&shell, root)?.join("examples/models");
+    Ok(cmd!(shell, "{program} docs/models.md {flags...}").run()?)
 }
 
 /// The part that the names of all stress tests with kills of compute nodes contain.
@@ -120,28 +131,11 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         true => &[],
         false => &["--skip", KILLS],
     };
-    let test = [
-        "test",
-        "--package",
-        "dm-sherman",
-        "--package",
-        "dm-smart",
-        "--package",
-        "dm-chime",
-        "--package",
-        "dm-dolphin",
-        "--package",
-        "dm-marlin",
-        "--package",
-        "dm-hopscotch",
-        "--test",
-        "it",
-        "--no-fail-fast",
-        "--",
-        "--ignored",
-        "--nocapture",
-    ];
-    Ok(cmd!(shell, "cargo {test...} --test-threads 1 {skip...} {filter...}").run()?)
+    Ok(cmd!(
+        shell,
+        "cargo test {PACKAGES...} --test it --no-fail-fast -- --ignored --nocapture --test-threads 1 {skip...} {filter...}"
+    )
+    .run()?)
 }
 
 /// Attacks a control plane.
@@ -149,7 +143,7 @@ pub(crate) fn hostile(root: &Path) -> Result<()> {
     let shell = shell_in(root)?;
     Ok(cmd!(
         shell,
-        "cargo test -p dm-control --test hostile -- --ignored --nocapture"
+        "cargo test {PACKAGES...} --test hostile -- --ignored --nocapture"
     )
     .run()?)
 }
