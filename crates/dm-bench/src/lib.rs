@@ -24,7 +24,6 @@
 mod bench;
 pub mod cluster;
 mod driver;
-mod endpoint;
 mod faults;
 mod index;
 mod job;
@@ -42,7 +41,6 @@ mod work;
 
 pub use bench::Bench;
 pub use driver::{Driver, Trips};
-pub use endpoint::{AnyEndpoint, AnyLease};
 pub use faults::{Deaths, Faults, Kill, Slice};
 pub use index::{BenchIndex, Checked, Footprint};
 pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
@@ -62,6 +60,7 @@ pub use dm_index::{CpuCost, Fill};
 pub use dm_sim::CostModel;
 pub use dm_verbs::Counters;
 pub use dm_workload::{Distribution, Mix, OpKind, ScanLength};
+pub use dm_worlds::{AnyEndpoint, AnyLease};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -11,6 +11,7 @@ use dm_loopback::Loopback;
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, thread};
 use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
+use dm_worlds::AnyEndpoint;
 
 /// The compute node and the thread of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -105,7 +106,7 @@ pub trait TestWorlds: Copy + fmt::Display {
     }
 }
 
-/// A world of this workspace that needs no device.
+/// A world of this workspace that needs no device. A job is compiled once for both worlds.
 #[derive(Debug)]
 pub enum World {
     /// Clients are real threads over in-process memory.
@@ -183,6 +184,7 @@ fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out
     let work = |seat: Seat, numbers: &[usize]| {
         dm_loopback::run_all(numbers.iter().map(|&number| async move {
             let v = world.connect(seat.compute_node).expect("tests have few clients");
+            let v = AnyEndpoint::Loopback(v);
             (number, job.run(number, &v).await)
         }))
     };
@@ -204,7 +206,7 @@ fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out
 fn run_sim<J: Job>(sim: &Sim, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
     let out: Rc<RefCell<Vec<Option<J::Out>>>> = Rc::new(RefCell::new(seats.iter().map(|_| None).collect()));
     for (number, seat) in seats.iter().enumerate() {
-        let v = sim.endpoint(seat.compute_node, seat.thread);
+        let v = AnyEndpoint::Sim(sim.endpoint(seat.compute_node, seat.thread));
         let (job, out) = (Arc::clone(job), Rc::clone(&out));
         sim.spawn_task(async move {
             let result = job.run(number, &v).await;

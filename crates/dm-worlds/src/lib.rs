@@ -1,7 +1,8 @@
 //! A client's connections in any world, as one type.
 //!
-//! An index is compiled once for this type instead of once for each world. This costs a few instructions per verb,
-//! while the cheapest verb takes hundreds.
+//! An index is compiled once for [`AnyEndpoint`] instead of once for each world. This costs a few instructions per
+//! verb, while the cheapest verb takes hundreds.
+#![forbid(unsafe_code)]
 
 use core::ops::{Deref, DerefMut};
 use core::task::{Context, Poll};
@@ -11,7 +12,7 @@ use dm_verbs::{
     Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Wqe,
 };
 
-/// A client's connections, in any of the worlds that the harness runs.
+/// A client's connections, in any of these worlds.
 #[derive(Debug)]
 #[non_exhaustive]
 // If real queue pairs are compiled in, the largest variant is not much larger than the next one.
@@ -203,3 +204,7 @@ impl Control for AnyEndpoint {
         in_its_world!(AnyEndpoint, self, v => v.poll_control(request, state, cx))
     }
 }
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;
