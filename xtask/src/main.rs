@@ -10,10 +10,12 @@
 )]
 
 mod bench;
+mod debian;
 mod layout;
 mod mutants;
 mod outside;
 mod package;
+mod page;
 mod release;
 mod rxe;
 mod steps;
@@ -217,6 +219,13 @@ enum Command {
     /// Takes about 5 minutes for a clean build, then 2 to 4 minutes to run, with --two less than 3. Needs Debian 12 on
     /// x86-64, and root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.
     Rxe(rxe::Rxe),
+    /// Checks the pages of results in a headless Chromium: a bench of all indexes and some figures of the papers, in
+    /// three widths and two themes. Nothing may overflow, be pale, be cut off or overlap; links, keys, hints and
+    /// downloads must work. Before, the checks must find the fault of each of several broken pages.
+    ///
+    /// Takes under 2 minutes after the tests are built. Needs Debian's packages chromium and chromium-driver; with
+    /// CI=true it installs them. Leaves pictures of the pages in `target/page`.
+    Page(page::Asked),
     /// Measurements that need a release build.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -267,6 +276,7 @@ fn run(command: Command) -> Result<()> {
         Command::Memory { index, keys } => steps::memory(&root, &index, keys),
         Command::Mutants(asked) => mutants::run(&root, &asked),
         Command::Rxe(asked) => rxe::run(&root, &asked),
+        Command::Page(asked) => page::run(&root, &asked),
         Command::Bench(bench) => bench::run(&root, &bench),
     }
 }

@@ -15,12 +15,11 @@ mod programs;
 mod two;
 mod vm;
 
-use crate::Result;
+use crate::{Result, debian};
 use archive::Archive;
 use std::{
     fmt::Write,
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -77,7 +76,7 @@ pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     let mut clock = Clock::default();
     let cache = root.join("target/rxe");
     std::fs::create_dir_all(&cache)?;
-    install_missing()?;
+    debian::install_missing(PACKAGES)?;
     clock.lap("packages");
     let kernel = kernel::fetch(&cache)?;
     clock.lap("kernel");
@@ -141,46 +140,6 @@ impl Clock {
     }
 }
 
-fn install_missing() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .copied()
-        .filter(|package| !is_installed(package))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    eprintln!("== installing {}", missing.join(" "));
-    let apt = |arguments: &[&str]| {
-        // Root does not need sudo, which might not be installed.
-        let root = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
-        let mut command = if root {
-            Command::new("apt-get")
-        } else {
-            let mut sudo = Command::new("sudo");
-            sudo.arg("apt-get");
-            sudo
-        };
-        command
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .arg("-qq")
-            .args(arguments);
-        succeed(&mut command)
-    };
-    apt(&["update"])?;
-    let mut install = vec!["install", "-y", "--no-install-recommends"];
-    install.extend(&missing);
-    apt(&install)
-}
-
-fn is_installed(package: &str) -> bool {
-    let mut query = Command::new("dpkg-query");
-    query
-        .args(["--show", "--showformat=${db:Status-Status}", package])
-        .stderr(std::process::Stdio::null());
-    output(&mut query).is_ok_and(|status| status == "installed")
-}
-
 /// A script that waits until soft-RoCE works.
 const ACTIVE: &str = "n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
     n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
@@ -239,7 +198,7 @@ fn image(
     for dir in ["/proc", "/sys", "/dev", "/tmp", "/root", "/etc/iproute2"] {
         archive.dir(Path::new(dir));
     }
-    let busybox = programs::find("busybox")?;
+    let busybox = debian::find("busybox")?;
     archive.file(Path::new("/bin/busybox"), &std::fs::read(busybox)?, true);
     for applet in [
         "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls", "kill", "pidof", "wget",
@@ -252,7 +211,7 @@ fn image(
     }
     let mut linked = vec![PathBuf::from(PROVIDER)];
     for tool in ["ip", "rdma"] {
-        let path = programs::find(tool)?;
+        let path = debian::find(tool)?;
         archive.file(&Path::new("/bin").join(tool), &std::fs::read(&path)?, true);
         linked.push(path);
     }
@@ -267,26 +226,6 @@ fn image(
         archive.file(&library, &std::fs::read(&library)?, true);
     }
     Ok(archive.finish())
-}
-
-/// Runs `command`, and returns its output.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{command:?}: {}\n{}", output.status, said.trim()).into());
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Runs `command` to its end. The output of `command` goes to the output of this process.
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("{command:?}: {status}").into())
-    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub use key::BenchKey;
 pub use measured::{Busiest, Measured, NicShares, Steady, WriteCosts};
 pub use origin::Origin;
 pub use refusal::{Needs, Refusal};
-pub use registry::{IndexEntry, Point, Registry, UnknownIndex, VariantEntry};
+pub use registry::{IndexEntry, Point, Registry, Titles, UnknownIndex, VariantEntry};
 pub use run::RunError;
 #[cfg(feature = "ib")]
 pub use run::ib::Before;

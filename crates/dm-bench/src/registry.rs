@@ -10,7 +10,10 @@ use crate::{BenchIndex, RunError, Setting};
 
 /// The indexes that can be measured, in the order in which they are listed.
 #[derive(Debug, Clone, Default)]
-pub struct Registry(Vec<IndexEntry>);
+pub struct Registry {
+    entries: Vec<IndexEntry>,
+    titles: Titles,
+}
 
 /// An index with its variants.
 #[derive(Debug, Clone)]
@@ -155,14 +158,14 @@ impl Registry {
     /// Adds an index. If the registry has an index of the same name, replaces it.
     #[must_use]
     pub fn with(mut self, entry: IndexEntry) -> Self {
-        self.0.retain(|other| other.name != entry.name);
-        self.0.push(entry);
+        self.entries.retain(|other| other.name != entry.name);
+        self.entries.push(entry);
         self
     }
 
     /// Returns the indexes in the order in which they were added.
     pub fn entries(&self) -> &[IndexEntry] {
-        &self.0
+        &self.entries
     }
 
     /// Returns the index with this name.
@@ -170,10 +173,10 @@ impl Registry {
     /// # Errors
     /// Returns [`UnknownIndex`], which lists the existing names, if there is no such index.
     pub fn find(&self, name: &str) -> Result<&IndexEntry, UnknownIndex> {
-        let found = self.0.iter().find(|entry| entry.name == name);
+        let found = self.entries.iter().find(|entry| entry.name == name);
         found.ok_or_else(|| UnknownIndex::Index {
             name: name.to_owned(),
-            known: self.0.iter().map(|entry| entry.name.clone()).collect(),
+            known: self.entries.iter().map(|entry| entry.name.clone()).collect(),
         })
     }
 
@@ -212,7 +215,7 @@ impl Registry {
     pub fn series(&self, series: &str) -> Result<(&IndexEntry, &VariantEntry), UnknownIndex> {
         let all = || {
             let pairs = |entry| Self::pairs(entry);
-            self.0.iter().flat_map(pairs)
+            self.entries.iter().flat_map(pairs)
         };
         let found = all().find(|(entry, variant)| variant.series_name(entry) == series);
         found.ok_or_else(|| UnknownIndex::Series {
@@ -221,8 +224,71 @@ impl Registry {
         })
     }
 
+    /// Sets the name that pages of results use for a variant of an index.
+    #[must_use]
+    pub fn titled(mut self, index: &str, variant: &str, words: &str) -> Self {
+        self.titles.add(index, variant, words);
+        self
+    }
+
+    /// Returns the names that pages of results use.
+    pub fn titles(&self) -> &Titles {
+        &self.titles
+    }
+
+    /// Returns the name that pages of results use for a series, or the series itself if it has none.
+    pub fn series_title<'a>(&'a self, series: &'a str) -> &'a str {
+        let found = self.series(series).ok();
+        let title = found.and_then(|(entry, variant)| self.titles.of(&entry.name, &variant.name));
+        title.unwrap_or(series)
+    }
+
     fn pairs(entry: &IndexEntry) -> impl Iterator<Item = (&IndexEntry, &VariantEntry)> {
         entry.variants.iter().map(move |variant| (entry, variant))
+    }
+}
+
+/// The words that pages of results use, as the papers write them: names of variants, and figures with the same axes as a
+/// panel.
+#[derive(Debug, Clone, Default)]
+pub struct Titles {
+    variants: Vec<Title>,
+    figures: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Title {
+    index: String,
+    variant: String,
+    words: String,
+}
+
+impl Titles {
+    /// Adds the name of a variant of an index.
+    pub fn add(&mut self, index: &str, variant: &str, words: &str) {
+        self.variants.push(Title {
+            index: index.to_owned(),
+            variant: variant.to_owned(),
+            words: words.to_owned(),
+        });
+    }
+
+    /// Returns the name of a variant of an index, if it has one.
+    pub fn of(&self, index: &str, variant: &str) -> Option<&str> {
+        let mut all = self.variants.iter();
+        let found = all.find(|title| title.index == index && title.variant == variant);
+        found.map(|title| title.words.as_str())
+    }
+
+    /// Adds the figure of a paper that a panel resembles.
+    pub fn add_figure(&mut self, panel: &str, figure: &str) {
+        self.figures.push((panel.to_owned(), figure.to_owned()));
+    }
+
+    /// Returns the figure that a panel resembles, if there is one.
+    pub fn figure(&self, panel: &str) -> Option<&str> {
+        let found = self.figures.iter().find(|(known, _)| known == panel);
+        found.map(|(_, figure)| figure.as_str())
     }
 }
 

@@ -16,12 +16,62 @@ use dm_bench::Registry;
 
 /// Returns the registry of the shipped indexes: Sherman, SMART, CHIME, Dolphin and Marlin, each with its variants.
 pub fn shipped() -> Registry {
-    Registry::new()
+    let all = Registry::new()
         .with(sherman::bench::entry())
         .with(smart::bench::entry())
         .with(chime::bench::entry())
         .with(dolphin::bench::entry())
-        .with(marlin::bench::entry())
+        .with(marlin::bench::entry());
+    TITLES.iter().fold(all, |all, (index, variant, words)| {
+        all.titled(index, variant, words)
+    })
+}
+
+/// The names of the variants on pages of results, in the papers' words.
+const TITLES: [(&str, &str, &str); 25] = [
+    ("sherman", "default", "Sherman"),
+    ("sherman", "paper-rtt", "Sherman, lock awaited"),
+    ("sherman", "published", "Sherman with its published flaws"),
+    ("sherman", "fg", "FG"),
+    ("sherman", "fg+", "FG+"),
+    ("sherman", "+combine", "+ command combination"),
+    ("sherman", "+on-chip", "+ on-chip locks"),
+    ("sherman", "+hierarchical", "+ hierarchical locks"),
+    ("sherman", "+two-level", "Sherman as published"),
+    ("sherman", "as-in-smart", "Sherman as in SMART's paper"),
+    ("sherman", "as-in-chime", "Sherman as in CHIME's paper"),
+    ("sherman", "as-in-dolphin", "Sherman as in Dolphin's paper"),
+    ("smart", "default", "SMART"),
+    ("smart", "paper-rtt", "SMART as published"),
+    ("smart", "-rdwc", "SMART without RDWC"),
+    ("chime", "default", "CHIME"),
+    ("chime", "+hopscotch-leaf", "+ hopscotch leaves"),
+    ("chime", "+vacancy", "+ vacancy bitmap"),
+    ("chime", "+replication", "+ metadata replication"),
+    ("chime", "+speculative", "CHIME as published"),
+    ("chime", "+lock-and-read", "CHIME, lock and READ chained"),
+    ("dolphin", "default", "Dolphin"),
+    ("dolphin", "paper-rtt", "Dolphin as published"),
+    ("marlin", "default", "Marlin"),
+    ("marlin", "published", "Marlin as published"),
+];
+
+#[cfg(test)]
+mod tests {
+    /// A page would draw two variants of one name as one curve.
+    #[test]
+    fn every_variant_has_a_name_of_its_own() {
+        let registry = super::shipped();
+        let mut names = Vec::new();
+        for entry in registry.entries() {
+            for variant in entry.variants() {
+                let name = registry.titles().of(entry.name(), variant.name());
+                let name = name.unwrap_or_else(|| panic!("{} {}", entry.name(), variant.name()));
+                assert!(!names.contains(&name), "{name}");
+                names.push(name);
+            }
+        }
+    }
 }
 
 #[doc = include_str!("../README.md")]

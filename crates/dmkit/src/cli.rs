@@ -60,7 +60,7 @@ impl Cli {
             Some(Command::Plot { .. }) => "plot",
             Some(_) => "bench",
         };
-        let output = self.output.named(name);
+        let output = self.output.named(name, registry);
         let done = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         let result = match self.command {
             #[cfg(feature = "eval")]
@@ -239,7 +239,7 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// The directory of all runs. Each run has its own directory in it, named after the time and the command, and
     /// `latest` links to the last measurement. When a point ends, its row is added to rows.jsonl there. At the end of
-    /// the run, curves.svg, curves.png and rows.csv are written.
+    /// the run, index.html, curves.svg, curves.png and rows.csv are written.
     #[arg(long, global = true, default_value = "dmkit-out")]
     pub(crate) out: PathBuf,
     /// Write no plots and no CSV. The rows are still written.
@@ -253,7 +253,7 @@ pub(crate) struct Output {
 
 impl Output {
     /// Returns the destination of a command's results.
-    fn named(self, name: &str) -> dm_bench::Output {
+    fn named(self, name: &str, registry: &Registry) -> dm_bench::Output {
         dm_bench::Output {
             json: self.json,
             out: self.out,
@@ -263,6 +263,7 @@ impl Output {
             histogram: None,
             // The build script sets this, or the environment of a build outside of a checkout.
             commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
+            titles: registry.titles().clone(),
         }
     }
 }

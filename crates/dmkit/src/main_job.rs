@@ -19,7 +19,15 @@ const CACHE: u64 = 500_000;
 /// Bytes of a compute node's cache in the panel that compares caches.
 const CACHES: [u64; 5] = [125_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
 /// The name of the panel that compares caches.
-const CACHE_PANEL: &str = "c by cache";
+const CACHE_PANEL: &str = "YCSB C by cache size";
+/// The panels as a page calls them, and the papers' figures that show the same.
+const FIGURES: [(&str, &str); 5] = [
+    ("YCSB C", "CHIME, Figure 12"),
+    ("YCSB A", "CHIME, Figure 12"),
+    ("YCSB LOAD", "CHIME, Figure 12"),
+    ("YCSB E", "CHIME, Figure 12"),
+    (CACHE_PANEL, "CHIME, Figure 18 b"),
+];
 /// Operations of each point, and scans of each point of workload E. A scan returns 50 keys on average.
 const OPS: u64 = 100_000;
 const SCANS: u64 = 20_000;
@@ -37,7 +45,11 @@ pub(crate) fn perform(registry: &Registry, output: &Output) -> io::Result<bool> 
     let model = CostModel::cx6_roce();
     let title = format!("dmkit, {}, 10 CN + 1 MN colocated", model.name);
     let points = points(registry, &model).map_err(io::Error::other)?;
-    dm_bench::perform(&title, &points, output)
+    let mut output = output.clone();
+    for (panel, figure) in FIGURES {
+        output.titles.add_figure(panel, figure);
+    }
+    dm_bench::perform(&title, &points, &output)
 }
 
 /// Returns the points of FG+ and of every index of the registry.

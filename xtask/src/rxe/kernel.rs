@@ -3,8 +3,7 @@
 //! This kernel has soft-RoCE (the `-cloud` flavour does not), and runs soft-RoCE in the context of the program that
 //! posts. Later kernels use a work queue, which does not run while a program polls.
 
-use super::output;
-use crate::Result;
+use crate::{Result, debian::output};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},

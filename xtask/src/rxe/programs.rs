@@ -1,7 +1,6 @@
 //! Programs for the virtual machine: programs that cargo built, programs of this machine, and their libraries.
 
-use super::output;
-use crate::Result;
+use crate::{Result, debian::output};
 use serde::Deserialize;
 use std::{
     collections::BTreeSet,
@@ -93,22 +92,6 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
         }
     }
     Ok(programs)
-}
-
-/// Finds a program of this machine.
-pub(super) fn find(name: &str) -> Result<PathBuf> {
-    [
-        "/usr/local/sbin",
-        "/usr/local/bin",
-        "/usr/sbin",
-        "/usr/bin",
-        "/sbin",
-        "/bin",
-    ]
-    .iter()
-    .map(|dir| Path::new(dir).join(name))
-    .find(|path| path.is_file())
-    .ok_or_else(|| format!("no {name} on this machine").into())
 }
 
 /// Returns the bytes of a program without its debugging information.

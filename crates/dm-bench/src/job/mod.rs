@@ -16,10 +16,10 @@ use self::run::run_points;
 use self::stop::Stop;
 pub use self::stop::{INTERRUPTED, Interrupted};
 use crate::report::{
-    Curves, HistogramLog, Row, check_curves, over_seeds, page, read_json_lines, sentences, table, write_csv,
-    write_json_lines,
+    Curves, HistogramLog, Row, check_curves, over_seeds, read_json_lines, rows_page, sentences, table,
+    write_csv, write_json_lines,
 };
-use crate::{Measured, Origin, Point, RunError};
+use crate::{Measured, Origin, Point, RunError, Titles};
 
 /// The destination of results.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +38,8 @@ pub struct Output {
     pub histogram: Option<PathBuf>,
     /// The git commit from which the program was built, if it is known.
     pub commit: Option<String>,
+    /// The names of the indexes on the page.
+    pub titles: Titles,
 }
 
 /// Adds the path of a file to an error.
@@ -252,7 +254,7 @@ fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Res
     let rows = &over_seeds(rows).map_err(io::Error::other)?;
     let files = match output.no_plot || rows.is_empty() {
         true => Ok(String::new()),
-        false => write_files(title, rows, directory),
+        false => write_files(title, rows, &output.titles, directory),
     };
     let text = match output.json {
         true => json(rows),
@@ -299,7 +301,7 @@ fn again(rows: &[Row]) -> Option<String> {
     (most > 1.0).then_some(times)
 }
 
-fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String> {
+fn write_files(title: &str, rows: &[Row], titles: &Titles, directory: &Path) -> io::Result<String> {
     let path = |name: &str| directory.join(name);
     // A continued run replaces only its own pictures.
     let csv = path("rows.csv");
@@ -308,13 +310,28 @@ fn write_files(title: &str, rows: &[Row], directory: &Path) -> io::Result<String
     let curves = Curves::new(title, rows).map_err(io::Error::other)?;
     curves.write_svg(&path("curves.svg")).map_err(io::Error::other)?;
     curves.write_png(&path("curves.png")).map_err(io::Error::other)?;
-    let picture = fs::read_to_string(path("curves.svg"))?;
     let index = path("index.html");
-    fs::write(&index, page(title, rows, &picture)).map_err(|e| named(&index, &e))?;
+    fs::write(&index, rows_page(title, rows, titles)).map_err(|e| named(&index, &e))?;
     Ok(format!(
-        "{0}/index.html has all of this; {0}/curves.svg, curves.png and rows.csv are beside it",
-        directory.display()
+        "{0}/curves.svg, curves.png and rows.csv hold the curves and the rows\npage: {1}",
+        directory.display(),
+        link(&index)
     ))
+}
+
+/// Returns an address of a file that terminals open, or the path if the address is not known.
+fn link(file: &Path) -> String {
+    match fs::canonicalize(file) {
+        Ok(whole) => format!(
+            "file://{}",
+            whole
+                .display()
+                .to_string()
+                .replace('%', "%25")
+                .replace(' ', "%20")
+        ),
+        Err(_) => file.display().to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod latencies;
 mod limit;
 mod merge;
 mod mixed;
-mod page;
+pub mod page;
 mod plot;
 mod point;
 mod row;
@@ -26,12 +26,12 @@ pub(crate) use latencies::Latencies;
 pub(crate) use merge::common;
 pub use merge::merge;
 pub use mixed::{MixedRows, check_curves};
-pub use page::page;
+pub(crate) use page::rows_page;
 pub use plot::{Curves, PlotError};
 pub use row::Row;
 pub use seeds::over_seeds;
 pub use summary::sentences;
-pub use table::table;
+pub use table::{figure, table};
 
 #[cfg(test)]
 pub(crate) mod samples;

@@ -1,95 +1,132 @@
-//! A run as one HTML page that needs no network and no script.
+//! Pages of results: one HTML file that needs no network. Without scripts it is complete; a script adds hints at points,
+//! keys and downloads.
+
+mod chart;
+mod rows;
+mod svg;
 
 use std::fmt::Write;
 
-use super::table::{TableColumn, table_columns};
-use super::{Row, sentences};
+pub use chart::{Axis, Chart, Datum, Form, Series, Source};
+pub(crate) use rows::rows_page;
+pub use svg::Scale;
 
-/// Colours and sizes of the page. The page uses dark colours if the reader's system does.
-const STYLE: &str = "\
-:root { color-scheme: light dark; --ink: #222; --pale: #666; --line: #ddd; --paper: #fff; } \
-@media (prefers-color-scheme: dark) { :root { --ink: #eee; --pale: #aaa; --line: #444; --paper: #1b1b1b; } } \
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem; \
-margin: 0 auto; padding: 1rem; } \
-figure { margin: 1.5rem 0; background: #fff; border: 1px solid var(--line); border-radius: 6px; overflow-x: auto; } \
-figure svg { width: 100%; min-width: 34rem; height: auto; display: block; } \
-.pale { color: var(--pale); } .wide { overflow-x: auto; } \
-table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; white-space: nowrap; } \
-th, td { padding: 2px 10px; border-bottom: 1px solid var(--line); text-align: right; } \
-th { position: sticky; top: 0; background: var(--paper); } .word { text-align: left; }";
+/// A page under construction.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// The title, as text.
+    pub title: String,
+    /// What stands below the title, as HTML.
+    pub head: String,
+    /// The parts that the contents list: a heading, and the links with their targets.
+    pub contents: Vec<(String, Vec<(String, String)>)>,
+    /// The parts, as HTML.
+    pub body: String,
+}
 
-/// Returns an HTML page of `rows`. `curves` is the picture of their curves as SVG.
-pub fn page(title: &str, rows: &[Row], curves: &str) -> String {
-    let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
-    let title = escaped(title);
-    let _ = write!(
-        html,
-        "<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
-    );
-    let model = match rows.iter().all(|row| row.simulated) {
-        true => "All times are those of a model of the network cards, not of cards.",
-        false => "Times are those of the machine that ran this.",
-    };
-    let (checked, wrong) = rows.iter().fold((0, 0), |(checked, wrong), row| {
-        (checked + row.ops, wrong + row.wrong_values)
-    });
-    let _ = write!(
-        html,
-        "<p class=\"pale\">{model} {checked} operations; every value read was checked: {wrong} wrong.</p><ul>"
-    );
-    for sentence in sentences(rows) {
-        let _ = write!(html, "<li>{}</li>", escaped(&sentence));
-    }
-    // An SVG file may begin with an XML declaration, which must not be inside a page.
-    let picture = curves.find("<svg").map_or("", |at| &curves[at..]);
-    let _ = write!(
-        html,
-        "</ul><figure>{picture}</figure><div class=\"wide\"><table><tr>"
-    );
-    let columns = table_columns(rows);
-    for column in &columns {
-        let _ = write!(html, "<th{}>{}</th>", class(column), escaped(column.header));
-    }
-    html += "</tr>";
-    for row in rows {
-        html += "<tr>";
-        for column in &columns {
-            let _ = write!(html, "<td{}>{}</td>", class(column), escaped(&(column.cell)(row)));
+impl Page {
+    /// Adds a link to the contents, below the last heading if that is `heading`.
+    pub fn list(&mut self, heading: &str, target: &str, words: &str) {
+        let link = (target.to_owned(), words.to_owned());
+        match self.contents.last_mut() {
+            Some((last, links)) if last == heading => links.push(link),
+            _ => self.contents.push((heading.to_owned(), vec![link])),
         }
-        html += "</tr>\n";
     }
-    html += "</table></div><p class=\"pale\">Trips, verbs and bytes are per operation; the cache is everything that a \
-             compute node holds. rows.csv beside this page has every column.</p></body></html>\n";
-    html
+
+    /// Returns the whole file.
+    pub fn html(&self) -> String {
+        let title = escaped(&self.title);
+        let mut html = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\"><title>{title}</title><style id=\"chart-style\">{}</style>\
+             <style>{}</style></head><body><a class=\"skip\" href=\"#results\">Skip to the results</a><header><div>\
+             <h1>{title}</h1>{}</div></header><div class=\"frame\"><nav aria-label=\"Contents\"><details open>\
+             <summary>Contents</summary>",
+            include_str!("page/chart.css"),
+            include_str!("page/page.css"),
+            self.head
+        );
+        for (heading, links) in &self.contents {
+            if !heading.is_empty() {
+                let _ = write!(html, "<h2>{}</h2>", escaped(heading));
+            }
+            html += "<ul>";
+            for (target, words) in links {
+                let _ = write!(
+                    html,
+                    "<li><a href=\"#{}\">{}</a></li>",
+                    escaped(target),
+                    escaped(words)
+                );
+            }
+            html += "</ul>";
+        }
+        html += "</details></nav><main id=\"results\" tabindex=\"-1\">";
+        html += &self.body;
+        html += "</main></div><script>";
+        html += include_str!("page/page.js");
+        html + "</script></body></html>\n"
+    }
 }
 
-fn class(column: &TableColumn) -> &'static str {
-    if column.is_words { " class=\"word\"" } else { "" }
+/// Returns a link of a part to itself, which readers copy. `what` says what the part is.
+pub fn permalink(id: &str, what: &str) -> String {
+    format!(
+        "<a class=\"permalink\" href=\"#{}\" aria-label=\"Link to {what}\">#</a>",
+        escaped(id)
+    )
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+/// Returns a name for links: the letters and digits of the text in lower case, joined by hyphens.
+pub fn slug(text: &str) -> String {
+    let words = text.split(|letter: char| !letter.is_alphanumeric());
+    let words: Vec<String> = words
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    words.join("-")
+}
+
+/// Escapes text for HTML and XML.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            letter => out.push(letter),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::samples;
     use super::*;
 
     #[test]
-    fn the_page_holds_every_row_every_sentence_and_the_picture() {
-        let mut rows = samples();
-        rows[0].index = "a<b".to_owned();
-        let html = page("t & u", &rows, "<?xml version=\"1.0\"?><svg><path/></svg>");
-        assert_eq!(html.matches("<tr>").count(), 1 + rows.len());
-        for sentence in sentences(&rows) {
-            assert!(html.contains(&escaped(&sentence)), "{sentence}");
-        }
-        assert!(
-            html.contains("<figure><svg>") && html.contains("<h1>t &amp; u</h1>") && !html.contains("a<b")
+    fn text_is_escaped_and_names_are_plain() {
+        assert_eq!(escaped("a < b & \"c\""), "a &lt; b &amp; &quot;c&quot;");
+        assert_eq!(
+            slug("CHIME over Sherman: 4.3×, YCSB C"),
+            "chime-over-sherman-4-3-ycsb-c"
         );
+    }
+
+    #[test]
+    fn the_contents_have_a_heading_for_each_paper() {
+        let mut page = Page::default();
+        page.list("CHIME", "a", "Figure 12: YCSB A");
+        page.list("CHIME", "b", "Figure 12: YCSB B");
+        page.list("SMART", "c", "Figure 14");
+        let html = page.html();
+        assert_eq!(html.matches("<h2>").count(), 2);
+        assert!(html.contains("<a href=\"#b\">Figure 12: YCSB B</a>"));
+        for fetched in ["<link", "<img", "url(", "@import", "src="] {
+            assert!(!html.contains(fetched), "{fetched}");
+        }
     }
 }

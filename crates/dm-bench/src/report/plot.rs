@@ -17,6 +17,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
+pub(super) use timeline::{death, slices};
+
 use super::mixed::{MixedRows, check_curves, curve};
 use super::row::Row;
 
@@ -226,33 +228,33 @@ impl<'a> Curves<'a> {
         let highest = rows().map(upper).fold(0.0, f64::max);
         lowest / 1.3..highest * 1.3
     }
+}
 
-    /// Returns the source of the figures: the name of the model, or the clock.
-    fn facts(&self) -> String {
-        let nature = match self.rows.iter().filter(|row| row.simulated).count() {
-            0 => "measured",
-            all if all == self.rows.len() => "model of the NICs, not a measurement",
-            _ => "in part a model of the NICs, not a measurement",
-        };
-        let each = |of: fn(&Row) -> String| {
-            let mut all: Vec<String> = self.rows.iter().map(of).collect();
-            all.sort_unstable();
-            all.dedup();
-            all.join(", ")
-        };
-        let clients = || self.rows.iter().map(|row| row.clients);
-        format!(
-            "{nature}: {}; {}; {} keys; {} to {} clients",
-            each(|row| row.fabric.clone()),
-            each(|row| match row.ranks > row.keys {
-                true => format!("{} of {}", row.distribution, millions(row.ranks)),
-                false => row.distribution.clone(),
-            }),
-            each(|row| millions(row.keys)),
-            clients().min().unwrap_or(0),
-            clients().max().unwrap_or(0),
-        )
-    }
+/// Returns the source of the figures: the name of the model, or the clock.
+pub(super) fn facts(rows: &[Row]) -> String {
+    let nature = match rows.iter().filter(|row| row.simulated).count() {
+        0 => "measured",
+        all if all == rows.len() => "model of the NICs, not a measurement",
+        _ => "in part a model of the NICs, not a measurement",
+    };
+    let each = |of: fn(&Row) -> String| {
+        let mut all: Vec<String> = rows.iter().map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.join(", ")
+    };
+    let clients = || rows.iter().map(|row| row.clients);
+    format!(
+        "{nature}: {}; {}; {} keys; {} to {} clients",
+        each(|row| row.fabric.clone()),
+        each(|row| match row.ranks > row.keys {
+            true => format!("{} of {}", row.distribution, millions(row.ranks)),
+            false => row.distribution.clone(),
+        }),
+        each(|row| millions(row.keys)),
+        clients().min().unwrap_or(0),
+        clients().max().unwrap_or(0),
+    )
 }
 
 fn legend_height(series_lines: usize) -> i32 {
@@ -291,8 +293,8 @@ impl Pen<'_> {
         let centre = |style: TextStyle<'static>| style.pos(Pos::new(HPos::Center, VPos::Center));
         let title = centre(self.text(22, &INK, FontStyle::Bold));
         area.draw(&Text::new(self.curves.title.clone(), self.at(middle, 24), title))?;
-        let facts = centre(self.text(15, &PALE, FontStyle::Normal));
-        area.draw(&Text::new(self.curves.facts(), self.at(middle, 52), facts))
+        let style = centre(self.text(15, &PALE, FontStyle::Normal));
+        area.draw(&Text::new(facts(self.curves.rows), self.at(middle, 52), style))
     }
 
     fn draw_panel<DB: DrawingBackend>(
@@ -454,12 +456,12 @@ impl Pen<'_> {
 }
 
 /// Returns whether the curves of a panel show throughput over time.
-fn along_time(points: &[&Row]) -> bool {
+pub(super) fn along_time(points: &[&Row]) -> bool {
     points.iter().any(|row| !row.timeline.is_empty())
 }
 
 /// Returns whether the curves of a panel vary the size of the caches, and not the number of clients.
-fn along_caches(points: &[&Row]) -> bool {
+pub(super) fn along_caches(points: &[&Row]) -> bool {
     let mut rest = points.iter().enumerate();
     rest.any(|(at, row)| {
         points[..at]
@@ -541,7 +543,7 @@ fn colour(place: usize) -> RGBColor {
 }
 
 /// Returns the full name of YCSB's letters.
-fn mix_title(workload: &str) -> String {
+pub(super) fn mix_title(workload: &str) -> String {
     match workload {
         "a" | "b" | "c" | "d" | "e" | "f" => format!("YCSB {}", workload.to_ascii_uppercase()),
         "load" => "YCSB LOAD".to_owned(),

@@ -127,7 +127,7 @@ fn within(mean: f64, half: Option<f64>) -> String {
 }
 
 /// Formats three significant digits.
-fn figure(figure: f64) -> String {
+pub fn figure(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => return "0".to_owned(),
         size if size >= 99.95 => 0,
@@ -135,7 +135,12 @@ fn figure(figure: f64) -> String {
         size if size >= 0.999_5 => 2,
         _ => 3,
     };
-    format!("{figure:.decimals$}")
+    let text = format!("{figure:.decimals$}");
+    // Thousands are grouped, because latencies reach tens of thousands of microseconds.
+    match text.len() {
+        5.. if decimals == 0 => format!("{} {}", &text[..text.len() - 3], &text[text.len() - 3..]),
+        _ => text,
+    }
 }
 
 /// Returns the bytes in the unit that leaves one to four digits before the decimal point.
@@ -231,8 +236,13 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let all = [0.0, 0.013, 0.999_6, 1.234, 9.996, 12.34, 99.97, 1234.5].map(figure);
-        assert_eq!(all, ["0", "0.013", "1.00", "1.23", "10.0", "12.3", "100", "1234"]);
+        let all = [0.0, 0.013, 0.999_6, 1.234, 9.996, 12.34, 99.97, 1234.5, 19_890.0].map(figure);
+        assert_eq!(
+            all,
+            [
+                "0", "0.013", "1.00", "1.23", "10.0", "12.3", "100", "1234", "19 890"
+            ]
+        );
         assert_eq!(
             [999, 1_000, 27_600_000].map(bytes),
             ["999 B", "1.00 KB", "27.6 MB"]

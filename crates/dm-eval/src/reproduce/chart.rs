@@ -1,313 +1,329 @@
-//! Charts as SVG: bars of series, lines over a dial, and cumulative distributions. Text uses the generic family
-//! `sans-serif`. The paper's numbers, if it gives any, are hollow diamonds.
+//! The charts of an experiment: bars of series, lines over a dial or against the throughput, and cumulative
+//! distributions. The paper's numbers, if its text gives any, are hollow beside ours.
 
-use std::fmt::Write;
+use dm_bench::Registry;
+use dm_bench::report::figure;
+use dm_bench::report::page::{self, Axis, Datum, Form, Scale, Series, Source, slug};
 
 use super::cases::Sample;
-use super::experiment::{At, Chart, Claim, Experiment, Kind, Panel};
+use super::experiment::{At, Chart, Claim, Experiment, Kind, Panel, Place, World};
 use super::grade::Spread;
-use super::metric::{Metric, figure};
+use super::locks::LockWay;
+use super::metric::Metric;
 use super::record::Record;
-use super::svg::{Axis, Svg, anchor, colour};
 
-const WIDTH: f64 = 400.0;
-const HEIGHT: f64 = 270.0;
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 52.0;
-
-/// Returns every chart of an experiment: a name for its file, and the SVG.
-pub(crate) fn all(experiment: &Experiment, record: &Record) -> Vec<(String, String)> {
-    let mut charts = Vec::new();
-    for panel in &experiment.panels {
-        for chart in &panel.charts {
-            let metric = if chart.cdf {
-                "cdf".to_owned()
-            } else {
-                format!("{:?}", chart.metric)
-            };
-            let name: String = format!("{}-{metric}", panel.name)
-                .to_lowercase()
-                .replace([' ', ','], "-")
-                .replace("--", "-");
-            charts.push((name, one(experiment, panel, chart, record)));
-        }
-    }
-    charts
-}
-
-/// Draws one chart of a panel.
-pub(crate) fn one(experiment: &Experiment, panel: &Panel, chart: &Chart, record: &Record) -> String {
-    let drawing = Drawing {
+/// Returns the charts of a panel.
+pub(crate) fn of_panel(
+    experiment: &Experiment,
+    panel: &Panel,
+    record: &Record,
+    registry: &Registry,
+) -> Vec<page::Chart> {
+    let drawing = |chart| Drawing {
+        experiment,
         panel,
         chart,
         samples: &record.samples,
-        claims: &experiment.claims,
+        registry,
     };
-    if chart.cdf {
-        drawing.distribution()
-    } else if panel.over.is_some() {
-        drawing.lines()
-    } else {
-        drawing.bars()
+    panel.charts.iter().map(|chart| drawing(chart).chart()).collect()
+}
+
+/// Returns the panel's name for links.
+pub(crate) fn panel_id(experiment: &Experiment, panel: &Panel) -> String {
+    format!("{}-{}", experiment.name, slug(&panel.name))
+}
+
+/// Returns a series' name in the words of the papers.
+pub(crate) fn series_title<'a>(experiment: &Experiment, series: &'a str, registry: &'a Registry) -> &'a str {
+    match experiment.world {
+        World::Tree => registry.series_title(series),
+        World::Locks => series.parse().map_or(series, LockWay::title),
+        World::Writes => series,
     }
 }
 
 struct Drawing<'a> {
+    experiment: &'a Experiment,
     panel: &'a Panel,
     chart: &'a Chart,
     samples: &'a [Sample],
-    claims: &'a [Claim],
+    registry: &'a Registry,
+}
+
+/// A number of the paper: the number, and how it follows from the paper's text.
+struct Paper {
+    number: f64,
+    how: String,
 }
 
 impl Drawing<'_> {
-    fn series(&self) -> impl Iterator<Item = (usize, &String)> {
-        self.panel.all_series().enumerate()
+    fn chart(&self) -> page::Chart {
+        let (form, x, y, series, label) = if self.chart.cdf {
+            self.distribution()
+        } else if let Some(against) = self.chart.against {
+            self.curves(against)
+        } else if let Some(over) = &self.panel.over {
+            let x = Axis::new(over.dial.label(), Scale::Even(over.at.clone()));
+            let scale = if self.chart.log { Scale::Log } else { Scale::Linear };
+            (
+                Form::Lines,
+                x,
+                axis(self.chart.metric, scale),
+                self.lines(&over.at),
+                "",
+            )
+        } else {
+            let x = Axis::new("", Scale::Linear);
+            (
+                Form::Bars,
+                x,
+                axis(self.chart.metric, Scale::Linear),
+                self.bars(),
+                "",
+            )
+        };
+        let name = match self.chart.cdf {
+            true => "round-trips".to_owned(),
+            false => slug(self.chart.metric.label()),
+        };
+        let subject = match self.chart.cdf {
+            true => "round trips of writes",
+            false => self.chart.metric.label(),
+        };
+        page::Chart {
+            id: format!("{}-{name}", panel_id(self.experiment, self.panel)),
+            title: format!("{}: {subject}", self.panel.title),
+            x,
+            y,
+            form,
+            series,
+            label: label.to_owned(),
+            more: match self.chart.cdf {
+                true => Vec::new(),
+                false => ["busiest resource", "busy", "from the paper's text"]
+                    .map(str::to_owned)
+                    .into(),
+            },
+            moment: None,
+        }
     }
 
-    fn spread(&self, series: &str, at: Option<f64>) -> Option<Spread> {
-        let figures: Vec<f64> = self
-            .samples
+    fn series(&self) -> impl Iterator<Item = (&String, &str, Source)> {
+        let ours = self.panel.series.len();
+        self.panel.all_series().enumerate().map(move |(place, series)| {
+            let source = if place < ours { Source::Ours } else { Source::Extra };
+            (
+                series,
+                series_title(self.experiment, series, self.registry),
+                source,
+            )
+        })
+    }
+
+    fn at<'a>(&'a self, series: &'a str, at: Option<f64>) -> impl Iterator<Item = &'a Sample> {
+        self.samples
             .iter()
-            .filter(|s| s.panel == self.panel.name && s.series == series && s.at == at)
-            .filter_map(|s| s.figures.metrics.get(&self.chart.metric).copied())
+            .filter(move |s| s.panel == self.panel.name && s.series == series && s.at == at)
+    }
+
+    fn spread(&self, metric: Metric, series: &str, at: Option<f64>) -> Option<Spread> {
+        let figures: Vec<f64> = self
+            .at(series, at)
+            .filter_map(|s| s.figures.metrics.get(&metric).copied())
             .collect();
         Spread::of(&figures)
     }
 
-    /// Returns the paper's number for a series, if its text gives one that is not a quotient.
-    fn paper(&self, series: &str, at: Option<f64>) -> Option<f64> {
-        self.claims
-            .iter()
-            .filter(|c| c.panel == self.panel.name && c.of == series && c.metric == self.chart.metric)
-            .filter(|c| c.kind == Kind::Graded && c.over.is_none() && c.rising.is_empty() && c.skip.is_none())
-            .find(|c| match (c.at, at) {
-                (None, _) => true,
-                (Some(At::Value(claimed)), Some(at)) => claimed == at,
-                _ => false,
-            })
-            .and_then(|c| c.paper)
+    /// Returns a point of a series over the dial.
+    fn datum(&self, x: f64, metric: Metric, series: &str, at: Option<f64>) -> Option<Datum> {
+        let spread = self.spread(metric, series, at)?;
+        let busiest = self.at(series, at).find_map(|s| s.figures.busiest.clone());
+        let busy = self.spread(Metric::OfBound, series, at);
+        Some(Datum {
+            x,
+            y: spread.mean,
+            range: (spread.high > spread.low).then_some((spread.low, spread.high)),
+            label: String::new(),
+            more: vec![
+                busiest.unwrap_or_default(),
+                busy.map(|busy| format!("{:.0} %", busy.mean)).unwrap_or_default(),
+                String::new(),
+            ],
+        })
     }
 
-    fn metric(&self) -> Metric {
-        self.chart.metric
-    }
-
-    fn title(&self) -> String {
-        let unit = self.metric().unit();
-        let unit = if unit.is_empty() {
-            String::new()
-        } else {
-            format!(" ({unit})")
-        };
-        format!("{}{unit}", self.metric().label())
-    }
-
-    fn frame(&self) -> Svg {
-        let mut svg = Svg::new(WIDTH, HEIGHT, &format!("{}: {}", self.panel.title, self.title()));
-        svg.text(LEFT, 18.0, "title", anchor::START, &self.title());
-        svg
-    }
-
-    fn up(&self, figures: impl Iterator<Item = f64>) -> Axis {
-        let figures: Vec<f64> = figures.filter(|f| f.is_finite()).collect();
-        Axis::of(&figures, self.chart.log, HEIGHT - BOTTOM, TOP)
-    }
-
-    fn bars(&self) -> String {
-        let spreads: Vec<_> = self
-            .series()
-            .map(|(i, s)| (i, s, self.spread(s, None), self.paper(s, None)))
-            .collect();
-        let axis = self.up(spreads
-            .iter()
-            .flat_map(|(_, _, s, paper)| s.map(|s| s.high).into_iter().chain(*paper)));
-        let mut svg = self.frame();
-        svg.grid(&axis, LEFT, WIDTH - RIGHT);
-        let slot = (WIDTH - LEFT - RIGHT) / spreads.len() as f64;
-        let bar = (slot * 0.62).min(56.0);
-        let graded = self.panel.series.len();
-        let tilt = spreads
-            .iter()
-            .any(|(_, name, ..)| name.chars().count() as f64 * 6.0 > slot);
-        for (i, name, spread, paper) in spreads {
-            let middle = LEFT + slot * (i as f64 + 0.5);
-            if let Some(spread) = spread {
-                let top = axis.place(spread.mean);
-                // Bars of series that the paper does not have are grey.
-                let fill = if i < graded { colour(0) } else { "#8a8f98" };
-                svg.rect(middle - bar / 2.0, top, bar, HEIGHT - BOTTOM - top, fill);
-                let (low, high) = (axis.place(spread.low), axis.place(spread.high));
-                if low - high > 1.0 {
-                    svg.line((middle, low), (middle, high), "#222", 1.2, "");
-                }
-                svg.text(
-                    middle,
-                    high.min(top) - 6.0,
-                    "value",
-                    anchor::MIDDLE,
-                    &figure(spread.mean),
-                );
-            }
-            if let Some(paper) = paper {
-                // The diamond is to the right of the middle, because the model's number is in the middle.
-                svg.diamond(middle + bar / 2.0, axis.place(paper));
-            }
-            svg.label(middle, HEIGHT - BOTTOM + 15.0, name, tilt);
+    /// Returns the value of a series at a place of the dial, and the place.
+    fn value(&self, metric: Metric, series: &str, at: Option<At>) -> Option<(Option<f64>, f64)> {
+        let values = self
+            .panel
+            .places()
+            .filter_map(|place| Some((place, self.spread(metric, series, place)?.mean)));
+        match at {
+            None => values.last(),
+            Some(At::Value(value)) => values.into_iter().find(|(place, _)| *place == Some(value)),
+            Some(At::Named(Place::Peak)) => values.max_by(|a, b| a.1.total_cmp(&b.1)),
+            Some(At::Named(_)) => None,
         }
-        svg.finish()
     }
 
-    fn lines(&self) -> String {
-        let Some(over) = &self.panel.over else {
-            return self.bars();
+    /// Returns the paper's numbers for a metric of a series, each with its place on the dial. A ratio of the paper gives a
+    /// number too: it is multiplied by our figure of the other series.
+    fn papers(&self, metric: Metric, series: &str) -> Vec<(Option<f64>, Paper)> {
+        let about = |c: &&Claim| {
+            c.panel == self.panel.name
+                && c.of == series
+                && c.metric == metric
+                && c.kind == Kind::Graded
+                && c.skip.is_none()
+                && c.rising.is_empty()
+                && c.over_panel.is_none()
         };
-        let at = &over.at;
-        let place_of = |x: f64| {
-            // The steps are even, because the values of a dial often double.
-            let i = at.iter().position(|a| *a == x).unwrap_or(0) as f64;
-            LEFT + 16.0 + (WIDTH - LEFT - RIGHT - 32.0) * i / (at.len().max(2) - 1) as f64
+        let claims = || self.experiment.claims.iter().filter(about);
+        let number = |c: &Claim| {
+            let (place, _) = self.value(metric, series, c.at)?;
+            let paper = c.paper?;
+            let source = c.source.as_deref().map(|s| format!(" ({s})")).unwrap_or_default();
+            let Some(over) = &c.over else {
+                let how = format!("{}{source}", figure(paper));
+                return Some((place, Paper { number: paper, how }));
+            };
+            let (_, other) = self.value(metric, over, c.over_at.or(c.at))?;
+            let title = series_title(self.experiment, over, self.registry);
+            let how = format!("{} × our {title} of {}{source}", figure(paper), figure(other));
+            let number = paper * other;
+            (over != series).then_some((place, Paper { number, how }))
         };
-        let everything = self.series().flat_map(|(_, s)| {
-            at.iter().flat_map(move |x| {
-                self.spread(s, Some(*x))
-                    .map(|s| s.high)
-                    .into_iter()
-                    .chain(self.paper(s, Some(*x)))
-            })
-        });
-        let axis = self.up(everything);
-        let mut svg = self.frame();
-        svg.grid(&axis, LEFT, WIDTH - RIGHT);
-        for x in at {
-            svg.text(
-                place_of(*x),
-                HEIGHT - BOTTOM + 15.0,
-                "tick",
-                anchor::MIDDLE,
-                &format!("{x}"),
-            );
+        let plain: Vec<_> = claims().filter(|c| c.over.is_none()).filter_map(number).collect();
+        match plain.is_empty() {
+            true => claims().filter_map(number).collect(),
+            false => plain,
         }
-        svg.text(
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - BOTTOM + 31.0,
-            "tick",
-            anchor::MIDDLE,
-            over.dial.label(),
-        );
-        for (i, name) in self.series() {
-            let points: Vec<(f64, Spread)> = at
-                .iter()
-                .filter_map(|x| Some((place_of(*x), self.spread(name, Some(*x))?)))
+    }
+
+    /// Returns a series of the paper's numbers, if there are any.
+    fn paper_series(&self, title: &str, data: Vec<Datum>) -> Option<Series> {
+        let name = title.split(" as ").next().unwrap_or(title);
+        (!data.is_empty()).then(|| Series {
+            name: format!("paper: {name}"),
+            source: Source::Paper,
+            data,
+        })
+    }
+
+    fn bars(&self) -> Vec<Series> {
+        let metric = self.chart.metric;
+        let mut all = Vec::new();
+        for (series, title, source) in self.series() {
+            all.push(Series {
+                name: title.to_owned(),
+                source,
+                data: self.datum(0.0, metric, series, None).into_iter().collect(),
+            });
+            let papers = self.papers(metric, series).into_iter();
+            let data = papers
+                .map(|(_, paper)| hollow(0.0, paper.number, paper.how))
                 .collect();
-            let dash = self.dash(i);
-            for pair in points.windows(2) {
-                let ends = [pair[0], pair[1]].map(|(x, s)| (x, axis.place(s.mean)));
-                svg.line(ends[0], ends[1], colour(i), 2.0, dash);
-            }
-            for (x, spread) in &points {
-                let (low, high) = (axis.place(spread.low), axis.place(spread.high));
-                if low - high > 1.0 {
-                    svg.line((*x, low), (*x, high), colour(i), 1.2, "");
-                }
-                svg.dot(*x, axis.place(spread.mean), colour(i));
-            }
-            for x in at {
-                if let Some(paper) = self.paper(name, Some(*x)) {
-                    svg.diamond(place_of(*x), axis.place(paper));
-                }
-            }
+            all.extend(self.paper_series(title, data));
         }
-        self.legend(&mut svg);
-        svg.finish()
+        all
     }
 
-    /// Draws the cumulative distribution of the round trips of write operations, for the first seed, on a logarithmic
-    /// axis.
-    fn distribution(&self) -> String {
-        let mut svg = Svg::new(
-            WIDTH,
-            HEIGHT,
-            "cumulative distribution of the round trips of write operations",
-        );
-        svg.text(
-            LEFT,
-            18.0,
-            "title",
-            anchor::START,
-            "share of writes with at most so many round trips",
-        );
-        let up = Axis::linear(1.0, HEIGHT - BOTTOM, TOP);
-        svg.grid(&up, LEFT, WIDTH - RIGHT);
-        let of = |name: &str| {
-            self.samples
-                .iter()
-                .find(|s| s.panel == self.panel.name && s.series == name)
+    fn lines(&self, at: &[f64]) -> Vec<Series> {
+        let metric = self.chart.metric;
+        let mut all = Vec::new();
+        for (series, title, source) in self.series() {
+            let data = at.iter().filter_map(|x| self.datum(*x, metric, series, Some(*x)));
+            all.push(Series {
+                name: title.to_owned(),
+                source,
+                data: data.collect(),
+            });
+            let papers = self.papers(metric, series).into_iter();
+            let data = papers.filter_map(|(place, paper)| Some(hollow(place?, paper.number, paper.how)));
+            all.extend(self.paper_series(title, data.collect()));
+        }
+        all
+    }
+
+    /// Returns latencies against a throughput, whose points have the values of the dial as labels. If the paper's text
+    /// gives a throughput, it has no latency, and the chart has a line across there.
+    fn curves(&self, against: Metric) -> (Form, Axis, Axis, Vec<Series>, &'static str) {
+        let metric = self.chart.metric;
+        let mut all = Vec::new();
+        for (series, title, source) in self.series() {
+            let point = |place: Option<f64>| {
+                let x = self.spread(against, series, place)?.mean;
+                let mut datum = self.datum(x, metric, series, place)?;
+                datum.label = place.map(|place| place.to_string()).unwrap_or_default();
+                Some(datum)
+            };
+            all.push(Series {
+                name: title.to_owned(),
+                source,
+                data: self.panel.places().filter_map(point).collect(),
+            });
+            let papers = self.papers(against, series).into_iter();
+            let data = papers
+                .map(|(_, paper)| hollow(paper.number, f64::NAN, paper.how))
+                .collect();
+            all.extend(self.paper_series(title, data));
+        }
+        let scale = if self.chart.log { Scale::Log } else { Scale::Linear };
+        let dial = self.panel.over.as_ref().map_or("", |over| over.dial.label());
+        (
+            Form::Lines,
+            axis(against, Scale::Linear),
+            axis(metric, scale),
+            all,
+            dial,
+        )
+    }
+
+    /// Returns the cumulative distribution of the round trips of write operations, for the first seed.
+    fn distribution(&self) -> (Form, Axis, Axis, Vec<Series>, &'static str) {
+        let of = |series: &str| {
+            let steps = self.at(series, self.panel.places().next().flatten()).next();
+            let steps = steps
                 .map(|s| s.figures.round_trips.as_slice())
-                .unwrap_or_default()
+                .unwrap_or_default();
+            let datum = |(trips, share): &(u64, f64)| Datum {
+                x: *trips as f64,
+                y: *share,
+                ..Datum::default()
+            };
+            steps.iter().map(datum).collect()
         };
-        let most = self
-            .series()
-            .flat_map(|(_, s)| of(s))
-            .map(|(trips, _)| *trips)
-            .max()
-            .unwrap_or(1)
-            .max(10) as f64;
-        let along = |trips: u64| LEFT + (WIDTH - LEFT - RIGHT) * (trips.max(1) as f64).ln() / most.ln();
-        let mut decade = 1;
-        while (decade as f64) <= most {
-            svg.text(
-                along(decade),
-                HEIGHT - BOTTOM + 15.0,
-                "tick",
-                anchor::MIDDLE,
-                &decade.to_string(),
-            );
-            decade *= 10;
-        }
-        svg.text(
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - BOTTOM + 31.0,
-            "tick",
-            anchor::MIDDLE,
-            "round trips",
-        );
-        for (i, name) in self.series() {
-            let mut path = format!("M{:.1} {:.1}", LEFT, up.place(0.0));
-            for (trips, share) in of(name) {
-                // The line has steps, because the share rises only at whole numbers.
-                let _ = write!(path, "H{:.1}V{:.1}", along(*trips), up.place(*share));
-            }
-            let _ = write!(path, "H{:.1}", WIDTH - RIGHT);
-            svg.path(&path, colour(i));
-        }
-        self.legend(&mut svg);
-        svg.finish()
+        let all = self.series().map(|(series, title, source)| Series {
+            name: title.to_owned(),
+            source,
+            data: of(series),
+        });
+        (
+            Form::Steps,
+            Axis::new("round trips", Scale::Log),
+            Axis::new("share of writes with at most so many round trips", Scale::Linear),
+            all.collect(),
+            "",
+        )
     }
+}
 
-    /// Returns the dash pattern of series that the paper does not have.
-    fn dash(&self, place: usize) -> &'static str {
-        if place < self.panel.series.len() {
-            ""
-        } else {
-            "5 3"
-        }
+/// Returns a point of the paper.
+fn hollow(x: f64, y: f64, how: String) -> Datum {
+    Datum {
+        x,
+        y,
+        more: vec![String::new(), String::new(), how],
+        ..Datum::default()
     }
+}
 
-    fn legend(&self, svg: &mut Svg) {
-        let mut x = LEFT;
-        for (i, name) in self.series() {
-            svg.line(
-                (x, HEIGHT - 8.0),
-                (x + 16.0, HEIGHT - 8.0),
-                colour(i),
-                2.0,
-                self.dash(i),
-            );
-            svg.text(x + 21.0, HEIGHT - 4.0, "tick", anchor::START, name);
-            x += 34.0 + 6.6 * name.chars().count() as f64;
-        }
+/// Returns the axis of a metric, with its unit.
+fn axis(metric: Metric, scale: Scale) -> Axis {
+    match metric.unit() {
+        "" => Axis::new(metric.label(), scale),
+        unit => Axis::new(&format!("{} ({unit})", metric.label()), scale),
     }
 }
 
@@ -323,13 +339,15 @@ mod tests {
                 for (i, series) in panel.all_series().enumerate() {
                     for seed in 1..=2 {
                         let mops = (i + 1) as f64 * seed as f64;
+                        let drawn = panel.charts.iter();
+                        let drawn = drawn.flat_map(|chart| [Some(chart.metric), chart.against]);
                         samples.push(Sample {
                             panel: panel.name.clone(),
                             series: series.clone(),
                             at,
                             seed,
                             figures: Figures {
-                                metrics: panel.charts.iter().map(|chart| (chart.metric, mops)).collect(),
+                                metrics: drawn.flatten().map(|metric| (metric, mops)).collect(),
                                 round_trips: vec![(2, 0.1), (3, 0.9), (400, 1.0)],
                                 ..Figures::default()
                             },
@@ -355,21 +373,22 @@ mod tests {
         }
     }
 
-    /// Every chart of every experiment names its series, contains no invalid number, and uses none of the machine's
-    /// fonts.
+    /// Every chart of every experiment names its series, contains no invalid number, and has a name of its own.
     #[test]
     fn every_panel_is_drawn() {
-        let mut drawn = 0;
+        let registry = dm_shipped::shipped();
+        let mut ids = Vec::new();
         for experiment in super::super::experiment::all().unwrap() {
             let record = record(&experiment);
             for panel in &experiment.panels {
-                for chart in &panel.charts {
-                    let svg = one(&experiment, panel, chart, &record);
-                    drawn += 1;
+                for chart in of_panel(&experiment, panel, &record, &registry) {
+                    let svg = chart.file();
                     for series in panel.all_series() {
+                        let title = series_title(&experiment, series, &registry);
+                        let title = page::escaped(title);
                         assert!(
-                            svg.contains(&format!(">{series}<")),
-                            "{}: {series}",
+                            svg.contains(&format!(">{title}<")),
+                            "{}: {title}",
                             experiment.name
                         );
                     }
@@ -379,18 +398,29 @@ mod tests {
                         experiment.name
                     );
                     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
-                    assert!(svg.matches("font-family").count() == svg.matches("sans-serif").count());
+                    assert!(!ids.contains(&chart.id), "{}", chart.id);
+                    ids.push(chart.id);
                 }
             }
         }
-        assert!(drawn > 30, "{drawn}");
+        assert!(ids.len() > 30, "{}", ids.len());
     }
 
     #[test]
-    fn the_papers_own_figures_are_marked() {
+    fn the_papers_own_figures_and_ratios_are_hollow() {
         let all = super::super::experiment::all().unwrap();
-        let fig2 = all.iter().find(|e| e.name == "sherman-2").unwrap();
-        let svg = one(fig2, &fig2.panels[0], &fig2.panels[0].charts[0], &record(fig2));
-        assert_eq!(svg.matches("class=\"paper\"").count(), 1);
+        let hollow = |name: &str| {
+            let experiment = all.iter().find(|e| e.name == name).unwrap();
+            let registry = dm_shipped::shipped();
+            let charts = of_panel(experiment, &experiment.panels[0], &record(experiment), &registry);
+            let paper = charts[0].series.iter().filter(|s| s.source == Source::Paper);
+            paper.map(|s| (s.name.clone(), s.data[0].y)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            hollow("sherman-2"),
+            [("paper: CAS, released by FAA".to_owned(), 0.494)]
+        );
+        // FG+ has 1.5 Mops here on average.
+        assert_eq!(hollow("sherman-10"), [("paper: Sherman".to_owned(), 24.7 * 1.5)],);
     }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Over {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Chart {
     pub(crate) metric: Metric,
+    /// The metric of the horizontal axis, if it is not the dial. The dial's values are then labels of the points.
+    pub(crate) against: Option<Metric>,
+    /// Whether the vertical axis is logarithmic. Bars are always linear.
     #[serde(default)]
     pub(crate) log: bool,
     /// Whether to draw the distribution of the round trips of write operations instead of a mean.
@@ -239,6 +242,12 @@ impl Experiment {
         part
     }
 
+    /// Returns the number of the figure in words, without its parts: "Figure 12".
+    pub(crate) fn figure_name(&self) -> String {
+        let words: Vec<&str> = self.figure.split(' ').take(2).collect();
+        words.join(" ").replace("Fig.", "Figure")
+    }
+
     /// Returns the paper's short name.
     pub(crate) fn paper(&self) -> &str {
         self.paper.split(' ').next().unwrap_or_default()
@@ -283,6 +292,16 @@ impl Experiment {
         for panel in &self.panels {
             if panel.series.is_empty() {
                 return Err(self.wrong(format!("panel {} has no series", panel.name)));
+            }
+            let bars = panel.over.is_none();
+            if bars
+                && panel
+                    .charts
+                    .iter()
+                    .any(|chart| chart.log || chart.against.is_some())
+            {
+                let why = "bars are linear: `log` and `against` need `over`";
+                return Err(self.wrong(format!("panel {}: {why}", panel.name)));
             }
             for at in panel.places() {
                 self.resolve(panel, at)?;

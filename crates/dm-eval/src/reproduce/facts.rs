@@ -5,8 +5,8 @@ use dm_workload::{Distribution, hottest_share};
 
 use super::cases::Effort;
 use super::experiment::{Experiment, Panel, World};
-use super::metric::figure;
 use super::setup::{Dial, Resolved};
+use dm_bench::report::figure;
 
 /// Describes the setup of a run: first what all panels share, then what only some of them have.
 pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {

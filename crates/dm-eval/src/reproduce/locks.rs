@@ -53,6 +53,18 @@ impl FromStr for LockWay {
 }
 
 impl LockWay {
+    /// Returns the name in the words of Sherman's paper.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::HostFaa => "CAS, released by FAA",
+            Self::Host => "CAS, released by WRITE",
+            Self::OnChip => "+ on-chip locks",
+            Self::Hierarchical => "+ local locks",
+            Self::WaitQueue => "+ wait queues",
+            Self::Handover => "+ handover",
+        }
+    }
+
     fn options(self) -> LockOptions {
         LockOptions {
             local: match self {

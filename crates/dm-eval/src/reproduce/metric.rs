@@ -92,31 +92,3 @@ impl Metric {
         matches!(self, Self::Mops | Self::ScanMops | Self::GbytesPerS)
     }
 }
-
-/// Formats three significant digits.
-pub(crate) fn figure(figure: f64) -> String {
-    let decimals = match figure.abs() {
-        0.0 => return "0".to_owned(),
-        size if size >= 99.95 => 0,
-        size if size >= 9.995 => 1,
-        size if size >= 0.999_5 => 2,
-        _ => 3,
-    };
-    let text = format!("{figure:.decimals$}");
-    // Thousands are grouped, because latencies reach tens of thousands of microseconds.
-    match text.len() {
-        5.. if decimals == 0 => format!("{} {}", &text[..text.len() - 3], &text[text.len() - 3..]),
-        _ => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_short() {
-        let all = [0.0, 0.336, 1.03, 24.7, 453.0, 1358.0, 19_890.0].map(figure);
-        assert_eq!(all, ["0", "0.336", "1.03", "24.7", "453", "1358", "19 890"]);
-    }
-}

@@ -20,7 +20,6 @@ mod reason;
 mod record;
 mod sensitivity;
 mod setup;
-mod svg;
 mod tally;
 mod terminal;
 mod tree;
@@ -117,8 +116,10 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
         }
         record.write(&output.out)?;
         if !output.no_plot {
-            for (name, svg) in chart::all(experiment, &record) {
-                fs::write(output.out.join(format!("{}-{name}.svg", experiment.name)), svg)?;
+            for panel in &experiment.panels {
+                for chart in chart::of_panel(experiment, panel, &record, registry) {
+                    fs::write(output.out.join(format!("{}.svg", chart.id)), chart.file())?;
+                }
             }
         }
     }
@@ -140,7 +141,10 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
         )?;
     }
     if asked.page {
-        save(&output.out.join("index.html"), &page::page(&runs, &counts))?;
+        save(
+            &output.out.join("index.html"),
+            &page::page(&runs, &counts, registry),
+        )?;
     }
     if let Some(path) = &asked.evidence {
         save(path, &evidence::document(&runs, &counts, &origin.commit))?;

@@ -1,67 +1,84 @@
-//! Writes every record of a directory as one HTML page that needs no network and no script.
+//! Writes every record of a directory as one HTML page that needs no network.
 
 use std::fmt::Write;
 
+use dm_bench::Registry;
+use dm_bench::report::figure;
+use dm_bench::report::page::{Page, escaped, permalink, slug};
 use dm_sim::{CostModel, Provenance};
 
-use super::chart;
 use super::experiment::{Experiment, Panel};
 use super::grade::{Grade, Outcome};
-use super::metric::figure;
 use super::record::Record;
 use super::sensitivity::Turn;
-use super::svg::escaped;
 use super::tally::{COLUMNS, Tally};
 use super::terminal::{kind, paper, percent, range, with_unit};
-use super::{catalogue, facts, terminal};
+use super::{catalogue, chart, facts, terminal};
 
 type Run = (Experiment, Record);
 
 /// Returns the whole page. `tally` has the counts of each paper.
-pub(crate) fn page(runs: &[Run], tally: &[(String, Tally)]) -> String {
-    let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
-    html += "<title>dmkit: figures of the papers, reproduced on a model</title><style>";
-    html += include_str!("page.css");
-    html += "</style></head><body>";
-    header(&mut html, runs, tally);
-    html += "<main>";
-    reading(&mut html);
-    overview(&mut html, "claims", "Claims", runs, |o| {
-        o.is_claim() && !o.is_fit()
-    });
-    overview(&mut html, "fits", "Fitted, not counted as evidence", runs, |o| {
+pub(crate) fn page(runs: &[Run], tally: &[(String, Tally)], registry: &Registry) -> String {
+    let mut page = Page {
+        title: "Figures of the papers, on a model of their testbeds".to_owned(),
+        head: head(runs, tally),
+        ..Page::default()
+    };
+    page.list("", "claims", "Claims and their grades");
+    page.list("", "fits", "Fitted, not counted as evidence");
+    let html = &mut page.body;
+    overview(html, "claims", "Claims", runs, |o| o.is_claim() && !o.is_fit());
+    overview(html, "fits", "Fitted, not counted as evidence", runs, |o| {
         o.is_claim() && o.is_fit()
     });
     for run in runs {
-        section(&mut html, run);
+        for (id, words) in links(&run.0) {
+            page.list(run.0.paper(), &id, &words);
+        }
+        section(&mut page.body, run, registry);
     }
-    constants(&mut html);
-    left(&mut html);
-    html += "<footer>All figures are those of a model of the network cards, with a provenance for each of its \
-             constants, and not measurements of a card. Charts show the mean over the seeds, with a whisker from the \
-             least to the greatest figure. A hollow diamond is the paper's own figure. Series that the paper does not \
-             have are grey or dashed.</footer></main></body></html>\n";
-    html
+    page.list("More", "constants", "Fitted constants");
+    page.list("More", "left", "Not modelled");
+    constants(&mut page.body);
+    left(&mut page.body);
+    page.body += "<footer>All figures are those of a model of the network cards, with a provenance for each of its constants, \
+                  and not measurements of a card. Charts show the mean over the seeds, with a line from the least to the \
+                  greatest figure. Hollow marks and bars are the paper's own numbers; a ratio of the paper is multiplied by \
+                  our figure of the other series. Series that the paper does not have are dashed.</footer>";
+    page.html()
 }
 
-fn header(html: &mut String, runs: &[Run], tally: &[(String, Tally)]) {
-    *html += "<header><div><h1>Figures of the papers, on a model of their testbeds</h1>";
-    *html += "<p class=\"lead\">The claims in the papers' text, beside the results of dmkit's indexes on a simulated RDMA \
-              network: throughput, latencies, round trips and bytes. Every value that was read was checked.</p>";
-    *html += "<table class=\"tally\"><thead><tr><th>paper</th>";
-    for column in COLUMNS {
-        let _ = write!(html, "<th class=\"n\">{column}</th>");
+/// Returns the links of an experiment in the contents: one for each panel.
+fn links(experiment: &Experiment) -> Vec<(String, String)> {
+    let figure = format!("{}, {}", experiment.paper(), experiment.figure_name());
+    let link = |panel: &Panel| {
+        let id = chart::panel_id(experiment, panel);
+        (id, format!("{figure}: {}", panel.title))
+    };
+    match experiment.panels.len() {
+        1 => vec![(experiment.name.clone(), format!("{figure}: {}", experiment.title))],
+        _ => experiment.panels.iter().map(link).collect(),
     }
-    *html += "</tr></thead><tbody>";
+}
+
+fn head(runs: &[Run], tally: &[(String, Tally)]) -> String {
+    let mut html = "<p class=\"lead\">The claims in the papers' text, beside the results of dmkit's indexes on a simulated \
+                    RDMA network: throughput, latencies, round trips and bytes. Every value that was read was checked.</p>\
+                    <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Grades of each paper\">\
+                    <table class=\"tally\"><thead><tr><th scope=\"col\">paper</th>"
+        .to_owned();
+    for column in COLUMNS {
+        let _ = write!(html, "<th scope=\"col\" class=\"n\">{column}</th>");
+    }
+    html += "</tr></thead><tbody>";
     for (paper, tally) in tally {
-        let _ = write!(html, "<tr><td>{}</td>", escaped(paper));
+        let _ = write!(html, "<tr><th scope=\"row\">{}</th>", escaped(paper));
         for count in tally.counts() {
             let _ = write!(html, "<td class=\"n\">{count}</td>");
         }
-        *html += "</tr>";
+        html += "</tr>";
     }
-    *html += "</tbody></table>";
+    html += "</tbody></table></div>";
     if runs.iter().any(|(_, record)| record.effort.quick) {
         let _ = write!(
             html,
@@ -69,34 +86,19 @@ fn header(html: &mut String, runs: &[Run], tally: &[(String, Tally)]) {
             escaped(terminal::QUICK)
         );
     }
-    *html += "<nav>";
-    for (id, words) in [("claims", "claims"), ("fits", "fitted"), ("left", "not modelled")] {
-        let _ = write!(html, "<a href=\"#{id}\">{words}</a>");
-    }
-    for (experiment, _) in runs {
-        let (name, paper, figure) = (
-            escaped(&experiment.name),
-            escaped(experiment.paper()),
-            escaped(&experiment.figure),
-        );
-        let _ = write!(html, "<a href=\"#{name}\">{paper} {figure}</a>");
-    }
-    *html += "<a href=\"#constants\">constants</a></nav></div></header>";
-}
-
-fn reading(html: &mut String) {
-    *html += "<ul>";
+    html += "<details><summary>What the grades mean</summary><ul>";
     for (grade, meaning) in terminal::GRADES {
         let _ = write!(html, "<li><b>{grade}</b>: {}</li>", escaped(meaning));
     }
-    *html += "</ul><p><b>Plot only</b>: the number can only be read off a plot. <b>Extra row</b>: a figure of dmkit and not \
-              a claim of the paper. Neither is counted.</p>";
+    html + "</ul><p><b>Plot only</b>: the number can only be read off a plot. <b>Extra row</b>: a figure of dmkit and not a \
+            claim of the paper. Neither is counted.</p></details>"
 }
 
 /// Writes the figures and claims that no experiment covers.
 fn left(html: &mut String) {
-    *html += "<h2 id=\"left\">Not modelled</h2><div class=\"scroll\"><table><thead><tr><th>figure</th><th>shows</th>\
-              <th class=\"n\">claims</th><th>why</th></tr></thead><tbody>";
+    *html += "<h2 id=\"left\">Not modelled</h2><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Not modelled\">\
+              <table><thead><tr><th scope=\"col\">figure</th><th scope=\"col\">shows</th><th scope=\"col\" class=\"n\">claims\
+              </th><th scope=\"col\">why</th></tr></thead><tbody>";
     for figure in catalogue::all() {
         let Some(why) = &figure.why else { continue };
         let _ = write!(
@@ -112,13 +114,36 @@ fn left(html: &mut String) {
     *html += "</tbody></table></div>";
 }
 
-fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&Outcome) -> bool) {
+/// Returns a claim's name for links.
+fn claim_id(experiment: &Experiment, outcome: &Outcome) -> String {
+    format!(
+        "{}-{}-{}",
+        experiment.name,
+        slug(&outcome.panel),
+        slug(&outcome.what)
+    )
+}
+
+/// Opens a table of claims, with these columns after the claim. The first ones are numbers.
+fn claims(html: &mut String, label: &str, numbers: &[&str], words: &[&str]) {
     let _ = write!(
         html,
-        "<h2 id=\"{id}\">{title}</h2><div class=\"scroll\"><table><thead><tr>"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table class=\"claims\"><thead><tr>\
+         <th scope=\"col\">claim</th>",
+        escaped(label)
     );
-    *html += "<th>claim</th><th class=\"n\">paper</th><th class=\"n\">model</th><th class=\"n\">over seeds</th>\
-              <th class=\"n\">off</th><th>grade, and why</th><th>without this paper's fits</th></tr></thead><tbody>";
+    for number in numbers {
+        let _ = write!(html, "<th scope=\"col\" class=\"n\">{number}</th>");
+    }
+    for word in words {
+        let _ = write!(html, "<th scope=\"col\">{word}</th>");
+    }
+    *html += "</tr></thead><tbody>";
+}
+
+fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&Outcome) -> bool) {
+    let _ = write!(html, "<h2 id=\"{id}\">{title}</h2>");
+    claims(html, title, &["paper", "model", "off"], &["grade"]);
     for (experiment, record) in runs {
         let chosen: Vec<&Outcome> = record.outcomes.iter().filter(|o| wanted(o)).collect();
         if chosen.is_empty() {
@@ -126,65 +151,85 @@ fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&
         }
         let _ = write!(
             html,
-            "<tr class=\"group\"><td colspan=\"7\"><a href=\"#{}\">{}</a>: {}<code>{}</code></td></tr>",
-            escaped(&experiment.name),
-            escaped(&experiment.figure),
+            "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"5\">{}, {}: {}<code>{}</code></th></tr>",
+            escaped(experiment.paper()),
+            escaped(&experiment.figure_name()),
             escaped(&experiment.title),
             escaped(&record.command),
         );
         for outcome in chosen {
-            row(html, (experiment, record), outcome, false);
+            let _ = write!(
+                html,
+                "<tr><td class=\"what\"><a href=\"#{}\">{}</a></td>{}{}<td>{}</td></tr>",
+                claim_id(experiment, outcome),
+                escaped(&terminal::named(experiment, outcome)),
+                number("paper", &paper(outcome)),
+                number("model", &model(outcome)) + &number("off", &terminal::off(outcome)),
+                mark(outcome)
+            );
         }
     }
     *html += "</tbody></table></div>";
 }
 
-/// Writes a row of the table of claims. `whole` adds the columns of an experiment's own table.
-fn row(html: &mut String, (experiment, record): (&Experiment, &Record), o: &Outcome, whole: bool) {
-    let source = o
-        .source
-        .as_deref()
-        .map(|s| format!(" title=\"{}\"", escaped(s)))
-        .unwrap_or_default();
-    let _ = write!(
-        html,
-        "<tr><td>{}</td><td class=\"n\"{source}>{}</td>",
-        escaped(&terminal::named(experiment, o)),
-        escaped(&paper(o))
-    );
-    let model = o.model.map(|m| with_unit(m.mean, o.unit())).unwrap_or_default();
-    let spread = o.model.map(range).unwrap_or_default();
-    let _ = write!(
-        html,
-        "<td class=\"n\">{model}</td><td class=\"n spread\">{spread}</td><td class=\"n\">{}</td>",
-        terminal::off(o)
-    );
-    if whole {
-        let _ = write!(html, "<td>{}</td>", kind(o));
-    }
-    let class = match o.grade {
-        Grade::Reproduced | Grade::Exceeded => "good",
-        Grade::Missed => "bad",
+/// Returns a cell with a number. The header is repeated where the table is shown as a list.
+fn number(head: &str, text: &str) -> String {
+    format!("<td class=\"n\" data-head=\"{head}\">{}</td>", escaped(text))
+}
+
+fn model(outcome: &Outcome) -> String {
+    let model = outcome.model.map(|model| with_unit(model.mean, outcome.unit()));
+    model.unwrap_or_default()
+}
+
+/// Returns the grade of a claim, or the kind of a row that is no claim.
+fn mark(outcome: &Outcome) -> String {
+    let class = match outcome.grade {
+        Grade::Reproduced | Grade::Exceeded => " good",
+        Grade::Missed => " bad",
         Grade::Direction | Grade::NotGraded => "",
     };
-    *html += "<td>";
-    if o.is_claim() {
-        let _ = write!(html, "<span class=\"mark {class}\">{}</span>", o.words());
+    match outcome.is_claim() {
+        true => format!("<span class=\"mark{class}\">{}</span>", outcome.words()),
+        false => kind(outcome).to_owned(),
     }
+}
+
+/// Writes a claim's row in the table of its experiment.
+fn row(html: &mut String, (experiment, record): &Run, o: &Outcome) {
+    let id = claim_id(experiment, o);
+    let source = o.source.as_deref().map(|s| format!(" ({s})")).unwrap_or_default();
+    let _ = write!(
+        html,
+        "<tr id=\"{id}\"><td class=\"what\">{}{}</td>{}{}{}{}<td>{}",
+        escaped(&terminal::named(experiment, o)),
+        permalink(&id, "this claim"),
+        number("paper", &(paper(o) + &source)),
+        number("model", &model(o)),
+        number("over seeds", &o.model.map(range).unwrap_or_default()),
+        number("off", &terminal::off(o)),
+        mark(o)
+    );
     if let Some(why) = o.why() {
         let _ = write!(html, "<span class=\"why\">{}</span>", escaped(why));
     }
-    let _ = write!(html, "</td><td>{}</td></tr>", terminal::left_out(record, o));
+    *html += "</td>";
+    if !record.left_out.is_empty() {
+        let _ = write!(html, "<td>{}</td>", terminal::left_out(record, o));
+    }
+    *html += "</tr>";
 }
 
-fn section(html: &mut String, (experiment, record): &Run) {
+fn section(html: &mut String, run: &Run, registry: &Registry) {
+    let (experiment, record) = run;
     let _ = write!(
         html,
-        "<h2 id=\"{}\">{} {}: {}</h2><p>{}</p>",
+        "<h2 id=\"{}\">{}, {}: {}{}</h2><p>{}</p>",
         escaped(&experiment.name),
         escaped(&experiment.paper),
-        escaped(&experiment.figure),
+        escaped(&experiment.figure.replace("Fig.", "Figure")),
         escaped(&experiment.title),
+        permalink(&experiment.name, "this figure"),
         escaped(experiment.about.trim()),
     );
     let _ = write!(
@@ -213,67 +258,41 @@ fn section(html: &mut String, (experiment, record): &Run) {
         );
     }
     if !experiment.differs.is_empty() {
-        *html += "<ul class=\"facts\">";
+        *html += "<details class=\"facts\"><summary>Differences from the paper's run</summary><ul>";
         for difference in &experiment.differs {
             let _ = write!(html, "<li>{}</li>", escaped(difference));
         }
-        *html += "</ul>";
+        *html += "</ul></details>";
     }
-    charts(html, experiment, record);
-    *html += "<div class=\"scroll\"><table><thead><tr><th>claim</th><th class=\"n\">paper</th><th class=\"n\">model</th>\
-              <th class=\"n\">over seeds</th><th class=\"n\">off</th><th>kind</th><th>grade, and why</th>\
-              <th>without this paper's fits</th></tr></thead><tbody>";
+    for panel in &experiment.panels {
+        let id = chart::panel_id(experiment, panel);
+        if experiment.panels.len() > 1 {
+            let _ = write!(
+                html,
+                "<h3 id=\"{id}\">{}{}</h3>",
+                escaped(&panel.title),
+                permalink(&id, "this panel")
+            );
+        }
+        *html += "<div class=\"charts\">";
+        for chart in chart::of_panel(experiment, panel, record, registry) {
+            *html += &chart.figure();
+        }
+        *html += "</div>";
+    }
+    let mut words = vec!["grade, and why"];
+    if !record.left_out.is_empty() {
+        words.push("without this paper's fits");
+    }
+    let title = format!("Claims of {}, {}", experiment.paper(), experiment.figure_name());
+    claims(html, &title, &["paper", "model", "over seeds", "off"], &words);
     for outcome in &record.outcomes {
-        row(html, (experiment, record), outcome, true);
+        row(html, run, outcome);
     }
     *html += "</tbody></table></div>";
     if !record.sensitivity.is_empty() {
         sensitivity(html, &record.sensitivity);
     }
-}
-
-/// Writes a line of charts for each panel. If panels have few charts, writes a line for each kind of chart.
-fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
-    let named = |panel: &Panel| match experiment.panels.len() {
-        1 => escaped(&panel.title),
-        _ if panel.name == panel.title => escaped(&panel.title),
-        _ => escaped(&format!("{}: {}", panel.name, panel.title)),
-    };
-    let most = experiment
-        .panels
-        .iter()
-        .map(|panel| panel.charts.len())
-        .max()
-        .unwrap_or(0);
-    if most >= 3 {
-        for panel in &experiment.panels {
-            let _ = write!(html, "<h3>{}</h3><div class=\"charts\">", named(panel));
-            for drawing in &panel.charts {
-                let _ = write!(
-                    html,
-                    "<figure>{}</figure>",
-                    chart::one(experiment, panel, drawing, record)
-                );
-            }
-            *html += "</div>";
-        }
-        return;
-    }
-    *html += "<div class=\"charts\">";
-    for place in 0..most {
-        for panel in &experiment.panels {
-            let Some(drawing) = panel.charts.get(place) else {
-                continue;
-            };
-            let svg = chart::one(experiment, panel, drawing, record);
-            let _ = write!(
-                html,
-                "<figure><figcaption>{}</figcaption>{svg}</figure>",
-                named(panel)
-            );
-        }
-    }
-    *html += "</div>";
 }
 
 /// Writes how each figure depends on each constant, with a row per claim and a column per constant.
@@ -289,8 +308,8 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
             constants.push(&turn.constant);
         }
     }
-    *html += "<h3>Sensitivity: each fitted constant 20 % smaller and 20 % larger, one seed</h3><div class=\"scroll\">\
-              <table><thead><tr><th>claim</th><th class=\"n\">model</th>";
+    *html += "<h3>Sensitivity: each fitted constant 20 % smaller and 20 % larger, one seed</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+              aria-label=\"Sensitivity\"><table><thead><tr><th>claim</th><th class=\"n\">model</th>";
     for constant in &constants {
         let _ = write!(
             html,
@@ -342,7 +361,7 @@ fn constants(html: &mut String) {
         html,
         "<h2 id=\"constants\">Fitted constants</h2><p>Of the {} constants of {}, these were fitted, each to the named \
          figure. The others are stated in a paper or assumed (<code>dmkit model</code> lists \
-         them all).</p><div class=\"scroll\"><table><thead><tr><th>constant</th><th class=\"n\">value</th><th>fitted \
+         them all).</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Fitted constants\"><table><thead><tr><th>constant</th><th class=\"n\">value</th><th>fitted \
          to</th></tr></thead><tbody>",
         model.parameters().len(),
         model.name
@@ -412,8 +431,8 @@ mod tests {
         let runs: Vec<Run> = all.iter().map(|e| (e.clone(), run(e))).collect();
         let records: Vec<Record> = runs.iter().map(|(_, record)| record.clone()).collect();
         let counts = tally::papers(&all, &records);
-        let html = page(&runs, &counts);
-        for fetched in ["<script", "<link", "<img", "url(", "@import", "src="] {
+        let html = page(&runs, &counts, &dm_shipped::shipped());
+        for fetched in ["<link", "<img", "url(", "@import", "src="] {
             assert!(!html.contains(fetched), "{fetched}");
         }
         for (experiment, record) in &runs {
@@ -427,8 +446,22 @@ mod tests {
         // The table of counts is before everything else, and the facts are those of the run.
         let (name, total) = counts.last().unwrap();
         let first = html.find("<table").unwrap();
-        let row = format!("<td>{name}</td><td class=\"n\">{}</td>", total.counts()[0]);
+        let row = format!(
+            "<th scope=\"row\">{name}</th><td class=\"n\">{}</td>",
+            total.counts()[0]
+        );
         assert!(html.find(&row).unwrap() < html.find("<h2").unwrap() && first < html.find("<h2").unwrap());
+        // The contents name papers and figures, and each claim has a link of its own.
+        assert!(html.contains("<a href=\"#chime-12-a\">CHIME, Figure 12: YCSB A</a>"));
+        let mut ids: Vec<&str> = html
+            .split(" id=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "two parts of one name");
         assert!(html.contains("50 k keys of 8 + 8 bytes") && !html.contains("10 M keys of 8 + 8 bytes"));
         assert!(html.contains("not at the experiment's own setting: 50 k keys"));
         for tag in [

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::metric::{Metric, figure};
+use super::metric::Metric;
+use dm_bench::report::figure;
 
 /// A resource that is busy for at least this share of the time (in percent) limits the throughput.
 const BINDS: f64 = 90.0;

@@ -5,10 +5,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use super::constants::others_for;
 use super::experiment::{Experiment, Kind, Sense};
 use super::grade::{Grade, Outcome, Spread};
-use super::metric::figure;
 use super::record::Record;
 use super::sensitivity::Turn;
 use super::tally::{COLUMNS, Tally};
+use dm_bench::report::figure;
 
 /// Returns the table of an experiment's claims, with a note for each grade that needs one.
 pub(crate) fn claims(experiment: &Experiment, record: &Record) -> String {

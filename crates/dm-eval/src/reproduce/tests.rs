@@ -106,7 +106,7 @@ fn a_tree_experiment_runs_from_file_to_page() {
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(read == record, "a record comes back as it was");
     let counts = tally::papers(std::slice::from_ref(&e), std::slice::from_ref(&read));
-    let page = page::page(&[(e.clone(), read)], &counts);
+    let page = page::page(&[(e.clone(), read)], &counts, &shipped());
     // With one seed, nothing is graded.
     for part in ["24.7×", "20 k keys", "not graded", "1 seed instead of 3"] {
         assert!(page.contains(part), "{part}");

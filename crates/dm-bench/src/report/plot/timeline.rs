@@ -8,7 +8,7 @@ use super::{Drawn, INK, PALE, Pen, colour, of_series};
 use crate::report::Row;
 
 /// Returns the slices of a row: the time of the middle of each in milliseconds, and its throughput in Mops.
-fn slices(row: &Row) -> Vec<(f64, f64)> {
+pub(in crate::report) fn slices(row: &Row) -> Vec<(f64, f64)> {
     let ops = row.timeline.split(' ').map(|slice| {
         let (ops, _failed) = slice.split_once('+').unwrap_or((slice, ""));
         ops.parse::<f64>().unwrap_or(0.0)
@@ -19,7 +19,7 @@ fn slices(row: &Row) -> Vec<(f64, f64)> {
 }
 
 /// Returns the first death, in milliseconds.
-fn death(row: &Row) -> Option<f64> {
+pub(in crate::report) fn death(row: &Row) -> Option<f64> {
     let rest = row
         .kills
         .strip_prefix("at ")
