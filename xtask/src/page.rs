@@ -20,8 +20,10 @@ use xshell::{Shell, cmd};
 const PACKAGES: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
 const PROGRAMS: [&str; 2] = ["chromium", "chromedriver"];
 
-/// The windows: a phone, a tablet and a desktop.
-const WINDOWS: [(&str, u32, u32); 3] = [("phone", 390, 844), ("tablet", 820, 1180), ("desktop", 1440, 900)];
+/// A kind of window: its name, width and height.
+type Window = (&'static str, u32, u32);
+
+const WINDOWS: [Window; 3] = [("phone", 390, 844), ("tablet", 820, 1180), ("desktop", 1440, 900)];
 const THEMES: [&str; 2] = ["light", "dark"];
 /// The largest size of a page.
 const BYTES_MAX: u64 = 2_000_000;
@@ -69,7 +71,7 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> Result<()> {
     let twins = twins::all_fail(&browser, &pages[0], &dir, &downloads)?;
     let mut faults = Vec::new();
     for (number, page) in pages.iter().enumerate() {
-        faults.extend(check(&browser, page, &downloads)?);
+        faults.extend(check(&browser, page, &downloads, &WINDOWS, &THEMES)?);
         shoot(&browser, page, &pictures.join(number.to_string()))?;
     }
     faults.sort_unstable();
@@ -120,18 +122,20 @@ fn make(root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![out.join("latest/index.html"), out.join("index.html")])
 }
 
-/// Returns the faults of a page, each with the window and the theme in which it was found.
-fn check(browser: &Browser, page: &Path, downloads: &Path) -> Result<Vec<String>> {
-    let name = page
-        .parent()
-        .and_then(Path::file_name)
-        .unwrap_or_default()
-        .display()
-        .to_string();
+/// Returns the faults of a page in some windows and themes, each with the window and the theme in which it was found.
+fn check(
+    browser: &Browser,
+    page: &Path,
+    downloads: &Path,
+    windows: &[Window],
+    themes: &[&str],
+) -> Result<Vec<String>> {
+    let name = page.parent().and_then(Path::file_name).unwrap_or_default();
+    let name = name.to_string_lossy();
     let mut faults = Vec::new();
-    for (window, width, height) in WINDOWS {
-        for theme in THEMES {
-            browser.look(width, height, theme)?;
+    for (window, width, height) in windows {
+        for theme in themes {
+            browser.look(*width, *height, theme)?;
             browser.open(page)?;
             let found = browser.run(CHECK)?;
             let found = found.as_array().cloned().unwrap_or_default();
@@ -149,8 +153,9 @@ fn check(browser: &Browser, page: &Path, downloads: &Path) -> Result<Vec<String>
         saved(browser, downloads)?,
         files(browser, page)?,
     ];
-    faults.extend(more.concat().into_iter().map(|fault| format!("{name}: {fault}")));
-    faults.extend(too_large(fs::metadata(page)?.len()).map(|fault| format!("{name}: {fault}")));
+    let large = too_large(fs::metadata(page)?.len());
+    let more = more.concat().into_iter().chain(large);
+    faults.extend(more.map(|fault| format!("{name}: {fault}")));
     Ok(faults)
 }
 
@@ -165,24 +170,19 @@ fn keys(browser: &Browser) -> Result<Vec<String>> {
     browser.run("document.querySelector('figure').previousElementSibling?.scrollIntoView(); document.querySelector('main').focus()")?;
     let mut faults = Vec::new();
     for _ in 0..400 {
-        if wanted.is_empty() {
+        browser.press(TAB)?;
+        // After the last part of the page, the focus is on no part.
+        if wanted.is_empty() || !focused(browser, ":not(body)")? {
             break;
         }
-        browser.press(TAB)?;
-        let reached = |part: &&str| -> Result<bool> {
-            let found = browser.run(&format!("return document.activeElement.matches('{part}')"))?;
-            Ok(found == Value::Bool(true))
-        };
         let mut left = Vec::new();
         for part in wanted {
-            if !reached(&part)? {
+            if !focused(browser, part)? {
                 left.push(part);
             } else if part == ".pt" {
                 browser.press(RIGHT)?;
-                let moved = browser.run(
-                    "return document.activeElement.matches('.pt[data-r=\"1\"]') && !document.getElementById('tip').hidden",
-                )?;
-                if moved != Value::Bool(true) {
+                let hint = browser.run("return document.getElementById('tip')?.hidden === false")?;
+                if !focused(browser, ".pt[data-r='1']")? || hint != Value::Bool(true) {
                     faults.push(
                         "keyboard: the arrow key does not reach the next point with its hint".to_owned(),
                     );
@@ -199,6 +199,12 @@ fn keys(browser: &Browser) -> Result<Vec<String>> {
     Ok(faults)
 }
 
+/// Returns whether the focus is on a part of the page that fits the selector.
+fn focused(browser: &Browser, selector: &str) -> Result<bool> {
+    let found = browser.run(&format!("return document.activeElement.matches(\"{selector}\")"))?;
+    Ok(found == Value::Bool(true))
+}
+
 /// Checks that the pointer at a point shows the cells of its row.
 fn hover(browser: &Browser) -> Result<Vec<String>> {
     let at = browser.run(
@@ -208,8 +214,9 @@ fn hover(browser: &Browser) -> Result<Vec<String>> {
     )?;
     let place = |at: &Value| at.as_i64().unwrap_or(0);
     browser.point_at(place(&at[0]), place(&at[1]))?;
-    let hint = browser
-        .run("const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent")?;
+    let hint = browser.run(
+        "const tip = document.getElementById('tip'); return tip && !tip.hidden ? tip.textContent : ''",
+    )?;
     let hint = hint.as_str().unwrap_or_default();
     let missing = !hint.contains("busiest resource");
     Ok(missing

@@ -38,7 +38,7 @@ pub(crate) fn panel_id(experiment: &Experiment, panel: &Panel) -> String {
 pub(crate) fn series_title<'a>(experiment: &Experiment, series: &'a str, registry: &'a Registry) -> &'a str {
     match experiment.world {
         World::Tree => registry.series_title(series),
-        World::Locks => series.parse().map_or(series, LockWay::title),
+        World::Locks => series.parse().map_or(series, |way: LockWay| way.title()),
         World::Writes => series,
     }
 }

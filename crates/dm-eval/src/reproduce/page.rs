@@ -308,7 +308,8 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
             constants.push(&turn.constant);
         }
     }
-    *html += "<h3>Sensitivity: each fitted constant 20 % smaller and 20 % larger, one seed</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+    *html += "<h3>Sensitivity: each fitted constant 20 % smaller and 20 % larger, one seed</h3><div class=\"scroll\" \
+              tabindex=\"0\" role=\"region\" \
               aria-label=\"Sensitivity\"><table><thead><tr><th>claim</th><th class=\"n\">model</th>";
     for constant in &constants {
         let _ = write!(
