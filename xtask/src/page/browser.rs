@@ -6,12 +6,14 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 /// A running ChromeDriver with one window. Both end when this is dropped.
 pub(super) struct Browser {
     driver: Child,
+    /// The driver's output, which stays open, because the driver would end when it writes to a closed one.
+    _output: BufReader<ChildStdout>,
     port: u16,
     session: String,
 }
@@ -26,13 +28,15 @@ impl Browser {
             .spawn()
             .map_err(|e| format!("chromedriver: {e}"))?;
         let out = driver.stdout.take().ok_or("chromedriver has no output")?;
-        let port = BufReader::new(out)
-            .lines()
-            .map_while(std::io::Result::ok)
+        let mut output = BufReader::new(out);
+        let lines = output.by_ref().lines().map_while(std::io::Result::ok);
+        let told = lines
+            .filter(|line| line.contains("successfully"))
             .find_map(|line| line.split_once("on port ")?.1.trim_end_matches('.').parse().ok());
         let mut browser = Self {
             driver,
-            port: port.ok_or("chromedriver named no port")?,
+            _output: output,
+            port: told.ok_or("chromedriver named no port")?,
             session: String::new(),
         };
         let profile = format!("--user-data-dir={}", profile.display());
@@ -75,13 +79,23 @@ impl Browser {
              Connection: close\r\n\r\n{body}",
             body.len()
         )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let (_, body) = answer
-            .split_once("\r\n\r\n")
-            .ok_or("chromedriver sent no answer")?;
-        let mut answer: Value = serde_json::from_str(body)?;
+        // The driver does not close the connection, so the header says where the answer ends.
+        let mut answer = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if answer.read_line(&mut line)? == 0 || line.trim_end().is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse()?;
+            }
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body)?;
+        let mut answer: Value = serde_json::from_slice(&body)?;
         match answer["value"]["error"].as_str() {
             Some(error) => Err(format!("{path}: {error}: {}", answer["value"]["message"]).into()),
             None => Ok(answer["value"].take()),
