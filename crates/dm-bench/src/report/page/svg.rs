@@ -76,7 +76,7 @@ impl Ruler {
         }
     }
 
-    /// Returns 1, 2 and 5 times the powers of ten, or only the powers if these are many.
+    /// Returns 1, 2 and 5 times the powers of ten, only the powers if these are many, or further steps if they are few.
     fn log_ticks(&self) -> Vec<f64> {
         let ticks = |steps: &[f64]| -> Vec<f64> {
             let mut found = Vec::new();
@@ -196,6 +196,8 @@ mod tests {
         assert_eq!(linear.ticks(), [0.0, 5.0, 10.0]);
         let log = Ruler::new(&Scale::Log, [2.0, 40.0].into_iter(), 100.0, 0.0);
         assert_eq!(log.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0]);
+        let near = Ruler::new(&Scale::Log, [4.0, 8.0].into_iter(), 100.0, 0.0);
+        assert_eq!(near.ticks(), [3.0, 4.0, 5.0, 6.0, 8.0, 10.0]);
         let long = Ruler::new(&Scale::Log, [0.5, 20_000.0].into_iter(), 100.0, 0.0);
         assert_eq!(long.ticks(), [1.0, 10.0, 100.0, 1000.0, 10_000.0]);
         let even = Ruler::new(&Scale::Even(vec![8.0, 64.0, 1024.0]), [].into_iter(), 0.0, 26.0);
