@@ -90,10 +90,10 @@ impl Ruler {
         };
         let all = ticks(&[1.0, 2.0, 5.0]);
         let powers = ticks(&[1.0]);
-        if all.len() > 7 && powers.len() > 1 {
-            powers
-        } else {
-            all
+        match all.len() {
+            0..3 => ticks(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]),
+            8.. if powers.len() > 1 => powers,
+            _ => all,
         }
     }
 }
