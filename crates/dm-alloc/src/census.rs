@@ -469,6 +469,11 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(CensusStep::Done)
     }
 
+    /// Returns the number of lists of lost blocks, which every member works through after [`Census::ask`].
+    pub fn lists(&self) -> u64 {
+        self.lists.len() as u64
+    }
+
     /// Ends the census, and retires the blocks that are lost. They are free after three rounds of every compute node.
     /// Returns `None` if the census was ended by another member. All members must have answered.
     ///

@@ -12,14 +12,18 @@ const CENSUS_LEASES: u64 = 8;
 /// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later epoch only
 /// after two turns of their caches.
 const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
+/// Parts of a lease for each list of lost blocks: while other work keeps a member busy, it does only one list at each of its
+/// looks, of which it makes about 62 in a lease.
+const LIST_PARTS: u64 = 16;
 /// Parts of a lease that lie between two rounds of a census.
 const CENSUS_PARTS: u64 = 64;
 
 /// The result of a census.
 pub(crate) enum Outcome {
     Restored(Restored),
-    /// Members came and went, or the index was in change during each walk.
-    Disturbed,
+    /// The census ended without a result, for this reason: members came and went, one did not answer, or the index was in
+    /// change during each walk.
+    Disturbed(&'static str),
     /// The walk does not reach all nodes.
     Impossible,
 }
@@ -28,19 +32,20 @@ impl<P: Parts> Handle<P> {
     pub(crate) async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
         let beginning = Box::pin(self.alloc.begin_census(v));
         let Some(mut census) = self.alloc.while_announcing(v, beginning).await? else {
-            return Ok(Outcome::Disturbed);
+            return Ok(Outcome::Disturbed("another member takes a census"));
         };
         //= docs/protocol/recovery.md V20
-        if !self.until(v, async || census.told().await).await? {
-            return Ok(Outcome::Disturbed);
+        let patience = self.patience();
+        if !self.until(v, patience, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed("a member did not say that it takes part"));
         }
         census.grace().await?;
-        if !self.until(v, async || census.quiet().await).await? {
-            return Ok(Outcome::Disturbed);
+        if !self.until(v, patience, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed("an operation did not end before the walk"));
         }
         let walk = Box::pin(self.whole_walk(v));
         let Some(walk) = self.alloc.visit(v, walk).await? else {
-            return Ok(Outcome::Disturbed);
+            return Ok(Outcome::Disturbed("no walk reached all nodes"));
         };
         let Some(reached) = walk.survey.reached else {
             return Ok(Outcome::Impossible);
@@ -49,11 +54,11 @@ impl<P: Parts> Handle<P> {
         drop(reached);
         let knowing = Box::pin(census.know_depots());
         if self.alloc.while_announcing(v, knowing).await? != CensusStep::Done {
-            return Ok(Outcome::Disturbed);
+            return Ok(Outcome::Disturbed("the depots changed at each look"));
         }
         census.grace().await?;
-        if !self.until(v, async || census.quiet().await).await? {
-            return Ok(Outcome::Disturbed);
+        if !self.until(v, patience, async || census.quiet().await).await? {
+            return Ok(Outcome::Disturbed("an operation did not end after the walk"));
         }
         self.ask(v, census).await
     }
@@ -62,11 +67,15 @@ impl<P: Parts> Handle<P> {
     async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
         let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
         let asked = self.alloc.visit(v, Box::pin(asking));
-        if asked.await? != CensusStep::Done || !self.until(v, async || census.told().await).await? {
-            return Ok(Outcome::Disturbed);
+        let asked = asked.await? == CensusStep::Done;
+        let patience = Nanos(self.patience().0 + census.lists() * self.alloc.lease().0 / LIST_PARTS);
+        if !asked || !self.until(v, patience, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed("a member did not say what it holds"));
         }
         let Some(restored) = census.close().await? else {
-            return Ok(Outcome::Disturbed);
+            return Ok(Outcome::Disturbed(
+                "the census was closed by another member, or this compute node was expelled",
+            ));
         };
         let has_clients = self.alloc.epochs().is_some_and(|epochs| epochs.seats() > 1);
         if has_clients {
@@ -93,16 +102,18 @@ impl<P: Parts> Handle<P> {
         Ok(None)
     }
 
-    /// Returns the time after which a step of a census is given up.
+    /// Returns the time after which a step of a census is given up, besides the time for its lists.
     fn patience(&self) -> Nanos {
         let lease = self.alloc.lease();
         Nanos(lease.0.saturating_mul(CENSUS_LEASES).max(CENSUS_LEAST.0))
     }
 
-    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer.
+    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer within
+    /// `patience`.
     async fn until<V: Verbs + Control>(
         &self,
         v: &V,
+        patience: Nanos,
         step: impl AsyncFn() -> Result<CensusStep, AllocError>,
     ) -> Result<bool, IndexError> {
         let since = v.now();
@@ -111,7 +122,7 @@ impl<P: Parts> Handle<P> {
             match step().await? {
                 CensusStep::Done => return Ok(true),
                 CensusStep::Over => return Ok(false),
-                CensusStep::Waits if v.elapsed(since, self.patience()) => return Ok(false),
+                CensusStep::Waits if v.elapsed(since, patience) => return Ok(false),
                 CensusStep::Waits => rest(v, Nanos(self.alloc.lease().0 / CENSUS_PARTS)).await,
             }
         }

@@ -32,6 +32,8 @@ pub struct SweepReport {
     /// and went, that the index changed during each walk, that a member did not answer, that a step of the census
     /// failed, or that a walk cannot reach all nodes of this kind of index.
     pub restored: Option<Restored>,
+    /// The reason why the last census ended without a result and without an error.
+    pub census_disturbed: Option<&'static str>,
     /// The error that ended the census, if one did.
     pub census_failed: Option<IndexError>,
     /// The state of the index afterwards.
@@ -55,10 +57,10 @@ impl SweepReport {
             ..
         } = self.check;
         if leaked_bytes > most {
-            let restored = self.restored;
+            let (restored, why, e) = (self.restored, self.census_disturbed, &self.census_failed);
             faults.push(format!(
                 "{leaked_bytes} of {allocated_bytes} bytes are lost, {reachable_bytes} can be reached, and the census gave back \
-                 {restored:?}"
+                 {restored:?} ({why:?}, {e:?})"
             ));
         }
         faults
@@ -73,9 +75,11 @@ impl SweepReport {
             mended,
             cleared,
             restored,
+            census_disturbed,
             census_failed,
             check,
         } = self;
+        let census_disturbed = census_disturbed.map_or_else(|| "null".to_owned(), |why| format!("\"{why}\""));
         let restored = restored.map_or_else(
             || "null".to_owned(),
             |Restored { blocks, bytes }| format!("{{\"blocks\":{blocks},\"bytes\":{bytes}}}"),
@@ -87,7 +91,8 @@ impl SweepReport {
         let written = write!(
             text,
             "{{\"expelled\":{expelled},\"freed\":{freed},\"mended\":{mended},\"cleared\":{cleared},\
-             \"restored\":{restored},\"census_failed\":{census_failed},\"check\":{}}}",
+             \"restored\":{restored},\"census_disturbed\":{census_disturbed},\
+             \"census_failed\":{census_failed},\"check\":{}}}",
             check.to_json()
         );
         debug_assert!(written.is_ok(), "a string accepts everything");
@@ -103,6 +108,7 @@ impl fmt::Display for SweepReport {
             mended,
             cleared,
             restored,
+            census_disturbed,
             census_failed,
             check,
         } = self;
@@ -116,6 +122,9 @@ impl fmt::Display for SweepReport {
                 writeln!(f, "{blocks} lost blocks given back, {bytes} bytes")?
             }
             None => f.write_str("no census of blocks succeeded, so lost memory was not given back\n")?,
+        }
+        if let Some(why) = census_disturbed {
+            writeln!(f, "the last census ended without a result: {why}")?;
         }
         if let Some(e) = census_failed {
             writeln!(f, "the census failed: {e}")?;
@@ -148,11 +157,15 @@ impl<P: Parts> Handle<P> {
         let mut report = self.alloc.visit(v, Box::pin(self.sweep_within(v))).await?;
         for _ in 0..CENSUSES {
             match self.take_census(v).await {
-                Ok(Outcome::Restored(restored)) => report.restored = Some(restored),
+                Ok(Outcome::Restored(restored)) => {
+                    report.restored = Some(restored);
+                    report.census_disturbed = None;
+                }
                 Ok(Outcome::Impossible) => {}
                 // All that was found and mended before is reported all the same.
                 Err(e) => report.census_failed = Some(e),
-                Ok(Outcome::Disturbed) => {
+                Ok(Outcome::Disturbed(why)) => {
+                    report.census_disturbed = Some(why);
                     let waiting = async { Ok::<_, IndexError>(self.alloc.outlast_silent(v).await?) };
                     self.alloc.visit(v, waiting).await?;
                     continue;
