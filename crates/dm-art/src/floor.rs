@@ -1,6 +1,6 @@
 //! Finding the last key at or below a given key. The descent backtracks if a subtree contains no such key.
 
-use dm_index::{IndexError, KeyBytes};
+use dm_index::{Bound, IndexError, KeyBytes};
 use dm_verbs::{Control, Verbs};
 
 use crate::SingleStore;
@@ -8,15 +8,6 @@ use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::presence::end_operation;
 use crate::walk::{Item, Side, children};
-
-/// The bound of a floor search.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Bound {
-    /// The last key that is at most the given one.
-    At,
-    /// The last key below the given one.
-    Below,
-}
 
 impl<V, K, L> ArtClient<'_, V, K, L>
 where

@@ -5,15 +5,15 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Run,
-    Scan, Split, Survey, survey_leaves,
+    Applied, Bound, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure,
+    Run, Scan, Split, Survey, merge_sparse, survey_leaves,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::ArtClient;
-use crate::floor::Bound;
+use crate::shrink::Reading;
 use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
@@ -508,7 +508,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
     }
 
     async fn shrink<L: Restructure<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
-        self.shrink_leaf(v, leaves, key).await
+        let (separators, client) = (self, self.art.client_within(v));
+        merge_sparse(v, leaves, key, &Reading { separators, client }).await
     }
 
     async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {
