@@ -1,8 +1,9 @@
 //! Tests of retraining: what a new table lists, who reads it, and what it costs.
 
-use dm_index::{Applied, RangeIndex};
+use dm_alloc::Superblock;
+use dm_index::{Applied, Child, RangeIndex};
 use dm_loopback::{Loopback, block_on};
-use dm_verbs::{Env, Nanos};
+use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
 use rolex::{Key8, Options, ReclaimOptions, Rolex};
 
 fn options() -> Options {
@@ -89,6 +90,71 @@ fn a_compute_node_learns_all_leaves_on_its_way() {
             assert_eq!(reader.get(&Key8(n), &mut value).await, Ok(true));
         }
         assert_eq!(b.meter().counters().round_trips - before, 400);
+    });
+}
+
+/// `collect` writes a table if many leaves are new, and otherwise none.
+#[test]
+fn a_compute_node_that_collects_publishes_its_splits() {
+    let pool = Loopback::builder().nodes(1).build().expect("memory");
+    let v = pool.connect(0).expect("a client");
+    block_on(async {
+        let index = Rolex::<Key8>::create_or_open(&v, &options())
+            .await
+            .expect("a pool");
+        let client = index.client(&v);
+        let mut words = Vec::new();
+        for n in 0..400 {
+            assert_eq!(client.insert(&Key8(n), &[1; 8]).await, Ok(Applied::Inserted));
+            index.collect(&v).await.expect("no faults");
+            let word = v.word(Superblock::ROOT_WORD).await.expect("no faults");
+            if words.last() != Some(&word) {
+                words.push(word);
+            }
+        }
+        // The first leaf, and a table after each 64 new leaves.
+        assert_eq!(words.len(), 4, "{words:?}");
+    });
+}
+
+/// A leaf whose damaged fence key continues no other leaf ends a visit, and a damaged page is replaced by the next one.
+#[test]
+fn a_visit_ends_at_damaged_bytes() {
+    let pool = Loopback::builder().nodes(1).build().expect("memory");
+    let v = pool.connect(0).expect("a client");
+    block_on(async {
+        let options = Options {
+            attempts: 200,
+            ..options()
+        };
+        let index = Rolex::<Key8>::create_or_open(&v, &options).await.expect("a pool");
+        let client = index.client(&v);
+        for n in 0..100 {
+            assert_eq!(client.insert(&Key8(n), &[1; 8]).await, Ok(Applied::Inserted));
+        }
+        let leaves = index.retrain(&v).await.expect("no faults");
+        let table = RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults") & !63);
+        // An entry behind the first one is damaged, and later a part of a leaf's header.
+        v.load(table.add(64), &[0xff; 8]).expect("in range");
+        let report = index.check(&v).await.expect("damage is no error");
+        assert!(!report.is_clean(), "{report}");
+        assert_eq!(index.retrain(&v).await, Ok(leaves));
+        let report = index.check(&v).await.expect("no faults");
+        assert!(report.is_clean(), "{report}");
+        let table = RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults") & !63);
+        let page = v.read(table, 64).await.expect("no faults").to_vec();
+        // The address behind the second low fence key.
+        let second = Child::decode(&page[16 + 14 + 8..16 + 28]);
+        let head = v.read(second, 64).await.expect("no faults").to_vec();
+        for at in 1..64 {
+            let mut damaged = head.clone();
+            damaged[at] ^= 1;
+            v.load(second, &damaged).expect("in range");
+            // The visit ends, with an error or with the leaves that it has found.
+            let _ended = index.retrain(&v).await;
+        }
+        v.load(second, &head).expect("in range");
+        assert_eq!(index.retrain(&v).await, Ok(leaves));
     });
 }
 
