@@ -1,6 +1,6 @@
 //! Finding the last key at or below a given key. The descent backtracks if a subtree contains no such key.
 
-use dm_index::{Bound, IndexError, KeyBytes};
+use dm_index::{IndexError, KeyBound, KeyBytes};
 use dm_verbs::{Control, Verbs};
 
 use crate::SingleStore;
@@ -20,7 +20,7 @@ where
     pub(crate) async fn floor(
         &self,
         key: &K,
-        bound: Bound,
+        bound: KeyBound,
         value: &mut Vec<u8>,
     ) -> Result<Option<K>, IndexError> {
         let running = self.start().await?;
@@ -28,7 +28,7 @@ where
         end_operation(running, self.art.alloc.while_announcing(self.v, found).await)
     }
 
-    async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
+    async fn floor_key(&self, key: &K, bound: KeyBound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
         let text = KeyText::of(key);
         // The last item holds the largest keys.
         let mut rest = vec![Item::root(self.art.root, self.art.types())];
@@ -37,7 +37,7 @@ where
                 Item::Leaf(at) => {
                     let mut found = None;
                     let take = |other: K, value: &[u8]| {
-                        if other < *key || bound == Bound::At && other == *key {
+                        if other < *key || bound == KeyBound::At && other == *key {
                             out.clear();
                             out.extend_from_slice(value);
                             found = Some(other);

@@ -5,8 +5,8 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Bound, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure,
-    Run, Scan, Split, Survey, merge_sparse, survey_leaves,
+    Applied, Exchange, IndexError, Inner, KeyBound, KeyBytes, Lead, Listing, Located, RangeIndex,
+    Restructure, Run, Scan, Split, Survey, merge_sparse, survey_leaves,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -288,7 +288,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         &self,
         client: &ArtClient<'_, V, K, S>,
         key: &K,
-        bound: Bound,
+        bound: KeyBound,
     ) -> Result<Option<(K, RemotePtr)>, IndexError>
     where
         S: SingleStore<V, K>,
@@ -361,7 +361,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
                 break;
             }
         }
-        let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
+        let Some((low, leaf)) = self.read(&client, key, KeyBound::At).await? else {
             return Ok(None);
         };
         // An error while reading the neighbours does not matter to this operation: the next one reads them
@@ -431,7 +431,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             // The sketch does not show which leaves are adjacent, so the entries are read.
             let client = self.art.client_within(v);
             let mut entries = Scan::new();
-            if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
+            if let Some((low, leaf)) = self.read(&client, key, KeyBound::At).await? {
                 client.scan(&low, max, &mut entries).await?;
                 let mut found = entries.iter().peekable();
                 while let Some((low, value)) = found.next()

@@ -1,6 +1,6 @@
 //! Merging a leaf of many keys with a neighbour.
 
-use dm_index::{Approach, Bound, IndexError, KeyBytes, Merge, Neighbours, Restructure};
+use dm_index::{Approach, IndexError, KeyBound, KeyBytes, Merge, Neighbours, Restructure};
 use dm_verbs::{Control, LocalStep, RemotePtr, Verbs};
 
 use crate::SingleStore;
@@ -19,7 +19,7 @@ where
     K: KeyBytes,
     S: SingleStore<V, K>,
 {
-    async fn leaf_near(&self, _: &V, key: &K, bound: Bound) -> Result<Option<RemotePtr>, IndexError> {
+    async fn leaf_near(&self, _: &V, key: &K, bound: KeyBound) -> Result<Option<RemotePtr>, IndexError> {
         let read = self.separators.read(&self.client, key, bound).await?;
         Ok(read.map(|(_, leaf)| leaf))
     }

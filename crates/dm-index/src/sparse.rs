@@ -16,7 +16,7 @@ const STEPS_MAX: usize = 64;
 
 /// The bound of a search for an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bound {
+pub enum KeyBound {
     /// The last key that is at most the given one.
     At,
     /// The last key below the given one.
@@ -25,13 +25,13 @@ pub enum Bound {
 
 /// The part of an inner structure that [`merge_sparse`] needs.
 pub trait Approach<V: Verbs, K> {
-    /// Returns a leaf from which steps to the right lead to the leaf that covers `key`, or with [`Bound::Below`] to the
+    /// Returns a leaf from which steps to the right lead to the leaf that covers `key`, or with [`KeyBound::Below`] to the
     /// leaf that ends at `key`.
     fn leaf_near(
         &self,
         v: &V,
         key: &K,
-        bound: Bound,
+        bound: KeyBound,
     ) -> impl Future<Output = Result<Option<RemotePtr>, IndexError>>;
 
     /// [Joins](Restructure::join) the pair, and removes the entry of its right leaf.
@@ -56,7 +56,7 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     let mut copy = NodeCopy::new();
     let mut retry = v.retry(MERGE_ATTEMPTS);
     loop {
-        if !reach(v, leaves, key, Bound::At, approach, &mut copy).await? {
+        if !reach(v, leaves, key, KeyBound::At, approach, &mut copy).await? {
             return Ok(());
         }
         let (at, fences, right) = (copy.at, copy.fences, copy.sibling);
@@ -79,7 +79,7 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
         // The first leaf has no left neighbour.
         if merged == Merge::TooFull
             && fences.low > K::MIN
-            && reach(v, leaves, &fences.low, Bound::Below, approach, &mut copy).await?
+            && reach(v, leaves, &fences.low, KeyBound::Below, approach, &mut copy).await?
         {
             let pair = Neighbours {
                 level: 0,
@@ -104,13 +104,13 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     }
 }
 
-/// Copies the leaf that covers `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false` if the inner
+/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if the inner
 /// structure and at most [`STEPS_MAX`] READs do not lead to it.
 async fn reach<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     v: &V,
     leaves: &L,
     key: &K,
-    bound: Bound,
+    bound: KeyBound,
     approach: &impl Approach<V, K>,
     copy: &mut NodeCopy<K>,
 ) -> Result<bool, IndexError> {
@@ -121,13 +121,13 @@ async fn reach<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
         let alive = leaves.copy(v, at, copy).await?;
         if alive {
             let (low, high) = (copy.fences.low, copy.fences.high);
-            let begins = low < *key || bound == Bound::At && low == *key;
+            let begins = low < *key || bound == KeyBound::At && low == *key;
             if copy.level != 0 || copy.unborn || !begins {
                 return Ok(false);
             }
-            let ends = high.is_none_or(|high| high > *key || bound == Bound::Below && high == *key);
+            let ends = high.is_none_or(|high| high > *key || bound == KeyBound::Below && high == *key);
             if ends {
-                return Ok(bound == Bound::At || high == Some(*key));
+                return Ok(bound == KeyBound::At || high == Some(*key));
             }
         }
         if copy.sibling.is_null() {

@@ -3,7 +3,7 @@
 use core::ops::Bound::{Excluded, Unbounded};
 use std::collections::BTreeMap;
 
-use dm_index::{Bound, CHILD_BYTES, Child, IndexError, KeyBytes, Run};
+use dm_index::{CHILD_BYTES, Child, IndexError, KeyBound, KeyBytes, Run};
 use dm_layout::KEY_BYTES_MAX;
 use dm_verbs::RemotePtr;
 
@@ -15,7 +15,7 @@ type Address = [u8; CHILD_BYTES];
 
 /// An entry: the leaf of a key and of all keys up to the next entry, or a leaf to its left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Hint<K> {
+pub struct LeafHint<K> {
     pub(crate) low: K,
     pub(crate) leaf: RemotePtr,
 }
@@ -114,16 +114,16 @@ impl<K: KeyBytes> Known<K> {
     }
 
     /// Returns the position of the table's entry for a key.
-    fn position(&self, key: &K, bound: Bound) -> Option<usize> {
+    fn position(&self, key: &K, bound: KeyBound) -> Option<usize> {
         let includes = |i: usize| match bound {
-            Bound::At => self.lows[i] <= *key,
-            Bound::Below => self.lows[i] < *key,
+            KeyBound::At => self.lows[i] <= *key,
+            KeyBound::Below => self.lows[i] < *key,
         };
         self.models.count_to(lead(key), includes).checked_sub(1)
     }
 
-    fn listed(&self, position: usize) -> Hint<K> {
-        Hint {
+    fn listed(&self, position: usize) -> LeafHint<K> {
+        LeafHint {
             low: self.lows[position],
             leaf: Child::decode(&self.leaves[position]),
         }
@@ -131,16 +131,16 @@ impl<K: KeyBytes> Known<K> {
 
     /// Returns the last entry at or below a key.
     #[inline]
-    pub(crate) fn entry(&self, key: &K, bound: Bound) -> Option<Hint<K>> {
+    pub(crate) fn entry(&self, key: &K, bound: KeyBound) -> Option<LeafHint<K>> {
         let listed = self.position(key, bound).map(|position| self.listed(position));
         if self.learned.is_empty() {
             return listed;
         }
         let learned = match bound {
-            Bound::At => self.learned.range(..=key).next_back(),
-            Bound::Below => self.learned.range(..key).next_back(),
+            KeyBound::At => self.learned.range(..=key).next_back(),
+            KeyBound::Below => self.learned.range(..key).next_back(),
         };
-        let learned = learned.map(|(low, leaf)| Hint {
+        let learned = learned.map(|(low, leaf)| LeafHint {
             low: *low,
             leaf: *leaf,
         });
@@ -151,13 +151,15 @@ impl<K: KeyBytes> Known<K> {
     }
 
     /// Returns the entries above a key.
-    fn above(&self, key: K) -> impl Iterator<Item = Hint<K>> {
-        let from = self.position(&key, Bound::At).map_or(0, |position| position + 1);
+    fn above(&self, key: K) -> impl Iterator<Item = LeafHint<K>> {
+        let from = self
+            .position(&key, KeyBound::At)
+            .map_or(0, |position| position + 1);
         let listed = (from..self.lows.len()).map(|position| self.listed(position));
         let learned = self
             .learned
             .range((Excluded(key), Unbounded))
-            .map(|(low, leaf)| Hint {
+            .map(|(low, leaf)| LeafHint {
                 low: *low,
                 leaf: *leaf,
             });
@@ -175,7 +177,7 @@ impl<K: KeyBytes> Known<K> {
 
     /// Appends up to `max` leaves to `run`, beginning with the leaf that [`Known::entry`] returns.
     pub(crate) fn run(&self, key: &K, max: usize, run: &mut Run<K>) {
-        let Some(first) = self.entry(key, Bound::At) else {
+        let Some(first) = self.entry(key, KeyBound::At) else {
             return;
         };
         if !self.is_complete {
@@ -202,7 +204,7 @@ impl<K: KeyBytes> Known<K> {
     /// Learns that `leaf` covers `low`. The leaf of every larger key is then this leaf, or one to the right of it. If the
     /// budget is used up, the copy keeps a part of its entries.
     pub(crate) fn learn(&mut self, low: K, leaf: RemotePtr) {
-        let known = self.entry(&low, Bound::At);
+        let known = self.entry(&low, KeyBound::At);
         if low == K::MIN || known.is_none_or(|hint| hint.leaf == leaf) {
             return;
         }
@@ -218,7 +220,7 @@ impl<K: KeyBytes> Known<K> {
             self.missing += 1;
         }
         if self.bytes() > self.budget {
-            let first = self.entry(&K::MIN, Bound::At).into_iter();
+            let first = self.entry(&K::MIN, KeyBound::At).into_iter();
             let all = first.chain(self.above(K::MIN)).map(|hint| (hint.low, hint.leaf));
             let all: Vec<_> = all.collect();
             // Half of the budget, so that this happens again only after many more leaves.
@@ -238,12 +240,12 @@ impl<K: KeyBytes> Known<K> {
     /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry before that leads to another
     /// leaf; entries in between are dropped too. The entry of the smallest key stays, because the first leaf never dies.
     /// Returns `false` if the entry leads to the first leaf, so that no other one is left.
-    pub(crate) fn forget(&mut self, hint: Hint<K>) -> bool {
+    pub(crate) fn forget(&mut self, hint: LeafHint<K>) -> bool {
         let mut dropped = Vec::new();
         let mut last = hint;
         while last.low > K::MIN && last.leaf == hint.leaf {
             dropped.push(last);
-            match self.entry(&last.low, Bound::Below) {
+            match self.entry(&last.low, KeyBound::Below) {
                 Some(before) => last = before,
                 None => return false,
             }
@@ -258,7 +260,7 @@ impl<K: KeyBytes> Known<K> {
             if self.learned.get(&entry.low) == Some(&entry.leaf) {
                 self.learned.remove(&entry.low);
             }
-            let position = self.position(&entry.low, Bound::At);
+            let position = self.position(&entry.low, KeyBound::At);
             if let Some(position) = position.filter(|position| self.listed(*position) == entry) {
                 self.leaves[position] = address;
             }
@@ -320,7 +322,7 @@ mod tests {
     }
 
     fn leaf_of(known: &Known<Key8>, key: u64) -> RemotePtr {
-        known.entry(&Key8(key), Bound::At).expect("a first leaf").leaf
+        known.entry(&Key8(key), KeyBound::At).expect("a first leaf").leaf
     }
 
     #[test]
@@ -328,7 +330,7 @@ mod tests {
         let mut known = known(&[0, 10, 20, 30]);
         let all = [5, 10, 25, u64::MAX].map(|key| leaf_of(&known, key));
         assert_eq!(all, [1, 2, 3, 4].map(leaf));
-        let wrong = known.entry(&Key8(25), Bound::At).expect("an entry");
+        let wrong = known.entry(&Key8(25), KeyBound::At).expect("an entry");
         known.forget(wrong);
         assert_eq!(leaf_of(&known, 25), leaf(2));
         assert_eq!(leaf_of(&known, 30), leaf(4));
@@ -338,7 +340,7 @@ mod tests {
             leaf(2),
             "the entry does not lead there any more"
         );
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(0),
             leaf: leaf(1),
         });
@@ -352,22 +354,22 @@ mod tests {
     #[test]
     fn an_entry_does_not_lead_to_a_leaf_again_that_it_was_dropped_for() {
         let mut known = known(&[0, 10, 20, 30]);
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(20),
             leaf: leaf(3),
         });
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(30),
             leaf: leaf(4),
         });
         assert_eq!(leaf_of(&known, 35), leaf(2));
         // The leaf to which three entries lead is merged.
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(30),
             leaf: leaf(2),
         });
         assert_eq!([15, 25, 35].map(|key| leaf_of(&known, key)), [leaf(1); 3]);
-        let first = known.entry(&Key8(35), Bound::At).expect("an entry");
+        let first = known.entry(&Key8(35), KeyBound::At).expect("an entry");
         known.forget(first);
         assert_eq!(leaf_of(&known, 35), leaf(1));
     }
@@ -391,16 +393,16 @@ mod tests {
             leaf(8),
             "a learned leaf replaces that of the table"
         );
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(20),
             leaf: leaf(8),
         });
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(20),
             leaf: leaf(3),
         });
         assert_eq!(leaf_of(&known, 25), leaf(9));
-        known.forget(Hint {
+        known.forget(LeafHint {
             low: Key8(15),
             leaf: leaf(9),
         });
@@ -454,10 +456,10 @@ mod tests {
                 }
             }
             for at in keys {
-                let hint = known.entry(&key(at), Bound::At).expect("a first leaf");
+                let hint = known.entry(&key(at), KeyBound::At).expect("a first leaf");
                 let expected = map.range(..=key(at)).next_back().expect("a first leaf");
                 prop_assert_eq!((&hint.low, &hint.leaf), expected);
-                let below = known.entry(&key(at), Bound::Below);
+                let below = known.entry(&key(at), KeyBound::Below);
                 let expected = map.range(..key(at)).next_back();
                 prop_assert_eq!(below.as_ref().map(|hint| (&hint.low, &hint.leaf)), expected);
             }

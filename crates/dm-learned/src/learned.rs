@@ -2,21 +2,21 @@
 
 use dm_alloc::{Allocator, Life};
 use dm_index::{
-    Approach, Bound, Flaw, IndexError, Inner, KeyBytes, Lead, Listing, Located, Merge, Neighbours,
+    Approach, Flaw, IndexError, Inner, KeyBound, KeyBytes, Lead, Listing, Located, Merge, Neighbours,
     NodeCopies, Restructure, Run, Split, Survey, merge_sparse, survey_leaves,
 };
 use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{Control, Effect, Event, LocalStep, RemotePtr, Verbs};
 
-use crate::known::{Hint, Known};
+use crate::known::{Known, LeafHint};
 #[cfg(feature = "study")]
 use crate::study::Flaws;
 use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
 
 /// Default of [`LearnedOptions::error`], that of ROLEX. A search in local memory compares about six keys.
 pub const DEFAULT_ERROR: u32 = 16;
-/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table, and reads the leaves on the way to
-/// learn all of them.
+/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table, and
+/// reads the leaves on the way to learn all of them.
 const REACH: u32 = 4;
 /// A compute node retrains the models in a housekeeping visit if it has learned this many leaves, ...
 const LEARNED_MIN: usize = 64;
@@ -178,7 +178,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Returns the last entry that `bound` admits for `key`.
-    async fn entry<V: Verbs>(&self, v: &V, key: &K, bound: Bound) -> Option<Hint<K>> {
+    async fn entry<V: Verbs>(&self, v: &V, key: &K, bound: KeyBound) -> Option<LeafHint<K>> {
         v.local(LocalStep::Section).await;
         self.known.with(|known| known.entry(key, bound))
     }
@@ -191,11 +191,11 @@ where
     L: NodeCopies<V, K>,
 {
     /// The entry with the address, or `None` if this operation has read the address from a leaf or the root word.
-    type Proof = Option<Hint<K>>;
+    type Proof = Option<LeafHint<K>>;
 
     #[inline]
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>> {
-        let hint = self.known.with(|known| known.entry(key, Bound::At))?;
+        let hint = self.known.with(|known| known.entry(key, KeyBound::At))?;
         v.meter().note(Event::CacheHit);
         Some(Located {
             leaf: Lead::hint(hint.leaf),
@@ -298,7 +298,7 @@ where
     K: KeyBytes,
     L: NodeCopies<V, K>,
 {
-    async fn leaf_near(&self, v: &V, key: &K, bound: Bound) -> Result<Option<RemotePtr>, IndexError> {
+    async fn leaf_near(&self, v: &V, key: &K, bound: KeyBound) -> Result<Option<RemotePtr>, IndexError> {
         Ok(self.entry(v, key, bound).await.map(|hint| hint.leaf))
     }
 
@@ -311,7 +311,7 @@ where
         //= docs/protocol/rolex.md X6
         let unlink = async || {
             v.local(LocalStep::Section).await;
-            let hint = Hint {
+            let hint = LeafHint {
                 low: pair.between,
                 leaf: pair.right,
             };

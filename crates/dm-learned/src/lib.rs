@@ -32,7 +32,7 @@ mod study;
 mod table;
 mod walk;
 
-pub use known::Hint;
+pub use known::LeafHint;
 pub use learned::{DEFAULT_ERROR, Learned, LearnedOptions};
 pub use models::Models;
 #[cfg(feature = "study")]

@@ -1,7 +1,7 @@
 //! Writes a table, and makes the root word lead to it.
 
 use dm_alloc::{Allocator, Block};
-use dm_index::{Bound, IndexError, KeyBytes, NodeCopies};
+use dm_index::{IndexError, KeyBound, KeyBytes, NodeCopies};
 use dm_verbs::{Control, Effect, LocalStep, RemotePtr, Verbs};
 
 use crate::Learned;
@@ -103,11 +103,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
         //= docs/protocol/rolex.md X5
         for (page, _) in old {
             let block = Block::fresh(*page);
-            let next = block.after(block.version);
-            match self.flaws().table_freed {
-                true => self.alloc.give_back(next, PAGE),
-                false => self.alloc.retire(next, PAGE),
-            }
+            self.alloc.retire(block.after(block.version), PAGE);
         }
         v.local(LocalStep::Section).await;
         self.known.with(|known| known.adopt(root, entries))?;
@@ -146,7 +142,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
             // A damaged table must be replaced, too. The pages that were not read are lost until a census.
             Err(e @ IndexError::Corrupt { .. }) if old.entries.is_empty() => {
                 v.local(LocalStep::Section).await;
-                let first = self.known.with(|known| known.entry(&K::MIN, Bound::At));
+                let first = self.known.with(|known| known.entry(&K::MIN, KeyBound::At));
                 old.entries.push((K::MIN, first.ok_or(e)?.leaf));
             }
             Err(IndexError::Corrupt { .. }) => {}

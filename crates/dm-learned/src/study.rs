@@ -5,8 +5,6 @@
 pub struct Flaws {
     /// The root word leads to a table whose WRITEs were not awaited (X3).
     pub table_unawaited: bool,
-    /// The pages of the old table are freed before the operations that read them have ended (X5).
-    pub table_freed: bool,
     /// A client follows an entry again that has led it to a wrong leaf (X6).
     pub credulous: bool,
 }
@@ -15,7 +13,6 @@ impl Flaws {
     /// No flaw, which is the default.
     pub const NONE: Self = Self {
         table_unawaited: false,
-        table_freed: false,
         credulous: false,
     };
 }

@@ -1,6 +1,6 @@
 //! Walks from leaf to leaf, to find a leaf that this compute node does not know, and to list all of them.
 
-use dm_index::{Bound, Hops, IndexError, KeyBytes, Lead, NodeCopies, NodeCopy};
+use dm_index::{Hops, IndexError, KeyBound, KeyBytes, Lead, NodeCopies, NodeCopy};
 use dm_layout::{Corrupt, Reason};
 use dm_verbs::{Control, Effect, LocalStep, RemotePtr, Verbs, Why};
 
@@ -23,7 +23,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
         let mut copy = NodeCopy::new();
         loop {
             v.local(LocalStep::Section).await;
-            let Some(hint) = self.known.with(|known| known.entry(key, Bound::At)) else {
+            let Some(hint) = self.known.with(|known| known.entry(key, KeyBound::At)) else {
                 return Ok(None);
             };
             let mut lead = Lead::hint(hint.leaf);

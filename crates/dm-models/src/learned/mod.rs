@@ -7,4 +7,4 @@ mod world;
 use crate::Entry;
 
 /// The entries of this module, in the order of the page.
-pub(crate) const ENTRIES: &[Entry] = &[tables::TABLES, tables::CRASH, reused::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[tables::ENTRY, reused::ENTRY];

@@ -182,7 +182,7 @@ impl<P: Learns<Key = Key8>> Job for Fill<P> {
 fn an_index_keeps_its_memory_budget() {
     let whole = Fill::<RolexParts<Key8>>(1 << 17, Options::new(8), PhantomData);
     let hop = Fill::<ChimeLearnedParts<Key8>>(1 << 17, Options::chime_learned(8), PhantomData);
-    let most = [("rolex", 36.0, 1.6), ("chime-learned", 44.0, 0.5)];
+    let most = [("rolex", 36.0, 1.3), ("chime-learned", 44.0, 0.42)];
     for ((name, on_nodes, cached), found) in most
         .into_iter()
         .zip([loopback().run_one(whole), loopback().run_one(hop)])
