@@ -1,6 +1,6 @@
 //! Finding the last key at or below a given key. The descent backtracks if a subtree contains no such key.
 
-use dm_index::{IndexError, KeyBytes};
+use dm_index::{IndexError, KeyBound, KeyBytes};
 use dm_verbs::{Control, Verbs};
 
 use crate::SingleStore;
@@ -8,15 +8,6 @@ use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::presence::end_operation;
 use crate::walk::{Item, Side, children};
-
-/// The bound of a floor search.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Bound {
-    /// The last key that is at most the given one.
-    At,
-    /// The last key below the given one.
-    Below,
-}
 
 impl<V, K, L> ArtClient<'_, V, K, L>
 where
@@ -29,7 +20,7 @@ where
     pub(crate) async fn floor(
         &self,
         key: &K,
-        bound: Bound,
+        bound: KeyBound,
         value: &mut Vec<u8>,
     ) -> Result<Option<K>, IndexError> {
         let running = self.start().await?;
@@ -37,7 +28,7 @@ where
         end_operation(running, self.art.alloc.while_announcing(self.v, found).await)
     }
 
-    async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
+    async fn floor_key(&self, key: &K, bound: KeyBound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
         let text = KeyText::of(key);
         // The last item holds the largest keys.
         let mut rest = vec![Item::root(self.art.root, self.art.types())];
@@ -46,7 +37,7 @@ where
                 Item::Leaf(at) => {
                     let mut found = None;
                     let take = |other: K, value: &[u8]| {
-                        if other < *key || bound == Bound::At && other == *key {
+                        if other < *key || bound == KeyBound::At && other == *key {
                             out.clear();
                             out.extend_from_slice(value);
                             found = Some(other);

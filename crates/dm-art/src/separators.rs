@@ -5,15 +5,15 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Listing, Located, RangeIndex, Restructure, Run,
-    Scan, Split, Survey, survey_leaves,
+    Applied, Exchange, IndexError, Inner, KeyBound, KeyBytes, Lead, Listing, Located, RangeIndex,
+    Restructure, Run, Scan, Split, Survey, merge_sparse, survey_leaves,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::ArtClient;
-use crate::floor::Bound;
+use crate::shrink::Reading;
 use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
@@ -288,7 +288,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         &self,
         client: &ArtClient<'_, V, K, S>,
         key: &K,
-        bound: Bound,
+        bound: KeyBound,
     ) -> Result<Option<(K, RemotePtr)>, IndexError>
     where
         S: SingleStore<V, K>,
@@ -361,7 +361,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
                 break;
             }
         }
-        let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
+        let Some((low, leaf)) = self.read(&client, key, KeyBound::At).await? else {
             return Ok(None);
         };
         // An error while reading the neighbours does not matter to this operation: the next one reads them
@@ -431,7 +431,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             // The sketch does not show which leaves are adjacent, so the entries are read.
             let client = self.art.client_within(v);
             let mut entries = Scan::new();
-            if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
+            if let Some((low, leaf)) = self.read(&client, key, KeyBound::At).await? {
                 client.scan(&low, max, &mut entries).await?;
                 let mut found = entries.iter().peekable();
                 while let Some((low, value)) = found.next()
@@ -508,7 +508,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
     }
 
     async fn shrink<L: Restructure<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
-        self.shrink_leaf(v, leaves, key).await
+        let (separators, client) = (self, self.art.client_within(v));
+        merge_sparse(v, leaves, key, &Reading { separators, client }).await
     }
 
     async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {

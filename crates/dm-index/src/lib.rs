@@ -35,6 +35,7 @@ mod joint;
 mod range_index;
 mod run;
 mod scan;
+mod sparse;
 mod store;
 mod survey;
 mod words;
@@ -56,6 +57,7 @@ pub use joint::{
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use run::Run;
 pub use scan::Scan;
+pub use sparse::{Approach, KeyBound, merge_sparse};
 pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
 pub use survey::{
     Condition, Finding, Flaw, Inspected, LevelCount, Listing, Referred, Survey, is_nowhere, survey_index,

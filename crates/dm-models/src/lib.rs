@@ -1,5 +1,5 @@
 //! All models of dmkit by name: litmus tests of the RNIC's contract, and models of locks, shared operations,
-//! nodes, B-link trees, hopscotch leaves, radix trees, reclamation and crashes.
+//! nodes, B-link trees, hopscotch leaves, radix trees, learned inner levels, reclamation and crashes.
 //!
 //! An [`Entry`] contains a model, its source, and the cases in which the model runs. A case is a shape of the model, a
 //! setting of every knob, and the expected verdict. An entry also contains a twin with the published protocol, if this
@@ -33,6 +33,7 @@ mod crash;
 mod entry;
 mod hopscotch;
 mod items;
+mod learned;
 mod litmus;
 mod locks;
 mod matrix;
@@ -63,6 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         radix::ENTRIES,
         hopscotch::ENTRIES,
         separators::ENTRIES,
+        learned::ENTRIES,
         crash::ENTRIES,
         recovery::ENTRIES,
     ]

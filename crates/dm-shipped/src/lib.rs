@@ -1,5 +1,5 @@
-//! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME, Dolphin and Marlin with the
-//! variants of their papers.
+//! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX with
+//! the variants of their papers.
 //!
 //! The shipped indexes use only interfaces that every index can use: each gives the harness its options for a setting,
 //! and the verbs that an operation needs without contention.
@@ -7,28 +7,29 @@
 //! ```
 //! let registry = dm_shipped::shipped();
 //! let names: Vec<&str> = registry.entries().iter().map(|entry| entry.name()).collect();
-//! assert_eq!(names, ["sherman", "smart", "chime", "dolphin", "marlin"]);
+//! assert_eq!(names, ["sherman", "smart", "chime", "dolphin", "marlin", "rolex"]);
 //! assert!(registry.series("fg+").is_ok());
 //! ```
 #![forbid(unsafe_code)]
 
 use dm_bench::Registry;
 
-/// Returns the registry of the shipped indexes: Sherman, SMART, CHIME, Dolphin and Marlin, each with its variants.
+/// Returns the registry of the shipped indexes: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX, each with its variants.
 pub fn shipped() -> Registry {
     let all = Registry::new()
         .with(sherman::bench::entry())
         .with(smart::bench::entry())
         .with(chime::bench::entry())
         .with(dolphin::bench::entry())
-        .with(marlin::bench::entry());
+        .with(marlin::bench::entry())
+        .with(rolex::bench::entry());
     TITLES.iter().fold(all, |all, (index, variant, words)| {
         all.titled(index, variant, words)
     })
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 25] = [
+const TITLES: [(&str, &str, &str); 27] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -54,6 +55,8 @@ const TITLES: [(&str, &str, &str); 25] = [
     ("dolphin", "paper-rtt", "Dolphin as published"),
     ("marlin", "default", "Marlin"),
     ("marlin", "published", "Marlin as published"),
+    ("rolex", "default", "ROLEX"),
+    ("rolex", "chime-learned", "CHIME-Learned"),
 ];
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn every_shipped_index_is_checked_and_swept() {
-    for index in ["sherman", "smart", "chime", "dolphin", "marlin"] {
+    for index in ["sherman", "smart", "chime", "dolphin", "marlin", "rolex"] {
         for action in ["check", "sweep"] {
             let ended = dmkit(&format!(
                 "index {action} --fabric loopback --index {index} --keys 3K"

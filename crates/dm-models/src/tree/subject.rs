@@ -29,6 +29,11 @@ pub(crate) trait Subject: Sized + 'static {
     /// Reads all inner nodes into the cache.
     async fn warm(&self, v: &Endpoint);
 
+    /// Runs a housekeeping visit, if the index has one.
+    async fn visit(&self, _v: &Endpoint) -> Result<(), IndexError> {
+        Ok(())
+    }
+
     fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8>;
 
     fn state(&self) -> u64;
@@ -50,6 +55,10 @@ pub(crate) trait SubjectParts:
     fn sound(options: Self::Options) -> Self::Options;
 
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
+
+    async fn visit(&self, _v: &Endpoint) -> Result<(), IndexError> {
+        Ok(())
+    }
 
     fn at_rest(_end: &End<'_>, _options: &Self::Options) -> Result<(), String> {
         Ok(())
@@ -75,6 +84,10 @@ impl<P: SubjectParts> Subject for Handle<P> {
 
     async fn warm(&self, v: &Endpoint) {
         Self::warm(self, v).await.expect("no faults");
+    }
+
+    async fn visit(&self, v: &Endpoint) -> Result<(), IndexError> {
+        P::visit(self, v).await
     }
 
     fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
@@ -183,7 +196,12 @@ impl Script {
             done.await;
             return;
         }
-        let Do::Scan(from) = what else { return };
+        let Do::Scan(from) = what else {
+            if let Err(e) = Box::pin(c.shared().visit(c.verbs())).await {
+                fail(e);
+            }
+            return;
+        };
         let mut out = Scan::new();
         if let Err(e) = Box::pin(tree.scan(&Key8(from), LIMIT, &mut out)).await {
             fail(e);

@@ -25,6 +25,8 @@ pub(crate) enum Do {
     /// Scans all keys from this one on. The scan must return all keys of [`Script::always`], and no key twice or out
     /// of order.
     Scan(u64),
+    /// Runs a housekeeping visit, which changes no entry ([`SubjectParts::visit`]).
+    Visit,
 }
 
 /// The pool at the start, and the operations of all clients.
@@ -134,7 +136,7 @@ impl Do {
     pub(crate) fn written_key(&self) -> Option<u64> {
         match *self {
             Self::Insert(key) | Self::Update(key) | Self::Upsert(key) | Self::Remove(key) => Some(key),
-            Self::Get(_) | Self::Scan(_) => None,
+            Self::Get(_) | Self::Scan(_) | Self::Visit => None,
         }
     }
 
@@ -146,7 +148,7 @@ impl Do {
             Self::Update(key) => KvOp::Update(key, value(key)),
             Self::Upsert(key) => KvOp::Upsert(key, value(key)),
             Self::Remove(key) => KvOp::Remove(key),
-            Self::Scan(_) => return None,
+            Self::Scan(_) | Self::Visit => return None,
         })
     }
 }

@@ -42,6 +42,13 @@ fn marlin() -> marlin::Options {
     }
 }
 
+fn rolex() -> rolex::Options {
+    rolex::Options {
+        chunk_bytes: 64 << 10,
+        ..rolex::Options::new(8)
+    }
+}
+
 fn smart() -> smart::Options {
     smart::Options {
         chunk_bytes: 64 << 10,
@@ -284,6 +291,15 @@ fn dolphin_is_checked() {
 fn marlin_is_checked() {
     with::<marlin::MarlinParts<Key8>>(&marlin(), async |index, v| {
         leaves_of_many_keys(index, v, (true, 64)).await;
+        high_fence(index, v).await;
+    });
+}
+
+#[test]
+fn rolex_is_checked() {
+    with::<rolex::RolexParts<Key8>>(&rolex(), async |index, v| {
+        index.retrain(v).await.expect("no faults");
+        leaves_of_many_keys(index, v, (false, 64)).await;
         high_fence(index, v).await;
     });
 }

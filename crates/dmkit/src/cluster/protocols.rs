@@ -50,7 +50,15 @@ mod tests {
         let names: Vec<&str> = tried.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
-            ["sherman", "sherman (fg+)", "smart", "chime", "dolphin", "marlin"]
+            [
+                "sherman",
+                "sherman (fg+)",
+                "smart",
+                "chime",
+                "dolphin",
+                "marlin",
+                "rolex"
+            ]
         );
         let refused = tried[0].1.trips(nothing).unwrap_err().to_string();
         assert!(refused.contains("64-byte line atomicity"), "{refused}");

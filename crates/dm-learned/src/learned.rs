@@ -1,0 +1,329 @@
+//! The inner structure that the threads of one compute node share.
+
+use dm_alloc::{Allocator, Life};
+use dm_index::{
+    Approach, Flaw, IndexError, Inner, KeyBound, KeyBytes, Lead, Listing, Located, Merge, Neighbours,
+    NodeCopies, Restructure, Run, Split, Survey, merge_sparse, survey_leaves,
+};
+use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
+use dm_verbs::{Control, Effect, Event, LocalStep, RemotePtr, Verbs};
+
+use crate::known::{Known, LeafHint};
+#[cfg(feature = "study")]
+use crate::study::Flaws;
+use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
+
+/// Default of [`LearnedOptions::error`], that of ROLEX. A search in local memory compares about six keys.
+pub const DEFAULT_ERROR: u32 = 16;
+/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table, and
+/// reads the leaves on the way to learn all of them.
+const REACH: u32 = 4;
+/// A compute node retrains the models in a housekeeping visit if it has learned this many leaves, ...
+const LEARNED_MIN: usize = 64;
+/// ... and more than this part of those that it knows.
+const LEARNED_PART: usize = 8;
+
+/// Options of a [`Learned`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LearnedOptions {
+    /// Maximum difference between a predicted and the true position in the table.
+    pub error: u32,
+    /// Budget in bytes of the compute node's copy of the table.
+    pub cache_bytes: u64,
+    /// Retry limit of every loop.
+    pub attempts: u32,
+    /// Broken twins.
+    #[cfg(feature = "study")]
+    pub flaws: Flaws,
+}
+
+impl LearnedOptions {
+    /// Returns options without flaws.
+    pub const fn new(cache_bytes: u64, attempts: u32) -> Self {
+        Self {
+            error: DEFAULT_ERROR,
+            cache_bytes,
+            attempts,
+            #[cfg(feature = "study")]
+            flaws: Flaws::NONE,
+        }
+    }
+}
+
+/// A table, as it was read.
+#[derive(Debug)]
+pub(crate) struct Table<K> {
+    pub(crate) entries: Vec<(K, RemotePtr)>,
+    /// The pages, and the number of entries in each.
+    pub(crate) pages: Vec<(RemotePtr, usize)>,
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            pages: Vec::new(),
+        }
+    }
+}
+
+/// An inner structure that predicts a leaf's position in a table of all leaves. The leaves of the index are in the store
+/// `L`.
+///
+/// # Invariants
+/// * **I1** The table's first entry always leads to the first leaf, so every key has an entry at or below it.
+/// * **I2** All other entries, and all models, are hints. A leaf without an entry is reached through its left neighbour. If
+///   an entry leads to a wrong leaf, that leaf's fence keys show this, and the compute node drops the entry from its copy.
+///
+/// The rules are in `docs/protocol/rolex.md`.
+#[derive(Debug)]
+pub struct Learned<K: KeyBytes, L> {
+    pub(crate) leaves: L,
+    pub(crate) alloc: Arc<Allocator>,
+    pub(crate) root_word: RemotePtr,
+    pub(crate) known: Mutex<Known<K>>,
+    pub(crate) options: LearnedOptions,
+}
+
+impl<K: KeyBytes, L> Learned<K, L> {
+    /// Makes the inner structure of an index whose root word is at `root_word`. `leaves` reads the index's leaves, and
+    /// `alloc` has the memory of tables.
+    pub fn new(leaves: L, alloc: Arc<Allocator>, root_word: RemotePtr, options: LearnedOptions) -> Self {
+        //= docs/protocol/rolex.md X8
+        alloc.restores(PAGE, Life::Unversioned);
+        Self {
+            leaves,
+            alloc,
+            root_word,
+            known: Mutex::new(Known::new(options.error, options.cache_bytes)),
+            options,
+        }
+    }
+
+    /// Returns the bytes that the compute node keeps: its copy of the table, the models, and the leaves that it has
+    /// learned since.
+    pub fn cache_bytes(&self) -> u64 {
+        self.known.with(|known| known.bytes())
+    }
+
+    /// Returns the number of models.
+    pub fn models(&self) -> usize {
+        self.known.with(|known| known.models())
+    }
+
+    /// Returns whether so many leaves are missing in the table that a housekeeping visit should write another one.
+    pub fn is_outdated(&self) -> bool {
+        self.known.with(|known| {
+            let missing = known.missing();
+            missing >= LEARNED_MIN && missing >= known.leaves() / LEARNED_PART
+        })
+    }
+
+    /// Reads the root word. Returns `None` if the index has no leaf.
+    pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
+        Ok(Root::of_word(v.word(self.root_word).await?))
+    }
+
+    /// Reads the table of `root`, within the operation that has read the root word, into `table`. After an error, `table` has
+    /// what was read before.
+    pub(crate) async fn read_table<V: Verbs + Control>(
+        &self,
+        v: &V,
+        root: Root,
+        table: &mut Table<K>,
+    ) -> Result<(), IndexError> {
+        if !root.is_table() {
+            table.entries.push((K::MIN, root.at()));
+            return Ok(());
+        }
+        let mut at = root.at();
+        while !at.is_null() {
+            let bytes = v.read(at, PAGE_BYTES as u32).await?;
+            let before = table.entries.len();
+            let next = decode_page(at, &bytes, &mut table.entries)?;
+            table.pages.push((at, table.entries.len() - before));
+            at = next;
+            self.alloc.announce_if_due(v).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the root word, and the table if it is another one than this compute node has. Returns `false` if the index
+    /// has no leaf. If this compute node has a copy, an error means that there is no newer table.
+    pub(crate) async fn look<V: Verbs + Control>(&self, v: &V) -> Result<bool, IndexError> {
+        v.local(LocalStep::Section).await;
+        let known = self.known.with(|known| known.root());
+        //= docs/protocol/rolex.md X7
+        let harmless = |e: &IndexError| known.is_some() && e.effect() == Effect::None;
+        let root = match self.root(v).await {
+            Ok(Some(root)) => root,
+            Ok(None) => return Ok(false),
+            Err(e) if harmless(&e) => return Ok(true),
+            Err(e) => return Err(e),
+        };
+        if known == Some(root) {
+            return Ok(true);
+        }
+        //= docs/protocol/rolex.md X4
+        let mut table = Table::default();
+        match self.read_table(v, root, &mut table).await {
+            Ok(()) => {
+                v.local(LocalStep::Section).await;
+                self.known.with(|known| known.adopt(root, &table.entries))?;
+            }
+            Err(e) if harmless(&e) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(true)
+    }
+
+    /// Returns the last entry that `bound` admits for `key`.
+    async fn entry<V: Verbs>(&self, v: &V, key: &K, bound: KeyBound) -> Option<LeafHint<K>> {
+        v.local(LocalStep::Section).await;
+        self.known.with(|known| known.entry(key, bound))
+    }
+}
+
+impl<V, K, L> Inner<V, K> for Learned<K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: NodeCopies<V, K>,
+{
+    /// The entry with the address, or `None` if this operation has read the address from a leaf or the root word.
+    type Proof = Option<LeafHint<K>>;
+
+    #[inline]
+    fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>> {
+        let hint = self.known.with(|known| known.entry(key, KeyBound::At))?;
+        v.meter().note(Event::CacheHit);
+        Some(Located {
+            leaf: Lead::hint(hint.leaf),
+            proof: Some(hint),
+        })
+    }
+
+    async fn find(&self, v: &V, key: &K) -> Result<Option<Located<Self::Proof>>, IndexError> {
+        v.meter().note(Event::CacheMiss);
+        let lead = self.walk_to(v, key).await?;
+        Ok(lead.map(|leaf| Located { leaf, proof: None }))
+    }
+
+    async fn locate_run(&self, v: &V, key: &K, max: usize, run: &mut Run<K>) -> Result<(), IndexError> {
+        v.local(LocalStep::Section).await;
+        run.clear();
+        self.known.with(|known| known.run(key, max, run));
+        if !run.leaves().is_empty() {
+            v.meter().note(Event::CacheHit);
+        } else if let Some(located) = self.find(v, key).await? {
+            run.push_alone(located.leaf.at);
+        }
+        Ok(())
+    }
+
+    /// Keeps the entry: the leaf was split, and the entry is still right for the keys that stayed in the leaf.
+    fn stale(&self, _: &V, _: Self::Proof) {}
+
+    fn invalidate(&self, _: &V, proof: Self::Proof) {
+        //= docs/protocol/rolex.md X6
+        if let Some(hint) = proof.filter(|_| !self.flaws().credulous) {
+            self.known.with(|known| known.forget(hint));
+        }
+    }
+
+    fn reach(&self, proof: &Self::Proof) -> Option<u32> {
+        // One step in a gap is as likely as another, so twice as many are rare.
+        proof.map(|_| REACH.saturating_add(self.known.with(|known| known.gap()).saturating_mul(2)))
+    }
+
+    async fn found(&self, v: &V, key: &K, leaf: RemotePtr, _hops: u32) {
+        v.local(LocalStep::Section).await;
+        self.known.with(|known| known.learn(*key, leaf));
+    }
+
+    async fn plant(&self, v: &V, leaf: RemotePtr) -> Result<bool, IndexError> {
+        //= docs/protocol/rolex.md X1
+        Ok(v.cas(self.root_word, 0, Root::of_leaf(leaf).word()).await? == 0)
+    }
+
+    /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
+    async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
+        v.local(LocalStep::Section).await;
+        self.known.with(|known| known.split(split.separator, split.right));
+        Ok(())
+    }
+
+    async fn shrink<R: Restructure<V, K>>(&self, v: &V, leaves: &R, key: &K) -> Result<(), IndexError> {
+        merge_sparse(v, leaves, key, self).await
+    }
+
+    async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], _: f64) -> Result<(), IndexError> {
+        match self.publish(v, (None, &[]), leaves).await? {
+            Some(_) => Ok(()),
+            None => Err(IndexError::NotEmpty {
+                root: self.root(v).await?.map_or(RemotePtr::NULL, Root::at),
+            }),
+        }
+    }
+
+    async fn survey<R: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &R,
+        survey: &mut Survey,
+    ) -> Result<(), IndexError> {
+        let Some(root) = self.root(v).await? else {
+            survey.misses_nodes();
+            return Ok(());
+        };
+        let mut table = Table::default();
+        match self.read_table(v, root, &mut table).await {
+            Ok(()) => {}
+            Err(IndexError::Corrupt { node, what }) => {
+                survey.fault(node, Flaw::Corrupt(what), 0);
+                survey.misses_nodes();
+            }
+            Err(e) => return Err(e),
+        }
+        for (page, entries) in table.pages {
+            survey.count(page, 1, entries, PAGE_BYTES as u64);
+        }
+        survey_leaves(v, leaves, (&table.entries, Listing::Hints), survey).await
+    }
+}
+
+impl<V, K, L> Approach<V, K> for Learned<K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: NodeCopies<V, K>,
+{
+    async fn leaf_near(&self, v: &V, key: &K, bound: KeyBound) -> Result<Option<RemotePtr>, IndexError> {
+        Ok(self.entry(v, key, bound).await.map(|hint| hint.leaf))
+    }
+
+    async fn join<R: Restructure<V, K>>(
+        &self,
+        v: &V,
+        leaves: &R,
+        pair: &Neighbours<K>,
+    ) -> Result<Merge, IndexError> {
+        //= docs/protocol/rolex.md X6
+        let unlink = async || {
+            v.local(LocalStep::Section).await;
+            let hint = LeafHint {
+                low: pair.between,
+                leaf: pair.right,
+            };
+            self.known.with(|known| known.forget(hint));
+            Ok(())
+        };
+        leaves.join(v, pair, unlink).await
+    }
+}
+
+impl<K: KeyBytes, L> Fingerprint for Learned<K, L> {
+    fn fingerprint(&self) -> u64 {
+        self.known.with(|known| fingerprint_of(known))
+    }
+}

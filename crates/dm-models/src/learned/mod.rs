@@ -1,0 +1,10 @@
+//! Models of learned inner levels: tables of leaves that are replaced, and hints that have become wrong.
+
+mod reused;
+mod tables;
+mod world;
+
+use crate::Entry;
+
+/// The entries of this module, in the order of the page.
+pub(crate) const ENTRIES: &[Entry] = &[tables::ENTRY, reused::ENTRY];

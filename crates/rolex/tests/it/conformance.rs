@@ -1,0 +1,75 @@
+//! Runs the same script with every variant, in every world.
+
+use core::marker::PhantomData;
+
+use dm_testkit::{Family, TestKey, WorldKind, conform};
+use rolex::{ChimeLearnedParts, Options, Rdwc, RolexParts};
+
+use crate::common::{Learns, Tree};
+
+/// Chooses one of the two indexes.
+pub(crate) trait Kind {
+    type Parts<K: TestKey>: Learns + dm_assemble::Parts<Key = K>;
+}
+
+pub(crate) struct Whole;
+
+impl Kind for Whole {
+    type Parts<K: TestKey> = RolexParts<K>;
+}
+
+pub(crate) struct Hop;
+
+impl Kind for Hop {
+    type Parts<K: TestKey> = ChimeLearnedParts<K>;
+}
+
+/// Indexes whose options are changed by a function, and whose clients retrain the models after so many operations.
+struct Trees<F>(fn(&mut Options), u32, PhantomData<F>);
+
+impl<F> Trees<F> {
+    const fn new(change: fn(&mut Options), visits: u32) -> Self {
+        Self(change, visits, PhantomData)
+    }
+}
+
+impl<F: Kind> Family for Trees<F> {
+    type Index<K: TestKey> = Tree<F::Parts<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        let mut options = F::Parts::<K>::options(value_bytes);
+        (self.0)(&mut options);
+        Tree::new(options).visiting(self.1)
+    }
+}
+
+dm_testkit::conformance! {
+    whole => Trees::<Whole>::new(|_| {}, 0);
+    small_leaves_and_visits => Trees::<Whole>::new(|o| o.span = 5, 300);
+    hopscotch => Trees::<Hop>::new(|o| (o.span, o.neighbourhood) = (12, 4), 0);
+}
+
+#[test]
+fn hopscotch_and_visits() {
+    let small = Trees::<Hop>::new(|o| (o.span, o.neighbourhood) = (6, 3), 300);
+    conform(&small, WorldKind::LoopbackDelays);
+}
+
+#[test]
+fn a_cache_for_a_part_of_the_leaves() {
+    let part = Trees::<Whole>::new(|o| (o.span, o.cache_bytes) = (5, 4_000), 500);
+    conform(&part, WorldKind::SimCx6);
+}
+
+#[test]
+fn without_local_queues() {
+    conform(
+        &Trees::<Whole>::new(|o| o.hierarchical = false, 500),
+        WorldKind::SimCx5,
+    );
+}
+
+#[test]
+fn rdwc() {
+    let shared = Trees::<Whole>::new(|o| o.rdwc = Rdwc { locks: 8, ..Rdwc::ON }, 500);
+    conform(&shared, WorldKind::LoopbackDelays);
+}
