@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use dm_index::{CHILD_BYTES, Child, IndexError, KeyBound, KeyBytes, Run};
 use dm_layout::KEY_BYTES_MAX;
+use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::RemotePtr;
 
 use crate::models::Models;
@@ -294,6 +295,12 @@ impl<K: KeyBytes> Known<K> {
         let table = self.lows.capacity() * size_of::<K>() + self.leaves.capacity() * CHILD_BYTES;
         let learned = self.learned.len() * (size_of::<(K, RemotePtr)>() + 2) * 3 / 2;
         (table + self.models.heap_bytes() + learned) as u64
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for Known<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(self)
     }
 }
 

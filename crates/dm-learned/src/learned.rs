@@ -5,7 +5,7 @@ use dm_index::{
     Approach, Flaw, IndexError, Inner, KeyBound, KeyBytes, Lead, Listing, Located, Merge, Neighbours,
     NodeCopies, Restructure, Run, Split, Survey, merge_sparse, survey_leaves,
 };
-use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
+use dm_sync::{Arc, Fingerprint, Mutex};
 use dm_verbs::{Control, Effect, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::known::{Known, LeafHint};
@@ -324,6 +324,6 @@ where
 
 impl<K: KeyBytes, L> Fingerprint for Learned<K, L> {
     fn fingerprint(&self) -> u64 {
-        self.known.with(|known| fingerprint_of(known))
+        self.known.fingerprint()
     }
 }

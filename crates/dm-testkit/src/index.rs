@@ -38,10 +38,11 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     -> impl RangeIndex<Key = Self::Key>;
 
     /// Finishes what dead clients have left in the index, checks all of it, and returns the faults that remain. Runs
-    /// with kills call this at their end. The default checks nothing.
+    /// with kills call this at their end. More than `leaked_max` lost bytes are a fault. The default checks nothing.
     fn sweep<V: Verbs + Control>(
         _handle: &Self::Handle,
         _v: &V,
+        _leaked_max: u64,
     ) -> impl Future<Output = Result<Vec<String>, Failure>> {
         async { Ok(Vec::new()) }
     }

@@ -76,7 +76,8 @@ fn run_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, kills: &Kills)
         .colocated(seed % 4 == 1)
         .lease(kills.lease);
     let world = World::from(sim.build().expect("memory"));
-    stress_with_kills(index(KillRun::simulated(seed)), &world, kills, SweepChecker)
+    let checker = SweepChecker::after(kills.kills);
+    stress_with_kills(index(KillRun::simulated(seed)), &world, kills, checker)
 }
 
 fn simulated<I: IndexUnderTest>(
@@ -109,7 +110,8 @@ fn on_loopback<I: IndexUnderTest>(
     let world = Loopback::builder().nodes(2).host_bytes(2 << 30).delays(2);
     let world = world.lease(kills.lease).seed(seed);
     let world = World::from(world.build().expect("memory"));
-    let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, SweepChecker);
+    let checker = SweepChecker::after(kills.kills);
+    let report = stress_with_kills(index(KillRun::on_loopback(seed)), &world, &kills, checker);
     let report = report.expect_correct();
     // The clients may end before their compute node can die, and a compute node may be suspended for longer than a
     // lease.

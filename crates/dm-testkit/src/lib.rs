@@ -98,7 +98,7 @@ pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
 pub use kill_runs::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills, simulated_kills};
-pub use kills::{Checker, Kills, LEAKED_MAX, Moment, NoChecker, SweepChecker, stress_with_kills};
+pub use kills::{Checker, Kills, Moment, NoChecker, SweepChecker, stress_with_kills};
 pub use kv::{answer, perform};
 pub use model::{Mismatch, Model, apply, check_all};
 pub use mortal::Mortal;

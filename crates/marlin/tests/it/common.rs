@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use marlin::{Marlin, Options, RangeIndex};
 
@@ -35,8 +35,12 @@ impl<K: TestKey> IndexUnderTest for Tree<K> {
     fn client<'h, V: Verbs + Control>(tree: &'h Marlin<K>, v: &'h V) -> impl RangeIndex<Key = K> {
         tree.client(v)
     }
-    async fn sweep<V: Verbs + Control>(tree: &Marlin<K>, v: &V) -> Result<Vec<String>, Failure> {
+    async fn sweep<V: Verbs + Control>(
+        tree: &Marlin<K>,
+        v: &V,
+        leaked_max: u64,
+    ) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        Ok(report.faults_and_leaks(LEAKED_MAX))
+        Ok(report.faults_and_leaks(leaked_max))
     }
 }

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 
 use dm_assemble::Parts;
 use dm_index::{Fill, Scan};
-use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use rolex::{Applied, ChimeLearnedParts, Handle, IndexError, Options, RangeIndex, RolexParts};
 
@@ -84,9 +84,13 @@ impl<P: Learns> IndexUnderTest for Tree<P> {
             left: Cell::new(index.visits),
         }
     }
-    async fn sweep<V: Verbs + Control>(index: &Opened<P>, v: &V) -> Result<Vec<String>, Failure> {
+    async fn sweep<V: Verbs + Control>(
+        index: &Opened<P>,
+        v: &V,
+        leaked_max: u64,
+    ) -> Result<Vec<String>, Failure> {
         let report = index.handle.sweep(v).await?;
-        Ok(report.faults_and_leaks(LEAKED_MAX))
+        Ok(report.faults_and_leaks(leaked_max))
     }
 }
 

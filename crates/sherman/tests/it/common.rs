@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use dm_layout::Slotted;
-use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use sherman::{LeafFormat, Options, RangeIndex, Sherman};
 
@@ -34,8 +34,12 @@ impl<K: TestKey, F: LeafFormat<K>> IndexUnderTest for Tree<K, F> {
     fn client<'h, V: Verbs + Control>(tree: &'h Sherman<K, F>, v: &'h V) -> impl RangeIndex<Key = K> {
         tree.client(v)
     }
-    async fn sweep<V: Verbs + Control>(tree: &Sherman<K, F>, v: &V) -> Result<Vec<String>, Failure> {
+    async fn sweep<V: Verbs + Control>(
+        tree: &Sherman<K, F>,
+        v: &V,
+        leaked_max: u64,
+    ) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        Ok(report.faults_and_leaks(LEAKED_MAX))
+        Ok(report.faults_and_leaks(leaked_max))
     }
 }

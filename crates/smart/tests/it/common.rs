@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use smart::{Options, RangeIndex, Smart};
 
@@ -33,8 +33,12 @@ impl<K: TestKey> IndexUnderTest for Tree<K> {
     fn client<'h, V: Verbs + Control>(tree: &'h Smart<K>, v: &'h V) -> impl RangeIndex<Key = K> {
         tree.client(v)
     }
-    async fn sweep<V: Verbs + Control>(tree: &Smart<K>, v: &V) -> Result<Vec<String>, Failure> {
+    async fn sweep<V: Verbs + Control>(
+        tree: &Smart<K>,
+        v: &V,
+        leaked_max: u64,
+    ) -> Result<Vec<String>, Failure> {
         let report = tree.sweep(v).await?;
-        Ok(report.faults_and_leaks(LEAKED_MAX))
+        Ok(report.faults_and_leaks(leaked_max))
     }
 }

@@ -8,7 +8,7 @@ mod stress;
 
 use std::marker::PhantomData;
 
-use dm_testkit::{Failure, IndexUnderTest, LEAKED_MAX, TestKey};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use dolphin::RangeIndex;
 
@@ -35,9 +35,13 @@ impl<K: TestKey> IndexUnderTest for Assembled<K> {
     fn client<'h, V: Verbs + Control>(index: &'h ArtHopscotch<K>, v: &'h V) -> impl RangeIndex<Key = K> {
         index.client(v)
     }
-    async fn sweep<V: Verbs + Control>(index: &ArtHopscotch<K>, v: &V) -> Result<Vec<String>, Failure> {
+    async fn sweep<V: Verbs + Control>(
+        index: &ArtHopscotch<K>,
+        v: &V,
+        leaked_max: u64,
+    ) -> Result<Vec<String>, Failure> {
         let report = index.sweep(v).await?;
-        Ok(report.faults_and_leaks(LEAKED_MAX))
+        Ok(report.faults_and_leaks(leaked_max))
     }
 }
 
