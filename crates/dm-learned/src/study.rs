@@ -5,15 +5,12 @@
 pub struct Flaws {
     /// The root word leads to a table whose WRITEs were not awaited (X3).
     pub table_unawaited: bool,
-    /// A client follows an entry again that has led it to a wrong leaf (X6).
-    pub credulous: bool,
 }
 
 impl Flaws {
     /// No flaw, which is the default.
     pub const NONE: Self = Self {
         table_unawaited: false,
-        credulous: false,
     };
 }
 

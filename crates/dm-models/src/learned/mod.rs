@@ -1,10 +1,9 @@
-//! Models of learned inner levels: tables of leaves that are replaced, and hints that have become wrong.
+//! Models of learned inner levels: tables of leaves that are replaced.
 
-mod reused;
 mod tables;
 mod world;
 
 use crate::Entry;
 
 /// The entries of this module, in the order of the page.
-pub(crate) const ENTRIES: &[Entry] = &[tables::ENTRY, reused::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[tables::ENTRY];
