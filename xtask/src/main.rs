@@ -174,9 +174,9 @@ enum Command {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// Runs the stress tests at full size, for Sherman, SMART, CHIME, Dolphin, the assembled example and the hash
-    /// table: 20 million operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of
-    /// 100,000 operations on simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
+    /// Runs the stress tests at full size, for each index, the assembled example and the hash table: 20 million
+    /// operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of 100,000 operations
+    /// on simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
     ///
     /// Takes about 40 minutes on 2 cores; with --shuttle about an hour.
     Stress {

@@ -1,7 +1,7 @@
 //! `cargo xtask page`: checks the pages of results in a browser.
 //!
-//! The pages are those of small runs: a bench of all indexes, as the main job writes it, and some figures of the papers.
-//! Before, the checks must find the fault of each of several broken pages.
+//! The pages are those of small runs: a bench of all indexes, as the main job writes it, and some figures of the
+//! papers. Before, the checks must find the fault of each of several broken pages.
 
 mod browser;
 mod twins;
@@ -34,8 +34,8 @@ const RIGHT: char = '\u{e014}';
 
 /// The small runs whose pages are checked. The bench has the panels of the main job.
 const RUNS: [&str; 5] = [
-    "bench --index sherman,smart,chime,dolphin,marlin --workload c,a,load,e --clients 10,40,160 --cns 10 --mns 1 --keys 20K \
-     --ops 5K",
+    "bench --index sherman,smart,chime,dolphin,marlin,rolex --workload c,a,load,e --clients 10,40,160 --cns 10 --mns 1 \
+     --keys 20K --ops 5K",
     "reproduce sherman-3 --quick",
     "reproduce sherman-10 --panel a --quick --keys 50K",
     "reproduce chime-12 --panel C --quick --keys 50K",

@@ -38,11 +38,8 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The tests also need the command's flaws and studies, because `dm-models` needs them.
-const FEATURES: [&str; 2] = ["--features", "dmkit/eval"];
-
-/// What every step that runs optimised code builds from. With other packages or features, cargo would build the crates
-/// once more.
+/// The packages and features of all steps but one. With others, cargo would build the crates once more. The tests also
+/// need the command's flaws and studies, because `dm-models` needs them.
 const PACKAGES: [&str; 5] = ["--workspace", "--exclude", "dm-ib", "--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
@@ -54,7 +51,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         steps.run("clippy", || {
             Ok(cmd!(
                 shell,
-                "cargo clippy --workspace --exclude dm-ib --all-targets {FEATURES...} --quiet -- -D warnings"
+                "cargo clippy {PACKAGES...} --all-targets --quiet -- -D warnings"
             )
             .run()?)
         });
@@ -63,12 +60,9 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             Ok(cmd!(shell, "cargo clippy --package dmkit --quiet -- -D warnings").run()?)
         });
         steps.run("documentation", || {
-            Ok(cmd!(
-                shell,
-                "cargo doc --workspace --exclude dm-ib --no-deps {FEATURES...} --quiet"
-            )
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .run()?)
+            Ok(cmd!(shell, "cargo doc {PACKAGES...} --no-deps --quiet")
+                .env("RUSTDOCFLAGS", "-D warnings")
+                .run()?)
         });
         steps.run("loom", || loom(root, None));
         steps.run("shuttle", || shuttle(root, None, None));

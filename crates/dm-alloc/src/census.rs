@@ -341,8 +341,8 @@ impl Allocator {
         holdings.is_some_and(|(holdings, _)| holdings.contain(block))
     }
 
-    /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to leave the
-    /// pool for ever.
+    /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to
+    /// leave the pool for ever.
     ///
     /// # Errors
     /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control
@@ -402,8 +402,8 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         }
     }
 
-    /// Records the blocks in the depots. Returns [`CensusStep::Waits`] if other members have changed a depot each time that it
-    /// was read.
+    /// Records the blocks in the depots. Returns [`CensusStep::Waits`] if other members have changed a depot each time
+    /// that it was read.
     ///
     /// # Errors
     /// Returns the errors of verbs.

@@ -9,11 +9,11 @@ use crate::{Handle, Parts};
 
 /// Leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
-/// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later epoch only
-/// after two turns of their caches.
+/// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later
+/// epoch only after two turns of their caches.
 const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
-/// Parts of a lease for each list of lost blocks: while other work keeps a member busy, it does only one list at each of its
-/// looks, of which it makes about 62 in a lease.
+/// Parts of a lease for each list of lost blocks: while other work keeps a member busy, it does only one list at each
+/// of its looks, of which it makes about 62 in a lease.
 const LIST_PARTS: u64 = 16;
 /// Parts of a lease that lie between two rounds of a census.
 const CENSUS_PARTS: u64 = 64;
@@ -21,7 +21,7 @@ const CENSUS_PARTS: u64 = 64;
 /// The result of a census.
 pub(crate) enum Outcome {
     Restored(Restored),
-    /// The census ended without a result, for this reason: members came and went, one did not answer, or the index was in
+    /// The census ended without a result in this step. Members came and went, one did not answer, or the index was in
     /// change during each walk.
     Disturbed(&'static str),
     /// The walk does not reach all nodes.
@@ -32,20 +32,22 @@ impl<P: Parts> Handle<P> {
     pub(crate) async fn take_census<V: Verbs + Control>(&self, v: &V) -> Result<Outcome, IndexError> {
         let beginning = Box::pin(self.alloc.begin_census(v));
         let Some(mut census) = self.alloc.while_announcing(v, beginning).await? else {
-            return Ok(Outcome::Disturbed("another member takes a census"));
+            return Ok(Outcome::Disturbed(
+                "opening the census, because another member takes one",
+            ));
         };
         //= docs/protocol/recovery.md V20
         let patience = self.patience();
         if !self.until(v, patience, async || census.told().await).await? {
-            return Ok(Outcome::Disturbed("a member did not say that it takes part"));
+            return Ok(Outcome::Disturbed("waiting until all members take part"));
         }
         census.grace().await?;
         if !self.until(v, patience, async || census.quiet().await).await? {
-            return Ok(Outcome::Disturbed("an operation did not end before the walk"));
+            return Ok(Outcome::Disturbed("waiting for operations before the walk"));
         }
         let walk = Box::pin(self.whole_walk(v));
         let Some(walk) = self.alloc.visit(v, walk).await? else {
-            return Ok(Outcome::Disturbed("no walk reached all nodes"));
+            return Ok(Outcome::Disturbed("the walk, which did not reach all nodes"));
         };
         let Some(reached) = walk.survey.reached else {
             return Ok(Outcome::Impossible);
@@ -54,11 +56,11 @@ impl<P: Parts> Handle<P> {
         drop(reached);
         let knowing = Box::pin(census.know_depots());
         if self.alloc.while_announcing(v, knowing).await? != CensusStep::Done {
-            return Ok(Outcome::Disturbed("the depots changed at each look"));
+            return Ok(Outcome::Disturbed("reading the depots, which changed each time"));
         }
         census.grace().await?;
         if !self.until(v, patience, async || census.quiet().await).await? {
-            return Ok(Outcome::Disturbed("an operation did not end after the walk"));
+            return Ok(Outcome::Disturbed("waiting for operations after the walk"));
         }
         self.ask(v, census).await
     }
@@ -67,14 +69,18 @@ impl<P: Parts> Handle<P> {
     async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
         let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
         let asked = self.alloc.visit(v, Box::pin(asking));
-        let asked = asked.await? == CensusStep::Done;
+        if asked.await? != CensusStep::Done {
+            return Ok(Outcome::Disturbed(
+                "asking the members, because one of them has closed the census",
+            ));
+        }
         let patience = Nanos(self.patience().0 + census.lists() * self.alloc.lease().0 / LIST_PARTS);
-        if !asked || !self.until(v, patience, async || census.told().await).await? {
-            return Ok(Outcome::Disturbed("a member did not say what it holds"));
+        if !self.until(v, patience, async || census.told().await).await? {
+            return Ok(Outcome::Disturbed("waiting until all members say what they hold"));
         }
         let Some(restored) = census.close().await? else {
             return Ok(Outcome::Disturbed(
-                "the census was closed by another member, or this compute node was expelled",
+                "closing the census, because another member did so first or has expelled this one",
             ));
         };
         let has_clients = self.alloc.epochs().is_some_and(|epochs| epochs.seats() > 1);
@@ -108,8 +114,8 @@ impl<P: Parts> Handle<P> {
         Nanos(lease.0.saturating_mul(CENSUS_LEASES).max(CENSUS_LEAST.0))
     }
 
-    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer within
-    /// `patience`.
+    /// Does rounds until a step of a census is done. Returns `false` if the census is over, or a member does not answer
+    /// within `patience`.
     async fn until<V: Verbs + Control>(
         &self,
         v: &V,

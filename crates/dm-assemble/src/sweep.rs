@@ -32,7 +32,7 @@ pub struct SweepReport {
     /// and went, that the index changed during each walk, that a member did not answer, that a step of the census
     /// failed, or that a walk cannot reach all nodes of this kind of index.
     pub restored: Option<Restored>,
-    /// The reason why the last census ended without a result and without an error.
+    /// The step in which the last census ended without a result and without an error.
     pub census_disturbed: Option<&'static str>,
     /// The error that ended the census, if one did.
     pub census_failed: Option<IndexError>,
@@ -124,7 +124,7 @@ impl fmt::Display for SweepReport {
             None => f.write_str("no census of blocks succeeded, so lost memory was not given back\n")?,
         }
         if let Some(why) = census_disturbed {
-            writeln!(f, "the last census ended without a result: {why}")?;
+            writeln!(f, "the last census ended without a result in this step: {why}")?;
         }
         if let Some(e) = census_failed {
             writeln!(f, "the census failed: {e}")?;
@@ -133,12 +133,13 @@ impl fmt::Display for SweepReport {
     }
 }
 impl<P: Parts> Handle<P> {
-    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, clears the
-    /// doubt of lock words (V8), and gives back the blocks that dead members have lost (V16). Other clients may work
-    /// meanwhile. It ends with a [check](Handle::check).
+    /// Expels silent members, frees the locks of members that are gone, finishes what they have left unfinished, clears
+    /// the doubt of lock words (V8), and gives back the blocks that dead members have lost (V16). Other clients may
+    /// work meanwhile. It ends with a [check](Handle::check).
     ///
-    /// It waits for about one lease if a member is silent. Afterwards it takes as long as three checks or more, and several
-    /// rounds of all members. The list of the blocks that it has reached takes 8 bytes of local memory for each block.
+    /// It waits for about one lease if a member is silent. Afterwards it takes as long as three checks or more, and
+    /// several rounds of all members. The list of the blocks that it has reached takes 8 bytes of local memory for each
+    /// block.
     ///
     /// # Errors
     /// Returns errors of verbs and of the control plane. If a memory node does not answer, a member cannot be fenced,

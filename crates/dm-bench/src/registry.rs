@@ -248,8 +248,8 @@ impl Registry {
     }
 }
 
-/// The words that pages of results use, as the papers write them: names of variants, and figures with the same axes as a
-/// panel.
+/// The words that pages of results use, as the papers write them: names of variants, and figures with the same axes as
+/// a panel.
 #[derive(Debug, Clone, Default)]
 pub struct Titles {
     variants: Vec<Title>,
@@ -313,8 +313,8 @@ impl IndexEntry {
         self
     }
 
-    /// Adds a way to run the variant [`IndexEntry::DEFAULT`], for an index without other variants. Call it once for each
-    /// key type.
+    /// Adds a way to run the variant [`IndexEntry::DEFAULT`], for an index without other variants. Call it once for
+    /// each key type.
     #[must_use]
     pub fn runs<I: BenchIndex>(mut self, driver: Driver<I>) -> Self {
         let at = self
@@ -474,8 +474,8 @@ impl Point {
         }
     }
 
-    /// Measures the round trips of a get, an update and an insert on a simulated RNIC that promises `caps`, with one client
-    /// and no contention.
+    /// Measures the round trips of a get, an update and an insert on a simulated RNIC that promises `caps`, with one
+    /// client and no contention.
     ///
     /// # Errors
     /// Returns [`RunError`] if the index does not run with these promises.

@@ -10,8 +10,8 @@ use crate::{IndexError, Merge, Neighbours, NodeCopy, Restructure};
 /// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
 /// remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Maximum number of leaves that are read, beginning with the one to which the inner structure leads. If the wanted leaf
-/// is further to the right, it is not merged now; the next remove from it tries again.
+/// Maximum number of leaves that are read, beginning with the one to which the inner structure leads. If the wanted
+/// leaf is further to the right, it is not merged now; the next remove from it tries again.
 const STEPS_MAX: usize = 64;
 
 /// The bound of a search for an entry.
@@ -25,8 +25,8 @@ pub enum KeyBound {
 
 /// The part of an inner structure that [`merge_sparse`] needs.
 pub trait Approach<V: Verbs, K> {
-    /// Returns a leaf from which steps to the right lead to the leaf that covers `key`, or with [`KeyBound::Below`] to the
-    /// leaf that ends at `key`.
+    /// Returns a leaf from which steps to the right lead to the leaf that covers `key`, or with [`KeyBound::Below`] to
+    /// the leaf that ends at `key`.
     fn leaf_near(
         &self,
         v: &V,
@@ -104,8 +104,8 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     }
 }
 
-/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if the inner
-/// structure and at most [`STEPS_MAX`] READs do not lead to it.
+/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if the
+/// inner structure and at most [`STEPS_MAX`] READs do not lead to it.
 async fn reach<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     v: &V,
     leaves: &L,

@@ -24,7 +24,8 @@ pub struct LeafHint<K> {
 /// A compute node's copy of the table.
 ///
 /// # Invariants
-/// * **I1** Each entry leads to the leaf of its key, or to a leaf to the left, or to memory that no longer is that leaf.
+/// * **I1** Each entry leads to the leaf of its key, or to a leaf to the left, or to memory that no longer is that
+///   leaf.
 /// * **I2** If there is an entry, there is one of the smallest key, and it leads to the first leaf.
 #[derive(Debug, Hash)]
 pub(crate) struct Known<K: KeyBytes> {
@@ -90,8 +91,8 @@ impl<K: KeyBytes> Known<K> {
         Ok(())
     }
 
-    /// Replaces the content of the copy. If not all entries fit into the budget, every second, third, … one is taken: their
-    /// leaves are left of those that are missing.
+    /// Replaces the content of the copy. If not all entries fit into the budget, every second, third, … one is taken:
+    /// their leaves are left of those that are missing.
     fn fill(&mut self, entries: &[(K, RemotePtr)], budget: u64) -> Result<(), IndexError> {
         let bytes = (entries.len() * (K::LEN + CHILD_BYTES)) as u64;
         let step = usize::try_from(bytes.div_ceil(budget.max(1))).unwrap_or(usize::MAX);
@@ -202,8 +203,8 @@ impl<K: KeyBytes> Known<K> {
         }
     }
 
-    /// Learns that `leaf` covers `low`. The leaf of every larger key is then this leaf, or one to the right of it. If the
-    /// budget is used up, the copy keeps a part of its entries.
+    /// Learns that `leaf` covers `low`. The leaf of every larger key is then this leaf, or one to the right of it. If
+    /// the budget is used up, the copy keeps a part of its entries.
     pub(crate) fn learn(&mut self, low: K, leaf: RemotePtr) {
         let known = self.entry(&low, KeyBound::At);
         if low == K::MIN || known.is_none_or(|hint| hint.leaf == leaf) {
@@ -238,9 +239,9 @@ impl<K: KeyBytes> Known<K> {
         self.learn(low, leaf);
     }
 
-    /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry before that leads to another
-    /// leaf; entries in between are dropped too. The entry of the smallest key stays, because the first leaf never dies.
-    /// Returns `false` if the entry leads to the first leaf, so that no other one is left.
+    /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry before that leads to
+    /// another leaf; entries in between are dropped too. The entry of the smallest key stays, because the first leaf
+    /// never dies. Returns `false` if the entry leads to the first leaf, so that no other one is left.
     pub(crate) fn forget(&mut self, hint: LeafHint<K>) -> bool {
         let mut dropped = Vec::new();
         let mut last = hint;

@@ -15,8 +15,8 @@ use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
 
 /// Default of [`LearnedOptions::error`], that of ROLEX. A search in local memory compares about six keys.
 pub const DEFAULT_ERROR: u32 = 16;
-/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table, and
-/// reads the leaves on the way to learn all of them.
+/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table,
+/// and reads the leaves on the way to learn all of them.
 const REACH: u32 = 4;
 /// A compute node retrains the models in a housekeeping visit if it has learned this many leaves, ...
 const LEARNED_MIN: usize = 64;
@@ -67,13 +67,14 @@ impl<K> Default for Table<K> {
     }
 }
 
-/// An inner structure that predicts a leaf's position in a table of all leaves. The leaves of the index are in the store
-/// `L`.
+/// An inner structure that predicts a leaf's position in a table of all leaves. The leaves of the index are in the
+/// store `L`.
 ///
 /// # Invariants
 /// * **I1** The table's first entry always leads to the first leaf, so every key has an entry at or below it.
-/// * **I2** All other entries, and all models, are hints. A leaf without an entry is reached through its left neighbour. If
-///   an entry leads to a wrong leaf, that leaf's fence keys show this, and the compute node drops the entry from its copy.
+/// * **I2** All other entries, and all models, are hints. A leaf without an entry is reached through its left
+///   neighbour. If an entry leads to a wrong leaf, that leaf's fence keys show this, and the compute node drops the
+///   entry from its copy.
 ///
 /// The rules are in `docs/protocol/rolex.md`.
 #[derive(Debug)]
@@ -124,8 +125,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(Root::of_word(v.word(self.root_word).await?))
     }
 
-    /// Reads the table of `root`, within the operation that has read the root word, into `table`. After an error, `table` has
-    /// what was read before.
+    /// Reads the table of `root`, within the operation that has read the root word, into `table`. After an error,
+    /// `table` has what was read before.
     pub(crate) async fn read_table<V: Verbs + Control>(
         &self,
         v: &V,

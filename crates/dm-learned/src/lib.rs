@@ -1,8 +1,8 @@
 //! Learned inner levels: they lead from a key to its leaf by linear models, over any node store.
 //!
-//! [`Learned`] is a [`dm_index::Inner`]. Memory nodes hold a *table*: the low fence key and the address of each leaf, in
-//! order. A compute node reads it once, and trains [`Models`] that predict the position of a key in it. Nothing else leads
-//! to the leaves, so an operation whose leaf is predicted reads no inner node.
+//! [`Learned`] is a [`dm_index::Inner`]. Memory nodes hold a *table*: the low fence key and the address of each leaf,
+//! in order. A compute node reads it once, and trains [`Models`] that predict the position of a key in it. Nothing else
+//! leads to the leaves, so an operation whose leaf is predicted reads no inner node.
 //!
 //! ```text
 //!   key ──► models ──► position ± error ──► low fence key, address ──► leaf ──► right neighbour, …
@@ -10,11 +10,12 @@
 //! ```
 //!
 //! A table never changes. Splits and merges change the leaves alone; a compute node learns new leaves by itself, in its
-//! own memory. In a housekeeping visit, it reads all leaves, writes another table, and makes the root word lead to it. The
-//! rules are in `docs/protocol/rolex.md`.
+//! own memory. In a housekeeping visit, it reads all leaves, writes another table, and makes the root word lead to it.
+//! The rules are in `docs/protocol/rolex.md`.
 //!
 //! # Invariants
-//! * **I1** The root word changes by CAS only: from 0 to the first leaf or to a table, and then from one table to the next.
+//! * **I1** The root word changes by CAS only: from 0 to the first leaf or to a table, and then from one table to the
+//!   next.
 //! * **I2** A table is complete in memory before the root word leads to it, and is read only by operations that began
 //!   before it was replaced.
 //! * **I3** Entries and predictions are hints. The fence keys of a leaf show whether it is the key's leaf.

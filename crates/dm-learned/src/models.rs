@@ -63,8 +63,8 @@ impl Cone {
         }
     }
 
-    /// Takes another point, with a greater number and position. Returns `false`, and changes nothing, if no line from the
-    /// first point is within `error` of this point and all points before.
+    /// Takes another point, with a greater number and position. Returns `false`, and changes nothing, if no line from
+    /// the first point is within `error` of this point and all points before.
     fn take(&mut self, number: u64, position: u32, error: u32) -> bool {
         let (run, rise) = (number - self.first, u64::from(position - self.position));
         let lowest = (rise.saturating_sub(u64::from(error)), run);
@@ -115,8 +115,8 @@ pub struct Models {
 }
 
 impl Models {
-    /// Trains models over an ascending list. For each number of the list, the prediction differs by at most `error` from
-    /// the position of the first number that equals it.
+    /// Trains models over an ascending list. For each number of the list, the prediction differs by at most `error`
+    /// from the position of the first number that equals it.
     ///
     /// # Panics
     /// Panics if the numbers do not ascend, or if there are more than 2^32.

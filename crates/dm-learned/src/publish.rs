@@ -11,8 +11,8 @@ use crate::table::{PAGE, Root, encode_page, page_capacity};
 /// Maximum number of WRITEs in flight at once.
 const PARALLEL: usize = 32;
 
-/// The pages of a table to which no root word leads yet. If they are dropped while `armed` is set, its memory returns to the
-/// allocator.
+/// The pages of a table to which no root word leads yet. If they are dropped while `armed` is set, its memory returns
+/// to the allocator.
 struct Unnamed<'d, V: Verbs> {
     v: &'d V,
     alloc: &'d Allocator,
@@ -38,8 +38,8 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes, L> Learned<K, L> {
-    /// Writes a table of `entries`, replaces the root word `before` by its address, and retires the pages of the table before.
-    /// Returns `None` if the root word has changed. On success, this compute node has a copy of the table.
+    /// Writes a table of `entries`, replaces the root word `before` by its address, and retires the pages of the table
+    /// before. Returns `None` if the root word has changed. On success, this compute node has a copy of the table.
     pub(crate) async fn publish<V: Verbs + Control>(
         &self,
         v: &V,
@@ -111,14 +111,14 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Reads all leaves, writes a table of them, and retires the old table. Does nothing if the table lists all leaves.
-    /// This is an operation of its own, which belongs to no client, and its verbs are metered as housekeeping. Returns the
-    /// number of leaves that the new table has.
+    /// This is an operation of its own, which belongs to no client, and its verbs are metered as housekeeping. Returns
+    /// the number of leaves that the new table has.
     ///
     /// It takes a round trip for each leaf.
     ///
     /// # Errors
-    /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf or the table is damaged. If no memory node has room
-    /// for another table, the old one stays, and this is not an error.
+    /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf or the table is damaged. If no memory node has
+    /// room for another table, the old one stays, and this is not an error.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,
@@ -169,8 +169,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(listed.len() as u64)
     }
 
-    /// Does a round of reclaiming memory ([`Allocator::collect_alone`]). If many leaves are missing in the table, writes another
-    /// one.
+    /// Does a round of reclaiming memory ([`Allocator::collect_alone`]). If many leaves are missing in the table,
+    /// writes another one.
     ///
     /// # Errors
     /// Returns the errors of a round. Errors of writing a table are not reported.
@@ -187,8 +187,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(())
     }
 
-    /// Reads the table, and writes another one if the index has leaves that are not in the table, as far as this compute
-    /// node knows. Returns the number of leaves that it then knows.
+    /// Reads the table, and writes another one if the index has leaves that are not in the table, as far as this
+    /// compute node knows. Returns the number of leaves that it then knows.
     ///
     /// # Errors
     /// Returns the errors of [`Learned::retrain`].

@@ -102,8 +102,8 @@ pub(crate) fn encode_page<K: KeyBytes>(
 /// the last one.
 ///
 /// # Errors
-/// Returns [`IndexError::Corrupt`] unless the page has entries, whose keys ascend from those before. So a walk from page
-/// to page ends.
+/// Returns [`IndexError::Corrupt`] unless the page has entries, whose keys ascend from those before. So a walk from
+/// page to page ends.
 pub(crate) fn decode_page<K: KeyBytes>(
     at: RemotePtr,
     bytes: &[u8],

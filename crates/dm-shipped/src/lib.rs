@@ -1,5 +1,5 @@
-//! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX with
-//! the variants of their papers.
+//! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX
+//! with the variants of their papers.
 //!
 //! The shipped indexes use only interfaces that every index can use: each gives the harness its options for a setting,
 //! and the verbs that an operation needs without contention.
@@ -14,7 +14,8 @@
 
 use dm_bench::Registry;
 
-/// Returns the registry of the shipped indexes: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX, each with its variants.
+/// Returns the registry of the shipped indexes: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX, each with its
+/// variants.
 pub fn shipped() -> Registry {
     let all = Registry::new()
         .with(sherman::bench::entry())

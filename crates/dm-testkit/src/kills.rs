@@ -37,9 +37,9 @@ pub enum Moment {
 pub struct Kills {
     /// The operations and keys of the run. Its number of clients is that of `Kills::seats`.
     pub script: Stress,
-    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], about a quarter of these compute
-    /// nodes is suspended for up to three leases instead. A suspended compute node that the others have expelled gets
-    /// errors, and is replaced too.
+    /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], about a quarter of these
+    /// compute nodes is suspended for up to three leases instead. A suspended compute node that the others have
+    /// expelled gets errors, and is replaced too.
     pub kills: u16,
     /// Number of compute nodes that live at the same time, except while some are being replaced.
     pub compute_nodes: u16,
@@ -126,8 +126,9 @@ pub struct SweepChecker {
 }
 
 impl SweepChecker {
-    /// Makes the checker of a run with this number of deaths. What a sweep cannot give back: the ends of chunks that no block
-    /// fills, and chunks of 64 KiB or more whose compute node died before it recorded them. About one death in 30 does this.
+    /// Makes the checker of a run with this number of deaths. A sweep cannot give back the ends of chunks that no block
+    /// fills, nor a chunk of 64 KiB or more whose compute node died before it recorded it. In long runs of Marlin, one
+    /// death in about 30 loses such a chunk; this admits one in 16.
     #[must_use]
     pub fn after(deaths: u16) -> Self {
         Self {

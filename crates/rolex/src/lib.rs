@@ -1,8 +1,9 @@
 //! ROLEX: a learned index on disaggregated memory (Li et al., FAST 2023), and CHIME-Learned (CHIME, SOSP 2024).
 //!
-//! This crate is a façade. [`Rolex`] combines learned inner levels (`dm-learned`) over leaves of a few entries (`dm-leaf`),
-//! with locks (`dm-lock`) and two-stage allocation (`dm-alloc`). [`ChimeLearned`] has hopscotch leaves (`dm-hopscotch`)
-//! instead. The operations are those of `dm-index`. The crate has no byte offsets and no retry policy of its own.
+//! This crate is a façade. [`Rolex`] combines learned inner levels (`dm-learned`) over leaves of a few entries
+//! (`dm-leaf`), with locks (`dm-lock`) and two-stage allocation (`dm-alloc`). [`ChimeLearned`] has hopscotch leaves
+//! (`dm-hopscotch`) instead. The operations are those of `dm-index`. The crate has no byte offsets and no retry policy
+//! of its own.
 //!
 //! | operation, table cached and up to date, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -11,8 +12,8 @@
 //! | get or write, leaf split since | + 1 for each step to the right | READ leaf |
 //! | scan of n entries in m leaves | ⌈m/32⌉ | m READs |
 //!
-//! No inner node is read, because a compute node's models predict the position of a key in a table of all leaves. Splits
-//! and merges do not change the table. [`Handle::collect`] writes another one if many leaves are missing in it
+//! No inner node is read, because a compute node's models predict the position of a key in a table of all leaves.
+//! Splits and merges do not change the table. [`Handle::collect`] writes another one if many leaves are missing in it
 //! (`docs/protocol/rolex.md`).
 //!
 //! ```

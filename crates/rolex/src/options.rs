@@ -117,8 +117,8 @@ impl Options {
         }
     }
 
-    /// Returns defaults for a [`crate::ChimeLearned`] with values of `value_bytes` bytes: leaves and a hotspot buffer as
-    /// in CHIME.
+    /// Returns defaults for a [`crate::ChimeLearned`] with values of `value_bytes` bytes: leaves and a hotspot buffer
+    /// as in CHIME.
     pub const fn chime_learned(value_bytes: usize) -> Self {
         Self {
             span: CHIME_SPAN,

@@ -11,8 +11,8 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Options;
 
-/// A ROLEX index with the state that the threads of one compute node share: a copy of the table of leaves with its models,
-/// local locks, allocator.
+/// A ROLEX index with the state that the threads of one compute node share: a copy of the table of leaves with its
+/// models, local locks, allocator.
 ///
 /// [`Handle`] has the methods that every index has, and [`RolexParts`] has the methods of this index.
 ///
@@ -107,8 +107,8 @@ impl<K: KeyBytes> Parts for RolexParts<K> {
 }
 
 impl<K: KeyBytes> RolexParts<K> {
-    /// Writes a table of all leaves now. [`Handle::collect`] does this if many leaves are missing in the table. Returns the
-    /// number of leaves.
+    /// Writes a table of all leaves now. [`Handle::collect`] does this if many leaves are missing in the table. Returns
+    /// the number of leaves.
     ///
     /// # Errors
     /// Returns the same errors as any read.

@@ -1,5 +1,5 @@
-//! Pages of results: one HTML file that needs no network. Without scripts it is complete; a script adds hints at points,
-//! keys and downloads.
+//! Pages of results: one HTML file that needs no network. Without scripts it is complete; a script adds hints at
+//! points, keys and downloads.
 
 mod chart;
 mod rows;
@@ -16,7 +16,7 @@ pub use svg::Scale;
 pub struct Page {
     /// The title, as text.
     pub title: String,
-    /// What stands below the title, as HTML.
+    /// The text below the title, as HTML.
     pub head: String,
     /// The parts that the contents list: a heading, and the links with their targets.
     pub contents: Vec<(String, Vec<(String, String)>)>,
@@ -70,7 +70,7 @@ impl Page {
     }
 }
 
-/// Returns a link of a part to itself, which readers copy. `what` says what the part is.
+/// Returns a link of a part to itself, which readers copy. `what` is the kind of part, for screen readers.
 pub fn permalink(id: &str, what: &str) -> String {
     format!(
         "<a class=\"permalink\" href=\"#{}\" aria-label=\"Link to {what}\">#</a>",

@@ -101,8 +101,8 @@ impl<'a> Curves<'a> {
     /// Makes the curves of `rows`: panels and series in order of appearance, points by clients or caches.
     ///
     /// # Errors
-    /// Returns [`PlotError::Nothing`] if no row can be drawn, and [`PlotError::Mixed`] if rows of one curve do not belong
-    /// together.
+    /// Returns [`PlotError::Nothing`] if no row can be drawn, and [`PlotError::Mixed`] if rows of one curve do not
+    /// belong together.
     pub fn new(title: &str, rows: &'a [Row]) -> Result<Self, PlotError> {
         check_curves(rows).map_err(PlotError::Mixed)?;
         let mut panels: Vec<(&str, Vec<&Row>)> = Vec::new();

@@ -167,8 +167,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Returns the paper's numbers for a metric of a series, each with its place on the dial. A ratio of the paper gives a
-    /// number too: it is multiplied by our figure of the other series.
+    /// Returns the paper's numbers for a metric of a series, each with its place on the dial. A ratio of the paper
+    /// gives a number too: it is multiplied by our figure of the other series.
     fn papers(&self, metric: Metric, series: &str) -> Vec<(Option<f64>, Paper)> {
         let about = |c: &&Claim| {
             c.panel == self.panel.name

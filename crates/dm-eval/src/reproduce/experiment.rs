@@ -119,8 +119,8 @@ pub(crate) struct Claim {
     pub(crate) paper: Option<f64>,
     /// The possible error of `paper`, as a share of it, if the number was read off a plot.
     pub(crate) reading_error: Option<f64>,
-    /// The constants of the model that this very number determines: they were fitted to it, or it states them. If there are
-    /// any, the result is no evidence.
+    /// The constants of the model that this very number determines: they were fitted to it, or it states them. If there
+    /// are any, the result is no evidence.
     #[serde(default)]
     pub(crate) fitted: Vec<String>,
     /// The place of the number in the paper.

@@ -56,12 +56,13 @@ pub struct Reproduce {
     /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick. Claims are graded from 3 seeds on.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub seeds: Option<u64>,
-    /// Run a sixth of the operations, for a first look; nothing is graded then. Queues at hot locks are shorter than in a
-    /// long run, so a collapse under skew looks milder; tail latencies come from a sixth of the samples; LOAD splits
+    /// Run a sixth of the operations, for a first look; nothing is graded then. Queues at hot locks are shorter than in
+    /// a long run, so a collapse under skew looks milder; tail latencies come from a sixth of the samples; LOAD splits
     /// fewer leaves.
     #[arg(long)]
     pub quick: bool,
-    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. Nothing is graded then.
+    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. Nothing is graded
+    /// then.
     #[arg(long, value_parser = dm_bench::count)]
     pub keys: Option<u64>,
     /// Also run the graded claims with one seed and without the constants that were fitted to the same paper's figures:

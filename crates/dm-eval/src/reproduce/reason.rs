@@ -70,8 +70,8 @@ impl Point {
     }
 }
 
-/// Explains a throughput that would have to be `factor` times as large. `slow` is the point that is too slow; `other` is
-/// the other point of the quotient.
+/// Explains a throughput that would have to be `factor` times as large. `slow` is the point that is too slow; `other`
+/// is the other point of the quotient.
 pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reason {
     let rest = other
         .map(|other| format!(" {}.", other.facts()))

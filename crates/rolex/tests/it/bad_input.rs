@@ -161,8 +161,8 @@ fn a_full_pool_has_no_new_table() {
     });
 }
 
-/// A key's leaf may be on the memory node that is cut off, or the left neighbours that lead to it. Every error names the
-/// node, and nothing is lost.
+/// A key's leaf may be on the memory node that is cut off, or the left neighbours that lead to it. Every error names
+/// the node, and nothing is lost.
 #[test]
 fn a_cut_memory_node_is_named_and_loses_nothing() {
     // The superblock and the root word are not on this node.

@@ -1,5 +1,5 @@
-//! Tests of the cost of each operation, with the table cached and no other client. The costs are the same on loopback and
-//! in the simulator. The tests also measure the memory of an index.
+//! Tests of the cost of each operation, with the table cached and no other client. The costs are the same on loopback
+//! and in the simulator. The tests also measure the memory of an index.
 
 use core::marker::PhantomData;
 

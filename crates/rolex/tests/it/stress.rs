@@ -1,5 +1,5 @@
-//! Runs many clients on small leaves, and checks every answer. Leaves split and merge, tables are written, and memory is
-//! reused. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full size.
+//! Runs many clients on small leaves, and checks every answer. Leaves split and merge, tables are written, and memory
+//! is reused. `cargo test` runs a short version of each kind; `cargo xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 

@@ -279,7 +279,8 @@ impl Chart {
         pen.path(&class, &d, &format!(" data-r=\"{row}\""));
     }
 
-    /// Returns the shape of a point's marker. Numbers of the paper without the other coordinate have a shape of their own.
+    /// Returns the shape of a point's marker. Numbers of the paper without the other coordinate have a shape of their
+    /// own.
     fn shape(&self, place: usize, datum: &Datum) -> usize {
         if datum.y.is_finite() {
             self.colour(place)
