@@ -32,8 +32,8 @@ impl<K: KeyBytes, L> Art<K, L> {
         self.as_operation(v, adopt).await
     }
 
-    /// Reads all inner nodes into the cache, as far as they fit. The verbs are metered as housekeeping. Returns the
-    /// number of nodes that the cache has admitted.
+    /// Reads inner nodes into the cache until all are there or the cache is full. The verbs are metered as housekeeping.
+    /// Returns the number of nodes that the cache has admitted.
     ///
     /// # Errors
     /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
@@ -69,6 +69,9 @@ impl<K: KeyBytes, L> Art<K, L> {
                 continue;
             }
             nodes += 1;
+            if self.cache.is_full() {
+                break;
+            }
             for word in node.words().filter(|w| w.has_child() && !w.is_leaf()) {
                 key[branch] = word.partial();
                 let kind = node_type(word);

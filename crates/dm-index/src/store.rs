@@ -172,9 +172,9 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Returns the maximum number of entries in one node. It may depend on their keys.
     fn capacity(&self) -> usize;
 
-    /// Returns whether a node with the entries of `copy` can hold `key` too. If it cannot, a bulk load begins the next
-    /// node, even if this one is not full.
-    fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
+    /// Returns whether a node can hold the first `count` entries of `copy`. If it can, it can also hold fewer. If it
+    /// cannot, a bulk load begins the next node with fewer entries in this one, even if it is not full.
+    fn takes(&self, _copy: &NodeCopy<K>, _count: usize) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::IndexError;
-use dm_verbs::{Control, Ticket, Verbs};
+use dm_verbs::{Capability, Control, Ticket, VerbErrorKind, Verbs};
 
 use crate::Reference;
 use crate::reference::{BLOCK_BYTES_MAX, class_of};
@@ -23,6 +23,25 @@ pub(crate) struct Draft<'a, V: Verbs> {
 impl<'a, V: Verbs + Control> Draft<'a, V> {
     /// Takes a block for `bytes` and posts the WRITE.
     pub(crate) async fn write(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
+        let mut draft = Self::take(v, alloc, bytes).await?;
+        draft.written = Some(v.write(draft.block.at, bytes));
+        Ok(draft)
+    }
+
+    /// Takes a block for `bytes` and writes it directly, without cost, if the world supports it.
+    pub(crate) async fn load(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
+        let mut draft = Self::take(v, alloc, bytes).await?;
+        match v.load(draft.block.at, bytes) {
+            Err(e) if e.kind == VerbErrorKind::Unsupported(Capability::DirectLoad) => {
+                draft.written = Some(v.write(draft.block.at, bytes));
+            }
+            other => other?,
+        }
+        Ok(draft)
+    }
+
+    /// Takes a block for `bytes`.
+    async fn take(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
         let too_long = IndexError::BadInput {
             why: "the items with this key prefix do not fit into a block of 1 MiB",
         };
@@ -37,14 +56,13 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
                 why: "a reference can address only the first 256 memory nodes",
             });
         };
-        let written = Some(v.write(block.at, bytes));
         Ok(Self {
             v,
             alloc,
             block,
             class,
             reference,
-            written,
+            written: None,
             known: false,
         })
     }

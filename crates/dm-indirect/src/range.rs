@@ -138,7 +138,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
             if ends {
                 let block = block_of(bundle.iter().map(|(key, value)| (&key[..], &value[..])));
                 let prefix = (self.prefix)(&bundle[0].0);
-                drafts.push((prefix, Draft::write(self.v, self.alloc, &block).await?));
+                drafts.push((prefix, Draft::load(self.v, self.alloc, &block).await?));
                 if let Some(behind) = drafts.len().checked_sub(BATCH) {
                     drafts[behind].1.landed().await?;
                 }

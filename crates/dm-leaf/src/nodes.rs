@@ -300,9 +300,9 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes
         self.format.capacity()
     }
 
-    fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
-        let keys = copy.entries.iter().map(|(key, _)| *key);
-        F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys.chain([*key]))
+    fn takes(&self, copy: &NodeCopy<K>, count: usize) -> bool {
+        let mut keys = copy.entries.iter().take(count).map(|(key, _)| *key);
+        F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys)
     }
 
     fn share(&self, low: &K, key: &K) -> Fullness {

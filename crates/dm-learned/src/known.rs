@@ -86,15 +86,26 @@ impl<K: KeyBytes> Known<K> {
     pub(crate) fn adopt(&mut self, root: Root, entries: &[(K, RemotePtr)]) -> Result<(), IndexError> {
         self.is_complete = true;
         (self.total, self.missing) = (entries.len(), 0);
-        self.fill(entries, self.budget)?;
+        let fits = Self::table_bytes(entries) <= self.budget;
+        self.fill(entries, if fits { self.budget } else { self.sample_budget() })?;
         self.root = Some(root);
         Ok(())
     }
 
-    /// Replaces the content of the copy. If not all entries fit into the budget, every second, third, … one is taken:
+    /// Returns the bytes of a complete copy of these entries.
+    fn table_bytes(entries: &[(K, RemotePtr)]) -> u64 {
+        (entries.len() * (K::LEN + CHILD_BYTES)) as u64
+    }
+
+    /// Returns the bytes for a part of the table. The rest of the budget is for leaves that are learned later.
+    fn sample_budget(&self) -> u64 {
+        self.budget / 4 * 3
+    }
+
+    /// Replaces the content of the copy. If not all entries fit into `budget`, every second, third, … one is taken:
     /// their leaves are left of those that are missing.
     fn fill(&mut self, entries: &[(K, RemotePtr)], budget: u64) -> Result<(), IndexError> {
-        let bytes = (entries.len() * (K::LEN + CHILD_BYTES)) as u64;
+        let bytes = Self::table_bytes(entries);
         let step = usize::try_from(bytes.div_ceil(budget.max(1))).unwrap_or(usize::MAX);
         let step = step.max(1);
         let taken = || entries.iter().step_by(step);
@@ -205,6 +216,10 @@ impl<K: KeyBytes> Known<K> {
 
     /// Learns that `leaf` covers `low`. The leaf of every larger key is then this leaf, or one to the right of it. If
     /// the budget is used up, the copy keeps a part of its entries.
+    ///
+    /// A copy that already is a part keeps it, and drops some of the learned leaves. Taking a part again would thin out
+    /// the keys that few operations use more each time, because the learned leaves are those of the others: without
+    /// bound, the steps from one entry to the next would grow there.
     pub(crate) fn learn(&mut self, low: K, leaf: RemotePtr) {
         let known = self.entry(&low, KeyBound::At);
         if low == K::MIN || known.is_none_or(|hint| hint.leaf == leaf) {
@@ -221,12 +236,20 @@ impl<K: KeyBytes> Known<K> {
             self.total += 1;
             self.missing += 1;
         }
-        if self.bytes() > self.budget {
+        if self.bytes() <= self.budget {
+            return;
+        }
+        if self.is_complete {
             let first = self.entry(&K::MIN, KeyBound::At).into_iter();
             let all = first.chain(self.above(K::MIN)).map(|hint| (hint.low, hint.leaf));
             let all: Vec<_> = all.collect();
-            // Half of the budget, so that this happens again only after many more leaves.
-            let _filled_or_as_before = self.fill(&all, self.budget / 2);
+            let _filled_or_as_before = self.fill(&all, self.sample_budget());
+        } else {
+            let mut keeps = false;
+            self.learned.retain(|_, _| {
+                keeps = !keeps;
+                keeps
+            });
         }
     }
 
@@ -278,6 +301,17 @@ impl<K: KeyBytes> Known<K> {
     /// Returns the number of leaves that this compute node knows, and that the table does not have.
     pub(crate) fn missing(&self) -> usize {
         self.missing
+    }
+
+    /// Returns whether the caller should write a table of all leaves: at least `min` leaves and half of all are missing
+    /// in the table, and there are fewer than `max`. The next caller is told so after as many splits again, whether this
+    /// one succeeds or not.
+    pub(crate) fn claims_table(&mut self, min: usize, max: usize) -> bool {
+        let claims = self.missing >= min.max(self.total / 2) && self.total < max;
+        if claims {
+            self.missing = 0;
+        }
+        claims
     }
 
     /// Returns the number of leaves of the index, as far as this compute node knows.
@@ -419,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_small_budget_takes_a_part_of_the_table() {
-        let mut known = Known::new(4, 150);
+        let mut known = Known::new(4, 200);
         let entries: Vec<_> = (0..40).map(|n| (Key8(n * 10), leaf(n + 1))).collect();
         known.adopt(root(), &entries).expect("the addresses fit");
         assert_eq!(known.len(), 10);
@@ -430,12 +464,17 @@ mod tests {
         known.run(&Key8(50), 5, &mut run);
         assert_eq!(run.leaves(), [leaf(5)]);
         assert_eq!(known.gap(), 4);
-        // There is no room for more, so the copy takes a part of what it has.
-        known.learn(Key8(60), leaf(7));
-        assert!(known.len() < 7 && known.learned.is_empty() && known.gap() > 4);
+        // What is learned uses the rest of the budget, and the part of the table stays.
+        for round in 0..50 {
+            for n in (0..40).filter(|n| n % 7 == round % 7) {
+                known.learn(Key8(n * 10), leaf(n + 1));
+                assert!(known.bytes() <= known.budget && known.len() >= 10);
+            }
+        }
+        assert_eq!(known.gap(), 40 / known.len() as u32);
         for key in 0..400 {
             let found = leaf_of(&known, key);
-            assert!(found <= leaf(key / 10 + 1) && found >= leaf((key / 10).saturating_sub(20)));
+            assert!(found <= leaf(key / 10 + 1) && found >= leaf(key / 40 * 4 + 1));
         }
     }
 

@@ -22,6 +22,9 @@ const REACH: u32 = 4;
 const LEARNED_MIN: usize = 64;
 /// ... and more than this part of those that it knows.
 const LEARNED_PART: usize = 8;
+/// A client that splits a leaf retrains the models itself, without a visit, if half of the leaves that its compute node
+/// knows are missing in the table, and it knows fewer than this many. It reads each of them once.
+const OWN_TABLE_MAX: usize = 4096;
 
 /// Options of a [`Learned`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,9 +251,20 @@ where
     }
 
     /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
+    /// While the index is small, a table follows when it has doubled, so that a compute node that joins later finds one.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
-        self.known.with(|known| known.split(split.separator, split.right));
+        let alone = self.known.with(|known| {
+            known.split(split.separator, split.right);
+            known.claims_table(LEARNED_MIN, OWN_TABLE_MAX)
+        });
+        if alone {
+            // Boxed, because this is rare, and would make the future of every insert larger. The leaf is split in any
+            // case, so an error is not one of the insert.
+            let _unmetered = v.meter().housekeeping();
+            let written = Box::pin(self.alloc.while_announcing(v, self.written(v)));
+            let _written_or_not = written.await;
+        }
         Ok(())
     }
 

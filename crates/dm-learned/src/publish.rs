@@ -129,7 +129,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Writes a table of all leaves, within an operation.
-    async fn written<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
+    pub(crate) async fn written<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,
     {

@@ -9,9 +9,12 @@ use clap::{Args, ValueEnum};
 use dm_bench::cluster::{ClusterRun, Machine};
 use dm_bench::{
     Distribution, Fabric, Faults, Fill, IndexEntry, Kill, Knobs, Mix, Point, Registry, ScanLength, Setting,
-    Sharing, count,
+    Sharing, VariantEntry, count,
 };
 use dm_workload::Trace;
+
+/// The name that stands for every index, or for every variant.
+const ALL: &str = "all";
 
 /// Whether a run loads a new index or uses an existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,7 +37,7 @@ pub(crate) enum Recovery {
 /// The parameters of a measurement.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
-    /// The indexes to measure; the end of this help lists them.
+    /// The indexes to measure, or `all`; the end of this help lists them.
     #[arg(
         long,
         help_heading = "Indexes",
@@ -42,7 +45,8 @@ pub(crate) struct Bench {
         default_value = "sherman"
     )]
     pub(crate) index: Vec<String>,
-    /// Their variants: each index must have each of them. The end of this help lists them.
+    /// Their variants: each index must have each of them. The end of this help lists them. `all` stands for every
+    /// variant that has keys of --key-size.
     #[arg(long, help_heading = "Indexes", value_delimiter = ',', default_value = IndexEntry::DEFAULT, allow_hyphen_values = true)]
     pub(crate) variant: Vec<String>,
     /// Set a parameter that only some indexes have, such as span=32. May be given more than once.
@@ -225,9 +229,10 @@ impl Bench {
         }
         let mut points: Vec<Point> = Vec::new();
         let trace = self.recorded()?;
+        let (columns, kinds) = (self.columns(registry)?, self.kinds());
         for &mix in &self.workload {
-            for index in &self.index {
-                for (variant, sharing, recovery) in self.variants() {
+            for &(index, variant) in &columns {
+                for &(sharing, recovery) in &kinds {
                     for (clients, cache_bytes, seed) in self.places() {
                         let faults = Faults {
                             kill: self.kill_at.map(Kill::At).or(self.kill_every.map(Kill::Every)),
@@ -285,24 +290,41 @@ impl Bench {
         })
     }
 
-    /// Combines each variant with each kind of sharing, and with recovery on or off.
-    fn variants(&self) -> impl Iterator<Item = (&str, Option<Sharing>, bool)> {
+    /// Returns each index with each of its variants.
+    fn columns<'a>(&'a self, registry: &'a Registry) -> Result<Vec<(&'a str, &'a str)>, String> {
+        let mut columns = Vec::new();
+        let every = registry.entries().iter().map(IndexEntry::name);
+        let named = |name: &'a String| match name == ALL {
+            true => every.clone().collect(),
+            false => vec![name.as_str()],
+        };
+        for index in self.index.iter().flat_map(named) {
+            let entry = registry.find(index).map_err(|e| e.to_string())?;
+            let usable = |variant: &&VariantEntry| variant.key_bytes().contains(&self.key_size);
+            for variant in &self.variant {
+                match variant == ALL {
+                    true => {
+                        let usable = entry.variants().iter().filter(usable);
+                        columns.extend(usable.map(|variant| (index, variant.name())));
+                    }
+                    false => columns.push((index, variant)),
+                }
+            }
+        }
+        Ok(columns)
+    }
+
+    /// Returns each kind of sharing, with recovery on or off.
+    fn kinds(&self) -> Vec<(Option<Sharing>, bool)> {
         let sharing = match self.rdwc.as_slice() {
             [] => vec![None],
             asked => asked.iter().copied().map(Some).collect(),
         };
         let recoveries = self.recovery.iter().map(|recovery| *recovery == Recovery::On);
-        let kinds: Vec<(Option<Sharing>, bool)> = sharing
+        sharing
             .into_iter()
             .flat_map(|sharing| recoveries.clone().map(move |on| (sharing, on)))
-            .collect();
-        let of = move |variant| {
-            kinds
-                .clone()
-                .into_iter()
-                .map(move |(sharing, on)| (variant, sharing, on))
-        };
-        self.variant.iter().map(String::as_str).flat_map(of)
+            .collect()
     }
 
     /// Returns the operations of the trace, if one was named.
@@ -450,6 +472,26 @@ mod tests {
         for wrong in ["-1", "nan", "x", "1e13"] {
             assert!(megabytes(wrong).unwrap_err().contains("such as"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn all_stands_for_every_index_and_for_every_variant_with_such_keys() {
+        let registry = dm_shipped::shipped();
+        let names = |words: &str| -> Vec<(String, String)> {
+            let points = points(words).unwrap();
+            points
+                .iter()
+                .map(|p| (p.index.clone(), p.variant.clone()))
+                .collect()
+        };
+        let every: Vec<_> = registry.entries().iter().map(IndexEntry::name).collect();
+        let found: Vec<_> = names("--index all").into_iter().map(|(index, _)| index).collect();
+        assert_eq!(found, every);
+        let all = names("--index all --variant all");
+        let short = names("--index all --variant all --key-size 24");
+        assert!(all.len() > short.len() && short.len() > every.len());
+        assert!(all.contains(&("sherman".to_owned(), "fg".to_owned())));
+        assert!(!short.contains(&("sherman".to_owned(), "fg".to_owned())));
     }
 
     #[test]

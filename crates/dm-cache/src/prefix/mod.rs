@@ -274,6 +274,12 @@ impl PrefixCache {
         self.tree.with_write(|tree| tree.forget(key, at));
     }
 
+    /// Returns whether at most a 32nd of the budget is free, so that the next images will replace others.
+    pub fn is_full(&self) -> bool {
+        self.tree
+            .with_read(|tree| tree.bytes() >= tree.budget() / 32 * 31)
+    }
+
     /// Returns the bytes of all its allocations, including slack.
     pub fn bytes(&self) -> u64 {
         self.tree

@@ -492,15 +492,10 @@ pub(super) fn pack(entry: &Entry, number: u32, spare: usize, leaf_lines: u8, out
         NONE => code_of(word, entry.incarnation, leaf_lines),
         kid => Some(KID << TAG_SHIFT | u64::from(kid)),
     };
-    let wide = entry.slots().any(|slot| code(slot).is_none());
     let (node, lines) = lines_of(entry.at);
     let mut first =
         node << 40 | lines | u64::from(entry.branch) << 48 | u64::from(entry.node_type) << TYPE_SHIFT;
-    for (flag, on) in [
-        (IS_WIDE, wide),
-        (IS_FIRST, entry.incarnation == FIRST),
-        (HAS_256, len == 256),
-    ] {
+    for (flag, on) in [(IS_FIRST, entry.incarnation == FIRST), (HAS_256, len == 256)] {
         first |= if on { flag } else { 0 };
     }
     let gone = len - entry.children();
@@ -521,15 +516,22 @@ pub(super) fn pack(entry: &Entry, number: u32, spare: usize, leaf_lines: u8, out
     out.extend_from_slice(entry.partial());
     out.extend(entry.words.iter().map(|w| w.partial()));
     out.resize(out.len() + spare, 0);
-    for (word, kid) in entry.slots() {
-        if wide {
+    let codes_at = out.len();
+    let narrow = entry.slots().all(|slot| {
+        let code = code(slot);
+        out.extend_from_slice(&code.unwrap_or(0).to_le_bytes()[..NARROW]);
+        code.is_some()
+    });
+    if !narrow {
+        // Some word has no code, so all slots are wide.
+        out.truncate(codes_at);
+        out[..8].copy_from_slice(&(first | IS_WIDE).to_le_bytes());
+        for (word, kid) in entry.slots() {
             out.extend_from_slice(&word.raw().to_le_bytes());
             out.extend_from_slice(&kid.to_le_bytes());
-        } else {
-            out.extend_from_slice(&code((word, kid)).unwrap_or(0).to_le_bytes()[..NARROW]);
         }
     }
-    let width = if wide { WIDE } else { NARROW };
+    let width = if narrow { NARROW } else { WIDE };
     out.resize((out.len() + spare * width).next_multiple_of(GRANULE), 0);
 }
 

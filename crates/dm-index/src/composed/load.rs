@@ -38,7 +38,7 @@ impl<K: KeyBytes> Load<K> {
         })
     }
 
-    /// Adds the next entry. If the current leaf has no room for the entry, writes that leaf first.
+    /// Adds the next entry. If the current leaf is full, writes that leaf first.
     pub(super) async fn push<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,
@@ -66,24 +66,42 @@ impl<K: KeyBytes> Load<K> {
         Ok(())
     }
 
-    /// Returns whether the current leaf is complete, so that `next` must go to a new leaf.
+    /// Returns whether the current leaf has as many entries as the fill level allows, so that `next` must go to a new
+    /// leaf.
     fn is_full<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L, next: &K) -> bool {
         let mut full = leaves.share(&self.copy.fences.low, next);
         full.taken += self.taken;
-        !self.copy.entries.is_empty() && (!self.fill.allows(full) || !leaves.takes(&self.copy, next))
+        !self.copy.entries.is_empty() && !self.fill.allows(full)
     }
 
-    /// Writes the current leaf. The next leaf begins with the entries beyond the fill level if there are any,
-    /// and otherwise with `next`.
+    /// Returns how many of the current entries the current leaf takes. This is asked once for each leaf and not for
+    /// each entry, because the answer takes a pass over all entries.
+    fn accepted<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L) -> usize {
+        let all = self.copy.entries.len();
+        if leaves.takes(&self.copy, all) {
+            return all;
+        }
+        // One entry always has room.
+        let (mut accepted, mut refused) = (1, all);
+        while accepted + 1 < refused {
+            let count = usize::midpoint(accepted, refused);
+            match leaves.takes(&self.copy, count) {
+                true => accepted = count,
+                false => refused = count,
+            }
+        }
+        accepted
+    }
+
+    /// Writes the current leaf with the entries that it accepts and that the fill level allows. The next leaf begins
+    /// with the other entries if there are any, and otherwise with `next`.
     async fn cut<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,
         leaves: &L,
         next: &K,
     ) -> Result<(), IndexError> {
-        let wanted = self
-            .fill
-            .entries(self.copy.entries.len(), self.leaves.len() as u64);
+        let wanted = self.fill.entries(self.accepted(leaves), self.leaves.len() as u64);
         let copy = &mut self.copy;
         let entries = copy.entries.split_off(wanted);
         let values = copy.values.split_off(wanted * copy.value_bytes);
@@ -108,10 +126,15 @@ impl<K: KeyBytes> Load<K> {
 
     /// Writes the last leaf. Returns all leaves and the number of their entries.
     pub(super) async fn end<V: Verbs, L: NodeStore<V, K>>(
-        self,
+        mut self,
         v: &V,
         leaves: &L,
     ) -> Result<(Vec<(K, RemotePtr)>, u64), IndexError> {
+        while let Some((last, _)) = self.copy.entries.last().copied()
+            && self.accepted(leaves) < self.copy.entries.len()
+        {
+            self.cut(v, leaves, &last).await?;
+        }
         leaves.load(v, &self.copy).await?;
         Ok((self.leaves, self.total))
     }
