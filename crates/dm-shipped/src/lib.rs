@@ -30,7 +30,7 @@ pub fn shipped() -> Registry {
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 27] = [
+const TITLES: [(&str, &str, &str); 29] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -57,7 +57,13 @@ const TITLES: [(&str, &str, &str); 27] = [
     ("marlin", "default", "Marlin"),
     ("marlin", "published", "Marlin as published"),
     ("rolex", "default", "ROLEX"),
+    ("rolex", "as-in-chime", "ROLEX as in CHIME's paper"),
     ("rolex", "chime-learned", "CHIME-Learned"),
+    (
+        "rolex",
+        "chime-learned-as-in-chime",
+        "CHIME-Learned as in CHIME's paper",
+    ),
 ];
 
 #[cfg(test)]
