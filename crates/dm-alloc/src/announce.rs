@@ -32,6 +32,10 @@ impl<V: Verbs + Control> Reclaim<V> for Allocator {
         Self::while_announcing(self, v, work).await
     }
 
+    async fn land(&self, v: &V) -> Result<(), IndexError> {
+        Ok(Self::land(self, v).await?)
+    }
+
     fn vacate(&self, v: &V, seat: Seat) {
         Self::vacate(self, v, seat);
     }

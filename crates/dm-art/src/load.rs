@@ -58,6 +58,8 @@ where
             return Err(IndexError::NotEmpty { root });
         }
         drop(bytes);
+        //= docs/protocol/reclaim.md R11
+        self.art.alloc.land(self.v).await?;
         let mut load = Load {
             client: self,
             fill,

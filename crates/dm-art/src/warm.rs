@@ -46,6 +46,8 @@ impl<K: KeyBytes, L> Art<K, L> {
         let types = self.types();
         let mut left = vec![(self.root, types.largest(), 0, [0; KEY_BYTES_MAX])];
         let mut nodes = 0;
+        // A cache that is full already has its images read again: they may have expired.
+        let stops = !self.cache.is_full();
         while let Some((at, kind, from, mut key)) = left.pop() {
             let turns = self.cache.turns();
             let bytes = v.read(at, types.bytes(kind) as u32).await?;
@@ -69,7 +71,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                 continue;
             }
             nodes += 1;
-            if self.cache.is_full() {
+            if stops && self.cache.is_full() {
                 break;
             }
             for word in node.words().filter(|w| w.has_child() && !w.is_leaf()) {

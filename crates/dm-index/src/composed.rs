@@ -466,6 +466,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 root: located.leaf.at,
             });
         }
+        //= docs/protocol/reclaim.md R11
+        self.leaves.whole().reclaim().land(self.v).await?;
         let mut load = Load::begin(self.v, self.leaves.whole(), fill).await?;
         let mut value = Vec::with_capacity(self.leaves.value_bytes());
         while let Some(key) = next(&mut value) {

@@ -231,6 +231,12 @@ pub trait Reclaim<V: Verbs> {
         work
     }
 
+    /// Waits until this client's WRITEs to blocks that it gave back have landed. Await this before a direct load
+    /// ([`Verbs::load`]), because no queue pair orders a load behind them.
+    fn land(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
     /// Gives back the seat of a client that leaves. The client may be the last one of its compute node. This never
     /// waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}

@@ -89,6 +89,8 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         fill: impl Into<Fill>,
         next: impl FnMut() -> Option<Result<Item, IndexError>>,
     ) -> Result<u64, IndexError> {
+        //= docs/protocol/reclaim.md R11
+        self.alloc.land(self.v).await?;
         let mut drafts = Vec::new();
         let items = self.draft_all(next, &mut drafts).await?;
         let mut words = Vec::with_capacity(drafts.len());

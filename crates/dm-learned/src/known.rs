@@ -40,6 +40,8 @@ pub(crate) struct Known<K: KeyBytes> {
     total: usize,
     /// Number of leaves that this compute node knows, and that the table does not have.
     missing: usize,
+    /// The part of `missing` that [`Known::claims_table`] has counted already.
+    claimed: usize,
     /// Leaves that are not in the table.
     learned: BTreeMap<K, RemotePtr>,
     error: u32,
@@ -72,6 +74,7 @@ impl<K: KeyBytes> Known<K> {
             is_complete: true,
             total: 0,
             missing: 0,
+            claimed: 0,
             learned: BTreeMap::new(),
             error,
             budget,
@@ -85,7 +88,7 @@ impl<K: KeyBytes> Known<K> {
     /// Replaces the copy by the table of `root`, and trains the models.
     pub(crate) fn adopt(&mut self, root: Root, entries: &[(K, RemotePtr)]) -> Result<(), IndexError> {
         self.is_complete = true;
-        (self.total, self.missing) = (entries.len(), 0);
+        (self.total, self.missing, self.claimed) = (entries.len(), 0, 0);
         let fits = Self::table_bytes(entries) <= self.budget;
         self.fill(entries, if fits { self.budget } else { self.sample_budget() })?;
         self.root = Some(root);
@@ -244,6 +247,10 @@ impl<K: KeyBytes> Known<K> {
             let all = first.chain(self.above(K::MIN)).map(|hint| (hint.low, hint.leaf));
             let all: Vec<_> = all.collect();
             let _filled_or_as_before = self.fill(&all, self.sample_budget());
+            // Irregular keys need many models, which may take the rest of the budget.
+            if self.bytes() > self.budget {
+                let _filled_or_as_before = self.fill(&all, self.budget / 2);
+            }
         } else {
             let mut keeps = false;
             self.learned.retain(|_, _| {
@@ -304,12 +311,12 @@ impl<K: KeyBytes> Known<K> {
     }
 
     /// Returns whether the caller should write a table of all leaves: at least `min` leaves and half of all are missing
-    /// in the table, and there are fewer than `max`. The next caller is told so after as many splits again, whether this
+    /// in the table, and there are at most `max`. The next caller is told so after as many splits again, whether this
     /// one succeeds or not.
     pub(crate) fn claims_table(&mut self, min: usize, max: usize) -> bool {
-        let claims = self.missing >= min.max(self.total / 2) && self.total < max;
+        let claims = self.missing - self.claimed >= min.max(self.total / 2) && self.total <= max;
         if claims {
-            self.missing = 0;
+            self.claimed = self.missing;
         }
         claims
     }

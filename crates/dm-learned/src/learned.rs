@@ -23,7 +23,7 @@ const LEARNED_MIN: usize = 64;
 /// ... and more than this part of those that it knows.
 const LEARNED_PART: usize = 8;
 /// A client that splits a leaf retrains the models itself, without a visit, if half of the leaves that its compute node
-/// knows are missing in the table, and it knows fewer than this many. It reads each of them once.
+/// knows are missing in the table, and there are at most this many. It reads each of them once.
 const OWN_TABLE_MAX: usize = 4096;
 
 /// Options of a [`Learned`].
@@ -262,7 +262,10 @@ where
             // Boxed, because this is rare, and would make the future of every insert larger. The leaf is split in any
             // case, so an error is not one of the insert.
             let _unmetered = v.meter().housekeeping();
-            let written = Box::pin(self.alloc.while_announcing(v, self.written(v)));
+            let written = Box::pin(
+                self.alloc
+                    .while_announcing(v, self.written_beside(v, OWN_TABLE_MAX)),
+            );
             let _written_or_not = written.await;
         }
         Ok(())

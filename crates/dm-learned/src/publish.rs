@@ -124,12 +124,32 @@ impl<K: KeyBytes, L> Learned<K, L> {
         L: NodeCopies<V, K>,
     {
         let _unmetered = v.meter().housekeeping();
-        let written = self.alloc.while_announcing(v, self.written(v));
+        let written = self.alloc.while_announcing(v, self.written(v, usize::MAX));
         self.alloc.visit(v, written).await
     }
 
-    /// Writes a table of all leaves, within an operation.
-    pub(crate) async fn written<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
+    /// Writes a table of all leaves, beside the operation of this client, unless another client has just written one.
+    /// Does nothing if there are more than `max` leaves.
+    pub(crate) async fn written_beside<V: Verbs + Control>(&self, v: &V, max: usize) -> Result<(), IndexError>
+    where
+        L: NodeCopies<V, K>,
+    {
+        let written = async {
+            v.local(LocalStep::Section).await;
+            let before = self.known.with(|known| known.root());
+            self.look(v).await?;
+            v.local(LocalStep::Section).await;
+            if self.known.with(|known| known.root()) == before {
+                self.written(v, max).await?;
+            }
+            Ok(())
+        };
+        //= docs/protocol/reclaim.md R2a
+        self.alloc.beside(v, written).await.map(drop)
+    }
+
+    /// Writes a table of all leaves, within an operation. Does nothing if there are more than `max` leaves.
+    async fn written<V: Verbs + Control>(&self, v: &V, max: usize) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,
     {
@@ -148,7 +168,9 @@ impl<K: KeyBytes, L> Learned<K, L> {
             Err(IndexError::Corrupt { .. }) => {}
             Err(e) => return Err(e),
         }
-        let listed = self.list(v, old.entries[0].1).await?;
+        let Some(listed) = self.list(v, old.entries[0].1, max).await? else {
+            return Ok(0);
+        };
         if listed == old.entries && before.is_table() {
             v.local(LocalStep::Section).await;
             self.known.with(|known| known.adopt(before, &listed))?;

@@ -64,12 +64,14 @@ impl<K: KeyBytes, L> Learned<K, L> {
         }
     }
 
-    /// Walks over all leaves from the first one on, and returns those that are live, by their low fence keys.
+    /// Walks over all leaves from the first one on, and returns those that are live, by their low fence keys. Returns
+    /// `None` if there are more than `max`.
     pub(crate) async fn list<V: Verbs>(
         &self,
         v: &V,
         first: RemotePtr,
-    ) -> Result<Vec<(K, RemotePtr)>, IndexError>
+        max: usize,
+    ) -> Result<Option<Vec<(K, RemotePtr)>>, IndexError>
     where
         L: NodeCopies<V, K>,
     {
@@ -98,8 +100,11 @@ impl<K: KeyBytes, L> Learned<K, L> {
                 listed.push(next);
             }
             let Some(high) = copy.fences.high else {
-                return Ok(listed);
+                return Ok(Some(listed));
             };
+            if listed.len() >= max {
+                return Ok(None);
+            }
             if high <= low {
                 return Err(IndexError::Corrupt {
                     node: at,

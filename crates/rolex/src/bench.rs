@@ -12,8 +12,8 @@ const ERROR: &str = "error";
 enum Way {
     /// Every technique.
     Shipped,
-    /// As CHIME's paper measures it: a lock is taken before the leaf is read, and the clients of a compute node share
-    /// operations.
+    /// As CHIME's paper measures it: a lock lies in host memory and is taken before the leaf is read, and the clients of
+    /// a compute node share operations.
     AsInChime,
 }
 
@@ -44,13 +44,13 @@ pub fn entry() -> IndexEntry {
         ))
         .variant(whole(
             "as-in-chime",
-            "as CHIME's paper measures it: the lock before the leaf, and shared operations",
+            "as CHIME's paper measures it: locks in host memory, taken before the READ, and shared operations",
             Way::AsInChime,
         ))
         .variant(
             hopscotch(
                 "chime-learned",
-                "hopscotch leaves, of which a get reads one neighbourhood (CHIME §5.4)",
+                "hopscotch leaves, of which a get reads one neighbourhood (CHIME §5.3)",
                 Way::Shipped,
             )
             .series("chime-learned"),
@@ -79,6 +79,12 @@ fn options(way: Way, at: &Setting, mut options: Options) -> Options {
     };
     options.rdwc = at.sharing_or(sharing);
     options.lock_and_read = at.lock_and_read_or(lock_and_read);
+    if matches!(way, Way::AsInChime) {
+        // Locks lie in host memory, and clients of a compute node do not hand them over.
+        options.on_chip = false;
+        options.hierarchical = false;
+        options.handover_max = 0;
+    }
     options.cpu = at.cpu();
     options
 }

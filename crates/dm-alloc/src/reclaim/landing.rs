@@ -25,8 +25,11 @@ impl Drop for Landing<'_> {
 
 impl Allocator {
     /// Waits until this client's WRITEs to blocks that it gave back have landed, by posting READs behind
-    /// them.
-    pub(super) async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
+    /// them. Without such blocks it posts nothing.
+    ///
+    /// # Errors
+    /// Returns the error of a READ. The WRITEs then count as not landed.
+    pub async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
             // This takes only the orphans that exist now. The WRITE to a later orphan may be posted after the READ.

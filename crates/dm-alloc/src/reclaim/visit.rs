@@ -36,12 +36,12 @@ impl Allocator {
     /// Runs a part of a round, or of a census, as an operation of its own. Returns `None` if the compute node is not a
     /// member, or if this client is not enlisted in its group. If `work` fails or is dropped, the operation stays
     /// announced until this client's requests have landed (R2a).
-    pub(crate) async fn within<V: Verbs, T>(
+    pub(crate) async fn within<V: Verbs, T, E>(
         &self,
         v: &V,
         reclaim: &Reclaim,
-        work: impl Future<Output = Result<T, AllocError>>,
-    ) -> Result<Option<T>, AllocError> {
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<Option<T>, E> {
         // The generation is read first, so that the operation belongs to the membership that is compared.
         let generation = reclaim.epochs.generation();
         if self.roster.number_of(v.client().0) != self.roster.own() {
@@ -65,8 +65,27 @@ impl Allocator {
         Ok(Some(done))
     }
 
+    /// Runs `work` as an operation of its own, beside the operation of this client that runs now. It is meant for
+    /// housekeeping whose result that operation does not need. Returns `None`, without running `work`, if the compute
+    /// node is not a member at the moment. If `work` fails or is dropped, it stays announced until this client's requests
+    /// have landed (R2a), although the client's own operation may end before.
+    ///
+    /// # Errors
+    /// Returns the errors of `work`.
+    pub async fn beside<V: Verbs, T, E>(
+        &self,
+        v: &V,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<Option<T>, E> {
+        match &self.reclaim {
+            Some(reclaim) => self.within(v, reclaim, work).await,
+            None => work.await.map(Some),
+        }
+    }
+
     /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it ends. It is meant
-    /// for work that belongs to no client, such as filling a cache.
+    /// for work that belongs to no client, such as filling a cache. If `work` fails or is dropped, it stays announced
+    /// until this client's requests have landed (R2a).
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of `work`.
@@ -78,20 +97,24 @@ impl Allocator {
         let Some(epochs) = self.epochs() else {
             return work.await;
         };
-        let done = {
-            let seat = Epochs::seat(epochs);
-            let running = loop {
-                if let Some(running) = seat.enter() {
-                    break running;
-                }
-                self.prepare(v, &seat).await?;
-            };
-            let done = work.await;
-            drop(running);
-            done
+        let seated = Seated {
+            alloc: self,
+            v,
+            seat: Some(Epochs::seat(epochs)),
         };
-        self.leave_if_empty(v);
-        done
+        let Some(seat) = &seated.seat else {
+            return work.await;
+        };
+        let running = loop {
+            if let Some(running) = seat.enter() {
+                break running;
+            }
+            self.prepare(v, seat).await?;
+        };
+        let mut pinned = Pinned(Some(running));
+        let done = work.await?;
+        pinned.0.take();
+        Ok(done)
     }
 
     /// Does a round like [`Allocator::collect`], without a seat of the caller. Three such rounds on every compute node

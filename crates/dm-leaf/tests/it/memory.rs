@@ -332,12 +332,19 @@ fn a_store_returns_the_values_of_its_format() {
         let mut refused = 0;
         for n in 1..format.capacity() as u64 {
             let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let takes = BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, &key);
-            let mut keys = copy.entries.iter().map(|(key, _)| *key).chain([key]);
+            copy.entries.push((key, 0));
+            let count = copy.entries.len();
+            let takes = BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, count);
+            let mut keys = copy.entries.iter().map(|(key, _)| *key);
             assert_eq!(takes, format.takes(&copy.fences.low, &mut keys), "{n}");
+            // What a node takes, it takes without the last entry too.
+            assert!(
+                !takes || BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, count - 1),
+                "{n}"
+            );
             refused += u32::from(!takes);
-            if takes {
-                copy.entries.push((key, 0));
+            if !takes {
+                copy.entries.pop();
             }
         }
         assert_eq!(refused > 0, refuses);
