@@ -1,7 +1,7 @@
 //! Operations that ended in an error: they stay announced until nothing of theirs can land any more.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use dm_alloc::{Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
+use dm_alloc::{AllocError, Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::epoch::Seat;
 use dm_verbs::{Control, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
@@ -84,6 +84,39 @@ fn it_stays_announced_until_every_memory_node_has_answered() {
         assert_eq!(seat.has_forgotten(), !error_proves);
         pool.world.restore(NodeId(1));
         assert!(pool.frees(v, &seat) && !seat.has_forgotten());
+    }
+}
+
+/// Work that belongs to no client, or runs beside an operation of its client, stays announced too if it fails. The
+/// client's operation that goes on, or has succeeded, proves nothing about it.
+#[test]
+fn failed_work_stays_announced_after_its_clients_operation() {
+    for (beside, fails) in [(false, true), (true, true), (false, false), (true, false)] {
+        let pool = Pool::new(OPTIONS);
+        // The client of `seat` has another connection, so it cannot prove anything about this one.
+        let (v, w) = (&pool.v, &pool.world.connect(0).unwrap());
+        let seat = pool.seat(w);
+        block_on(pool.a.prepare(w, &seat)).unwrap();
+        block_on(pool.a.prepare(v, &pool.seat(v))).unwrap();
+        let work = async {
+            if fails {
+                Err(AllocError::NoMemoryNodes)
+            } else {
+                Ok(())
+            }
+        };
+        let done = match beside {
+            true => block_on(pool.a.beside(v, work)).map(|ran| assert!(ran.is_some())),
+            false => block_on(pool.a.visit(v, work)),
+        };
+        assert_eq!(done.is_err(), fails);
+        let block = block_on(pool.a.take(w, CLASS, Some(pool.slot))).unwrap();
+        pool.a.retire(block.after(4), CLASS);
+        assert_eq!(pool.frees(w, &seat), !fails);
+        // The next client of the failed work's connection reads behind its requests.
+        let next = pool.seat(v);
+        block_on(pool.a.prepare(v, &next)).unwrap();
+        assert!(pool.frees(w, &seat));
     }
 }
 
