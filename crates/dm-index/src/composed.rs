@@ -321,8 +321,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
                         return Ok(located);
                     }
                 } else if reach.is_some_and(|reach| hops.taken() > reach) {
-                    // This took more steps than normal, because the leaves in between have been split. The inner
-                    // structure has entries that lead directly to the key's leaf.
+                    // This took more steps than normal, because the leaves in between have been split. A search finds a
+                    // more direct way to the key's leaf, or learns one.
                     self.inner.invalidate(self.v, located.proof);
                     if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);

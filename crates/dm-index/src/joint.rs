@@ -290,9 +290,9 @@ pub trait Inner<V: Verbs, K> {
         }
     }
 
-    /// Collects consecutive leaves, beginning with the leaf of `key`: up to `max` of them, until the run takes no more, and
-    /// as far as they can be found without more READs than [`Inner::locate`] needs. The result has at least one leaf
-    /// unless the index is empty.
+    /// Collects consecutive leaves, beginning with the probable leaf of `key`. It takes at most `max` leaves, until the
+    /// run takes no more, and only as far as it finds them without more READs than [`Inner::locate`] needs. The result
+    /// has at least one leaf unless the index is empty.
     fn locate_run(
         &self,
         v: &V,

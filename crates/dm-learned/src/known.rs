@@ -121,7 +121,7 @@ impl<K: KeyBytes> Known<K> {
         Ok(())
     }
 
-    /// Returns the average number of leaves that are missing in the copy between two that it has.
+    /// Returns the average number of leaves for each entry of the copy, or 0 if the copy has all leaves.
     pub(crate) fn gap(&self) -> u32 {
         match self.is_complete {
             true => 0,
@@ -220,9 +220,10 @@ impl<K: KeyBytes> Known<K> {
     /// Learns that `leaf` covers `low`. The leaf of every larger key is then this leaf, or one to the right of it. If
     /// the budget is used up, the copy keeps a part of its entries.
     ///
-    /// A copy that already is a part keeps it, and drops some of the learned leaves. Taking a part again would thin out
-    /// the keys that few operations use more each time, because the learned leaves are those of the others: without
-    /// bound, the steps from one entry to the next would grow there.
+    /// A copy that already is a part keeps its part of the table, and drops every second learned leaf instead. Leaves
+    /// are learned where operations are frequent. If such a copy took a part of all its entries again, it would have
+    /// fewer entries each time where operations are rare, and the steps from one entry to the next would grow there
+    /// without bound.
     pub(crate) fn learn(&mut self, low: K, leaf: RemotePtr) {
         let known = self.entry(&low, KeyBound::At);
         if low == K::MIN || known.is_none_or(|hint| hint.leaf == leaf) {
@@ -310,9 +311,9 @@ impl<K: KeyBytes> Known<K> {
         self.missing
     }
 
-    /// Returns whether the caller should write a table of all leaves: at least `min` leaves and half of all are missing
-    /// in the table, and there are at most `max`. The next caller is told so after as many splits again, whether this
-    /// one succeeds or not.
+    /// Returns whether the caller should write a table of all leaves: at least `min` leaves, and at least half of all,
+    /// are missing in the table, and there are at most `max`. The leaves that were counted for one caller do not count
+    /// for the next one, whether the first one succeeds or not.
     pub(crate) fn claims_table(&mut self, min: usize, max: usize) -> bool {
         let claims = self.missing - self.claimed >= min.max(self.total / 2) && self.total <= max;
         if claims {
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(run.leaves(), [2, 4].map(leaf));
     }
 
-    /// Otherwise a client would follow the same address for ever.
+    /// If it did, a client would follow the same address for ever.
     #[test]
     fn an_entry_does_not_lead_to_a_leaf_again_that_it_was_dropped_for() {
         let mut known = known(&[0, 10, 20, 30]);
@@ -471,7 +472,7 @@ mod tests {
         known.run(&Key8(50), 5, &mut run);
         assert_eq!(run.leaves(), [leaf(5)]);
         assert_eq!(known.gap(), 4);
-        // What is learned uses the rest of the budget, and the part of the table stays.
+        // The learned leaves use the rest of the budget, and the part of the table stays.
         for round in 0..50 {
             for n in (0..40).filter(|n| n % 7 == round % 7) {
                 known.learn(Key8(n * 10), leaf(n + 1));

@@ -15,15 +15,16 @@ use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
 
 /// Default of [`LearnedOptions::error`], that of ROLEX. A search in local memory compares about six keys.
 pub const DEFAULT_ERROR: u32 = 16;
-/// The number of steps to the right, besides those in gaps of the copy, after which a client looks for a newer table,
-/// and reads the leaves on the way to learn all of them.
+/// Number of steps to the right that are normal, apart from the steps in gaps of the copy. A client that takes more
+/// steps looks for a newer table, and reads the leaves on the way to learn all of them.
 const REACH: u32 = 4;
-/// A compute node retrains the models in a housekeeping visit if it has learned this many leaves, ...
+/// A housekeeping visit writes another table only if at least this many known leaves are missing in the current one,
+/// ...
 const LEARNED_MIN: usize = 64;
-/// ... and more than this part of those that it knows.
+/// ... and at least one in this many of the known leaves.
 const LEARNED_PART: usize = 8;
-/// A client that splits a leaf retrains the models itself, without a visit, if half of the leaves that its compute node
-/// knows are missing in the table, and there are at most this many. It reads each of them once.
+/// A client that splits a leaf writes another table itself, without a visit, if half of the leaves that its compute
+/// node knows are missing in the table, and there are at most this many. It reads each leaf once.
 const OWN_TABLE_MAX: usize = 4096;
 
 /// Options of a [`Learned`].
@@ -128,8 +129,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(Root::of_word(v.word(self.root_word).await?))
     }
 
-    /// Reads the table of `root`, within the operation that has read the root word, into `table`. After an error,
-    /// `table` has what was read before.
+    /// Reads the table of `root` into `table`. The root word must have been read in the same operation. After an error,
+    /// `table` has what was read before the error.
     pub(crate) async fn read_table<V: Verbs + Control>(
         &self,
         v: &V,
@@ -236,7 +237,7 @@ where
     }
 
     fn reach(&self, proof: &Self::Proof) -> Option<u32> {
-        // One step in a gap is as likely as another, so twice as many are rare.
+        // The key may be in any leaf of its gap, and a gap of more than twice the average length is rare.
         proof.map(|_| REACH.saturating_add(self.known.with(|known| known.gap()).saturating_mul(2)))
     }
 
@@ -251,7 +252,8 @@ where
     }
 
     /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
-    /// While the index is small, a table follows when it has doubled, so that a compute node that joins later finds one.
+    /// While the index is small, the client writes another table each time the number of leaves has doubled. So a
+    /// compute node that joins later finds a table.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         let alone = self.known.with(|known| {

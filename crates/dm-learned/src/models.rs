@@ -163,10 +163,10 @@ impl Models {
         segment.at(number).min(end - 1)
     }
 
-    /// Returns the number of entries of a sorted list that are at or below the one that is searched: `is_at_or_below`
-    /// returns whether the entry at a position is. The models were trained over this list, and `number` belongs to the
-    /// searched entry. The search begins at the prediction, and needs about log2(`error`) steps. Its result does not
-    /// depend on the models.
+    /// Returns the number of entries of a sorted list that are at or below a searched entry. `is_at_or_below` returns
+    /// whether the entry at a position is. The models must have been trained over this list, and `number` must belong
+    /// to the searched entry. The search begins at the predicted position, and needs about log2(`error`) steps. Its
+    /// result does not depend on the models.
     #[must_use]
     pub fn count_to(&self, number: u64, mut is_at_or_below: impl FnMut(usize) -> bool) -> usize {
         let near = self.predict(number);

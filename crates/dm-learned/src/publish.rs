@@ -38,8 +38,9 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes, L> Learned<K, L> {
-    /// Writes a table of `entries`, replaces the root word `before` by its address, and retires the pages of the table
-    /// before. Returns `None` if the root word has changed. On success, this compute node has a copy of the table.
+    /// Writes a table of `entries`, makes the root word lead to it instead of `before`, and retires the pages of the
+    /// previous table. Returns `None` if the root word has changed. On success, this compute node has a copy of the
+    /// table.
     pub(crate) async fn publish<V: Verbs + Control>(
         &self,
         v: &V,

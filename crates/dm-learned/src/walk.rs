@@ -95,7 +95,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
                 retry.again_wiser(at, Why::Stale).await?;
                 continue;
             }
-            // A right half that is not open yet is reached through its left neighbour.
+            // An unborn leaf is reached through its left neighbour.
             if !copy.unborn || listed.is_empty() {
                 listed.push(next);
             }
@@ -115,7 +115,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
                 });
             }
             next = (high, copy.sibling);
-            // A leaf that never continues its left neighbour is not read for ever.
+            // The budget is renewed only by progress. So a leaf that never continues its left neighbour is not read for
+            // ever.
             if high > farthest {
                 (retry, farthest) = (v.retry(CHANGES_MAX), high);
             }

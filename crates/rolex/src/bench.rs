@@ -7,13 +7,13 @@ use dm_index::{Key8, KeyN};
 const SPAN: &str = "span";
 const ERROR: &str = "error";
 
-/// What a variant takes from the papers.
+/// A choice of techniques.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Every technique.
+    /// All techniques of this crate.
     Shipped,
-    /// As CHIME's paper measures it: a lock lies in host memory and is taken before the leaf is read, and the clients of
-    /// a compute node share operations.
+    /// The techniques with which CHIME's paper measures ROLEX: a lock lies in host memory and is taken before the leaf
+    /// is read, and the clients of a compute node share operations.
     AsInChime,
 }
 

@@ -389,7 +389,8 @@ fn a_block_that_is_held_between_operations_is_not_lost() {
     let pool = Pool::new();
     let [other, me] = [0, 1].map(|cn| pool.node(cn));
     let members = [&other, &me];
-    // As a SMART client's removed leaf: unlinked, its operation has ended, and it is retired in a later operation.
+    // This is the state of a leaf that a SMART client has removed: the leaf is unlinked, and the operation has ended.
+    // The leaf is retired in a later operation.
     let held = other.nodes(1, (1, 1))[0];
     let hold = other.alloc.hold(held.at);
     let mut census = me.census();

@@ -66,7 +66,7 @@ fn waits(lease: Nanos, suspended: Nanos) -> (Result<(), AllocError>, Nanos) {
     });
     sim.spawn_task(async move {
         let seat = Epochs::seat(shared.epochs().expect("it reclaims"));
-        // The first client begins before.
+        // The other client begins to join first.
         rest(&w, Nanos::from_micros(1)).await;
         let since = w.now();
         let result = shared.prepare(&w, &seat).await;

@@ -672,7 +672,7 @@ fn an_index_announces_its_operations() {
     let before = (pool.slot(0), pool.word(pool.slot_at(0).add(8)));
     block_on(Reclaim::announce_if_due(&alloc, &v)).unwrap();
     assert!(changed(before));
-    // The last client takes its compute node along.
+    // When the last client leaves, its compute node leaves the pool.
     Reclaim::vacate(&alloc, &v, seat);
     assert_eq!(pool.slot(0), 0);
     let seat = Reclaim::seat(&alloc, &v).unwrap();

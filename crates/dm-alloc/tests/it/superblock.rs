@@ -247,7 +247,8 @@ fn an_unreachable_node_is_an_error_with_its_place() {
         other => panic!("{other:?}"),
     }
     world.restore(NodeId(0));
-    // The host table of a memory node whose control plane is unreachable: an error, and the state is set back.
+    // A memory node has its lock table in host memory, and its control plane is unreachable. The creation returns an
+    // error, and the state is set back.
     world.cut(NodeId(1), Trouble::Unreachable);
     let host = descriptor(LockHome::Host, 64);
     assert!(matches!(

@@ -326,7 +326,8 @@ fn a_leaf_is_retired_by_the_next_remove_of_its_client() {
     }
 }
 
-/// Between two operations of its client, such a leaf is held: a census of another compute node does not give it away.
+/// A removed leaf whose slot is not known to be cleared belongs to its client between two operations. So a census of
+/// another compute node does not reuse it.
 //= docs/protocol/recovery.md V25 type=test
 #[test]
 fn a_leaf_whose_slot_nobody_waited_for_is_not_lost() {

@@ -337,7 +337,7 @@ fn a_store_returns_the_values_of_its_format() {
             let takes = BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, count);
             let mut keys = copy.entries.iter().map(|(key, _)| *key);
             assert_eq!(takes, format.takes(&copy.fences.low, &mut keys), "{n}");
-            // What a node takes, it takes without the last entry too.
+            // If a node takes these entries, it also takes them without the last one.
             assert!(
                 !takes || BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, count - 1),
                 "{n}"

@@ -184,7 +184,7 @@ fn inserts_and_updates_do_not_wait_for_each_other() {
                     false => here.update(&Key8(1), &TWO).await,
                 }
             });
-            // The first client stops here, and keeps what it has.
+            // The first client stops here, and keeps its lock or its share if it has one.
             let early = polled(first.as_mut(), polls);
             let before = two.clients[1].meter().counters();
             let second = block_on(async {

@@ -230,7 +230,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             if starts == Starts::Holds {
                 let next = c.verbs().write(ready(), &AGAIN.to_le_bytes()).await;
                 c.check(next.is_ok(), || format!("{next:?}"));
-                // The first census has left nothing.
+                // The first census has found all lost blocks, so another one finds none.
                 let restored = take_census(&c, starts, graces, &mut round).await;
                 let judged = judge(&c, restored, Some(0)).await;
                 c.check(judged.is_ok(), || format!("{judged:?}"));

@@ -10,7 +10,7 @@ use super::{FILE_ALIGN, LINE_BYTES, RegionError};
 
 const LOCK_BYTES: u64 = size_of::<LineLock>() as u64;
 
-/// Lines, then (from the next page on) one lock per line.
+/// The memory of a region: its lines, and one lock per line, from the page after the lines on.
 pub(super) struct Mapping {
     lines: NonNull<Line>,
     locks: NonNull<LineLock>,

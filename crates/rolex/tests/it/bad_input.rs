@@ -39,7 +39,8 @@ fn a_pool_has_no_more_memory_nodes_than_a_table_can_address() {
     assert_eq!(most, dm_index::CHILD_NODES_MAX);
 }
 
-/// Changes of the options that all clients of an index must share, one each, and others that they need not.
+/// Changes of one option each. A client with one of the first two is refused. The other options may differ between
+/// clients, or are read from the pool.
 const OTHERS: [fn(&mut Options); 5] = [
     |o| o.value_bytes = 8,
     |o| o.span = 7,

@@ -122,7 +122,7 @@ fn a_compute_node_that_collects_publishes_its_splits() {
     });
 }
 
-/// A leaf whose damaged fence key continues no other leaf ends a visit, and a damaged page is replaced by the next one.
+/// A visit ends although a leaf's header is damaged. A visit replaces a damaged table.
 #[test]
 fn a_visit_ends_at_damaged_bytes() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
