@@ -396,7 +396,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             chain = chain.write(at.add(head.start as u64), &left[head]);
         }
         if self.options.flaws().parent_before_left {
-            // Dropping the guard posts the unlock after the chain. Both are unsignalled.
+            // Dropping the guard posts the unlock after the chain. Neither is awaited.
             chain.post().detach();
             drop(guard);
             return Ok(());

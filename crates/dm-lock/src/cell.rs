@@ -315,8 +315,8 @@ impl Cell {
         }
     }
 
-    /// Posts, unsignalled, the release of a lock that is held as `raw`. The request compares all bits of the lock, so
-    /// it does nothing if another release took effect first.
+    /// Posts the release of a lock that is held as `raw`, without awaiting it. The request compares all bits of the
+    /// lock, so it does nothing if another release took effect first.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8
         let chain = v.chain(self.place.node());
@@ -331,7 +331,7 @@ impl Cell {
             .detach();
     }
 
-    /// Posts, unsignalled, the release of a share that was certainly taken and not released yet.
+    /// Posts the release of a share that was certainly taken and not released yet, without awaiting it.
     #[cold]
     pub(crate) fn give_back<V: Verbs>(self, v: &V) {
         //= docs/protocol/lock.md L17
@@ -353,7 +353,7 @@ impl Cell {
 }
 
 impl Cell {
-    /// Posts, unsignalled, the undo of a masked CAS with the operands `take`.
+    /// Posts the undo of a masked CAS with the operands `take`, without awaiting it.
     #[cold]
     pub(crate) fn undo<V: Verbs>(self, v: &V, take: MaskedCas) {
         let mask = match self.kind {

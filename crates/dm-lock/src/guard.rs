@@ -16,9 +16,9 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// The guard, or the future of one of its methods, may be dropped at any await. Then the unlock is posted unsignalled,
-/// behind everything that this client has posted before, and the local turn is passed on. Writes under the lock take
-/// effect only if they were already posted. If the connection is lost, the lock may stay held.
+/// The guard, or the future of one of its methods, may be dropped at any await. Then the unlock is posted behind
+/// everything that this client has posted before, and is not awaited. The local turn is passed on. Writes under the
+/// lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {
@@ -95,9 +95,9 @@ impl Locks {
 impl<'a, V: Verbs> Guard<'a, V> {
     // ---- while it is taken -----------------------------------------------------------------------------------
 
-    /// Takes the lock without excluding sharers: the holder does not wait until clients stop sharing the lock, and others
-    /// can share it meanwhile. It excludes only other holders. If the lock is handed over to this client, sharers are
-    /// excluded nevertheless. Call this before [`Guard::attempt`]. It changes nothing if the lock cannot be shared.
+    /// Makes this guard exclude only other holders of the lock. It then does not wait until clients stop sharing the
+    /// lock, and others can share the lock meanwhile. If the lock is handed over to this client, sharers are excluded
+    /// nevertheless. Call this before [`Guard::attempt`]. It changes nothing if the lock cannot be shared.
     #[inline]
     pub fn beside_sharers(mut self) -> Self {
         self.beside = self.locks.options.shared;
@@ -284,9 +284,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// two if the options or the world do not allow data and unlock in one chain.
     ///
     /// # Errors
-    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was
-    /// then posted again unsignalled, in a form that does nothing if the first unlock took effect. If the connection
-    /// is lost, the lock may stay held.
+    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
+    /// posted again, and not awaited, in a form that does nothing if the first unlock took effect. If the connection is
+    /// lost, the lock may stay held.
     ///
     /// Returns [`LockError::Lost`] if the unlock was an atomic, and found that another client has released or taken
     /// over the lock meanwhile.

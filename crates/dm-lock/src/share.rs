@@ -26,8 +26,8 @@ const ROUNDS: u32 = 16;
 /// from answering.
 const WAITS: u32 = 1 << 12;
 
-/// A share of a lock. The share, or the future of one of its methods, may be dropped at any await. Then an unsignalled
-/// request releases the share, behind all requests that this client has posted.
+/// A share of a lock. The share, or the future of one of its methods, may be dropped at any await. Then a request that
+/// is not awaited releases the share, behind all requests that this client has posted.
 ///
 /// ```
 /// use dm_lock::{GlobalLockTable, LockOptions, Locks, Share};

@@ -7,9 +7,9 @@ use core::task::{Context, Poll};
 
 use crate::{Outputs, Slot, VerbError, Verbs};
 
-/// A chain in flight. A client can post several chains and then await their tickets one after another. Dropping a
-/// ticket makes its chain unsignalled: it still runs, and the client's next [`Verbs::operation`] returns its error, if
-/// there is one.
+/// A chain in flight. A client can post several chains and then await their tickets one after another. If a ticket is
+/// dropped, its chain still runs, and the client's next [`Verbs::operation`] returns the chain's error, if there is
+/// one.
 ///
 /// ```
 /// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};
@@ -61,7 +61,7 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         Poll::Ready(Err(e))
     }
 
-    /// Drops the ticket, so that the chain runs unsignalled.
+    /// Drops the ticket. The chain still runs, but is not awaited.
     pub fn detach(self) {
         drop(self);
     }

@@ -26,8 +26,8 @@ pub trait Transport: Env + Sized {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>>;
     /// Takes the `i`-th result of a completed chain. Only requests that return a value count.
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease>;
-    /// Returns the slot to the world. A chain that was not rung is discarded. A chain in flight becomes unsignalled,
-    /// and its error is kept for [`Transport::take_deferred`]. A completed chain is recycled.
+    /// Returns the slot to the world. A chain that was not rung is discarded. A chain in flight still runs, and its
+    /// error is kept for [`Transport::take_deferred`]. A completed chain is recycled.
     fn close(&self, slot: Slot);
     /// Polls a chain of which only the first result is needed; most chains are of this kind. When the chain has
     /// completed or failed, this closes it, and `slot` is not valid any more.
