@@ -25,7 +25,8 @@ pub(crate) fn contents(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Also compiles the crates from their packages, and asks the registry's client whether it would upload them.
+/// Makes and checks the packages, compiles the crates from them, and asks the registry's client whether it would upload
+/// them.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let unpacked = Unpacked::make(root)?;
     unpacked.compile(root)?;

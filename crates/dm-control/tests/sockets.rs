@@ -141,7 +141,7 @@ fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// The number of bytes of a greeting.
+/// Returns the number of bytes of a greeting.
 fn greeting_bytes() -> usize {
     let proof = Message::Proof {
         tag: [0; 32],

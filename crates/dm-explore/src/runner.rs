@@ -312,7 +312,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// In debug builds, checks now and then that a polled client acts as recorded.
+    /// Checks, in debug builds and only for some steps, that a polled client acts as recorded.
     #[cfg(debug_assertions)]
     fn compare(&mut self, step: Step, answers: Answers) {
         const ONE_IN: u64 = 53;

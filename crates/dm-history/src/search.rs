@@ -404,7 +404,7 @@ impl<'a, S: Spec> Search<'a, S> {
             .is_none_or(|makes| self.uses[makes as usize].viewers_left == 0)
     }
 
-    /// Of interchangeable candidates, keeps only the one that returns first: in any order that begins with another
+    /// Keeps only the one of interchangeable candidates that returns first: in any order that begins with another
     /// candidate, the two can be exchanged. If several candidates return at this time, all of them are kept, because a
     /// client's next operation may depend on one of them.
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {

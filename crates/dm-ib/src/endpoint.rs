@@ -398,7 +398,7 @@ impl Transport for Endpoint {
         self.deferred.take()
     }
 
-    /// The memory is remote, so only verbs can access it.
+    /// Refuses a direct load: the memory is remote, so only verbs can access it.
     fn load_image(&self, at: Place, _: &[u8]) -> Result<(), VerbError> {
         let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
         Err(VerbError::refused(kind, at))

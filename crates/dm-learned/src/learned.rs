@@ -251,9 +251,9 @@ where
         Ok(v.cas(self.root_word, 0, Root::of_leaf(leaf).word()).await? == 0)
     }
 
-    /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
-    /// While the index is small, the client writes another table each time the number of leaves has doubled. So a
-    /// compute node that joins later finds a table.
+    /// Teaches only this compute node the new leaf. Other compute nodes reach it from its left neighbour. While the
+    /// index is small, the client writes another table each time the number of leaves has doubled. So a compute node
+    /// that joins later finds a table.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         let alone = self.known.with(|known| {

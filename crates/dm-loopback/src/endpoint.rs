@@ -427,7 +427,7 @@ impl Endpoint {
         }
     }
 
-    /// Memory is handed out once and never taken back, so a chunk is always zero.
+    /// Allocates a chunk, which is always zero, because memory is handed out once and never taken back.
     fn chunk_of(&self, node: NodeId, bytes: u64) -> Result<RemotePtr, ControlError> {
         let size = self.reachable(node)?.host.size();
         let wanted = bytes

@@ -73,7 +73,7 @@ mod tests {
         assert!(K::MIN <= keys[0] && keys[6] <= K::MAX);
     }
 
-    /// No mixture of the bytes of two neighbours, cut anywhere, is a third key.
+    /// Checks that no mixture of the bytes of two neighbours, cut anywhere, is a third key.
     fn mixed<const N: usize>() {
         numbered::<KeyN<N>>();
         for n in (0..2_000).chain([1 << 40, u64::MAX - 1]) {

@@ -41,16 +41,18 @@ impl Calls {
 /// Counts of a run whose compute nodes were killed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Killed {
-    /// Compute nodes that were killed while their clients had work to do, and replaced.
+    /// Compute nodes that ended while their clients had work to do, and were replaced. They were killed, or they were
+    /// suspended and then expelled.
     pub nodes: u64,
-    /// Of these, compute nodes that lived and were expelled, because they were silent for too long.
+    /// The number of these compute nodes that were expelled, because they were silent for too long while they were
+    /// suspended.
     pub expelled: u64,
     /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced
     /// too.
     pub suspended: u64,
     /// Writes that were not answered.
     pub unanswered: u64,
-    /// Of these, writes that the successor found applied, on keys that only one client writes.
+    /// The number of these writes that the successor found applied, on keys that only one client writes.
     pub applied: u64,
     /// Keys that the successor could not read until it had written them.
     pub torn: u64,

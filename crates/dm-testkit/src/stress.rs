@@ -76,8 +76,8 @@ pub struct Stress {
     pub scan_max: u64,
     /// Whether a bulk load inserts the even keys (except hot ones) at the start.
     pub preload: bool,
-    /// How often the index shrinks after it has grown. In every second part of a run most writes are removes.
-    /// 0 means the same mix for the whole run.
+    /// Number of times that the index shrinks after it has grown. In every second part of a run most writes are
+    /// removes. 0 means the same mix for the whole run.
     pub waves: u64,
     /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then
     /// operations may fail, and failures are counted. After a failed write no client writes that key again,

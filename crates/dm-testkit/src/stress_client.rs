@@ -169,7 +169,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Never returns if the client was killed during an operation, because a dead client gets no answer.
+    /// Waits for ever if the client was killed during an operation, because a dead client gets no answer.
     async fn lives(&self) {
         if let Some(life) = &self.life {
             life.lives().await;

@@ -223,7 +223,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The words of a command that only a build with the feature `eval` has.
+/// The arguments of a command that only a build with the feature `eval` has.
 #[cfg(not(feature = "eval"))]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Elsewhere {

@@ -20,7 +20,7 @@ const CACHE: u64 = 500_000;
 const CACHES: [u64; 5] = [125_000, 500_000, 2_000_000, 8_000_000, 32_000_000];
 /// The name of the panel that compares caches.
 const CACHE_PANEL: &str = "YCSB C by cache size";
-/// The panels as a page calls them, and the papers' figures that show the same.
+/// The names of panels, with the papers' figures that show the same.
 const FIGURES: [(&str, &str); 5] = [
     ("YCSB C", "CHIME, Figure 12"),
     ("YCSB A", "CHIME, Figure 12"),

@@ -1,9 +1,9 @@
 //! Marlin: a B-link tree on disaggregated memory whose updates share their leaf (An et al., ICPP 2023).
 //!
 //! This crate is a façade. [`Marlin`] combines B-link inner levels (`dm-blink`) over leaves of words (`dm-leaf`), which
-//! refer to blocks with the values (`dm-indirect`), with locks that clients can share (`dm-lock`), a level-1 index cache
-//! (`dm-cache`) and two-stage allocation (`dm-alloc`). The operations are those of `dm-index`. The crate has no byte
-//! offsets and no retry policy of its own.
+//! refer to blocks with the values (`dm-indirect`), with locks that clients can share (`dm-lock`), a cache of inner
+//! nodes (`dm-cache`) and two-stage allocation (`dm-alloc`). The operations are those of `dm-index`. The crate has no
+//! byte offsets and no retry policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | update, insert with [`Options::published`] | 4 | the last chain is two |
 //! | scan of n entries in m leaves | ⌈m/32⌉ + 1 for each 32 entries | m + n READs |
 //!
-//! Updates of one leaf do not wait for each other, nor for an insert, and an insert does not wait for updates. Only removes
-//! and structural changes have a leaf alone ([`Options::shared`]; `docs/protocol/marlin.md`).
+//! Updates of one leaf do not wait for each other, nor for an insert, and an insert does not wait for updates. Only
+//! removes and structural changes hold a leaf alone ([`Options::shared`]; `docs/protocol/marlin.md`).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};

@@ -26,7 +26,7 @@ pub struct Options {
     /// Whether locks are in on-chip memory. They are in host memory if this is `false` or if there is no on-chip
     /// memory. This is a layout option.
     pub on_chip: bool,
-    /// Budget in bytes of a compute node's level-1 index cache.
+    /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Whether updates share their leaf, and inserts hold it beside them. Otherwise every write holds its leaf alone. This
     /// is turned off if the world lacks masked atomics. This is a layout option.
@@ -36,7 +36,7 @@ pub struct Options {
     pub combine: bool,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of a share
     /// and the READ are in one chain in every such world, whatever this option says.)

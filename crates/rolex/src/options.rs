@@ -39,7 +39,7 @@ pub struct Options {
     pub hotspot_bytes: u64,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,

@@ -132,7 +132,7 @@ impl Browser {
         self.command("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Waits, while the page goes on.
+    /// Waits for this time, in which the page continues.
     pub(super) fn pause(&self, milliseconds: u32) -> Result<()> {
         let script = format!("setTimeout(arguments[0], {milliseconds})");
         self.command("execute/async", &json!({"script": script, "args": []}))?;

@@ -40,7 +40,7 @@ impl Members {
     }
 }
 
-/// How the memory of a pool is used, in bytes over all memory nodes.
+/// The memory use of a pool, in bytes over all memory nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolBytes {
     /// Memory that the memory nodes have handed out, without the pool's own tables.

@@ -26,12 +26,12 @@ const OPTIONS: ReclaimOptions = ReclaimOptions {
     ..ReclaimOptions::new()
 };
 
-/// The lowest 16 bits of a word name the member that holds the lock.
+/// Frees a word if its lowest 16 bits name `member`, which holds the lock.
 fn freed(word: u64, member: u16) -> Option<u64> {
     (word as u16 == member).then_some(word >> 16 << 16)
 }
 
-/// The highest 16 bits of a word count the sharers.
+/// Clears the count of sharers in the highest 16 bits of a word.
 fn unshared(word: u64) -> Option<u64> {
     (word >> 48 != 0).then_some(word << 16 >> 16)
 }

@@ -11,12 +11,12 @@ use dm_verbs::{Env, NodeId, Place, RemotePtr, Verbs, Why};
 const PIECE: u64 = 2048;
 const WORDS: u32 = PIECE as u32 + 3;
 
-/// The lowest 16 bits of a word name the member that holds the lock, and the next 16 bits count releases.
+/// Frees a word if its lowest 16 bits name `member`, which holds the lock. The next 16 bits count releases.
 fn freed(word: u64, member: u16) -> Option<u64> {
     (word as u16 == member).then_some((word >> 16 << 16) + (1 << 16))
 }
 
-/// The highest 16 bits of a word count the sharers.
+/// Clears the count of sharers in the highest 16 bits of a word.
 fn unshared(word: u64) -> Option<u64> {
     (word >> 48 != 0).then_some(word << 16 >> 16)
 }

@@ -12,7 +12,7 @@ pub(crate) struct Figure {
     pub(crate) shows: String,
     /// The name of the experiment that runs it.
     pub(crate) experiment: Option<String>,
-    /// How many numbers, orders and trends of the paper's text no experiment claims.
+    /// Number of statements of the paper's text (numbers, orders and trends) that no experiment claims.
     #[serde(default)]
     pub(crate) left: usize,
     /// The reason why they are left out.

@@ -28,7 +28,8 @@ pub(crate) enum LockWay {
     Hierarchical,
     /// Local locks in front of the remote ones, with a queue for each lock.
     WaitQueue,
-    /// As with `WaitQueue`, and a remote lock is handed to the next client in the queue, up to four times in a row.
+    /// The locks of `WaitQueue`, with handover: a remote lock passes to the next client in the queue, up to four times
+    /// in a row.
     Handover,
 }
 

@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// If the knobs promise it, shuts the queue pairs of client `c` to `node` whose number is less than `pair`.
+    /// Shuts the queue pairs of client `c` to `node` whose number is less than `pair`, if the knobs promise it.
     fn shut(&mut self, c: u8, node: u16, pair: u8) {
         if self.knobs.late == Late::UntilNext {
             self.drop_late(c, |chain| chain.node == node && chain.pair < pair);

@@ -437,8 +437,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         awake.any(|(_, o)| o.step.is_progress())
     }
 
-    /// If the current state has no step of progress left to take, takes one of the sleeping steps whose target is not
-    /// known.
+    /// Takes one of the sleeping steps whose target is not known, unless the current state still has a step of progress
+    /// to take.
     fn look(&mut self, frame: &Frame) {
         if self.table.is_living(frame.number) {
             return;

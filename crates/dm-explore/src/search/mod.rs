@@ -274,8 +274,8 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// After every 256 new states, `add` reports this thread's new states and returns the states of all threads
-    /// together.
+    /// Passes this thread's new states to `add` after every 256 of them. `add` returns the number of states of all
+    /// threads together.
     fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
         const SELDOM: u64 = 256;
         let new = self.states - self.told;

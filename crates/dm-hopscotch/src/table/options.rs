@@ -32,7 +32,7 @@ pub struct TableOptions {
     pub hotspot_bytes: u64,
     /// Whether local lock tables are used in front of the remote locks.
     pub hierarchical: bool,
-    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
     /// Whether the lock's CAS and a READ are posted in one chain, if the world executes them in order.
     pub lock_and_read: bool,

@@ -70,7 +70,8 @@ impl TestWorlds for Clusters {
     fn build(self, _: u16, memory_nodes: u16, _: u64) -> Cluster {
         cluster(usize::from(memory_nodes), NODE_BYTES, self.0)
     }
-    /// Over soft-RoCE in an emulator, a round trip takes about a hundred microseconds of the only processor.
+    /// Shrinks long scripts to a fifth, because a round trip over soft-RoCE in an emulator takes about a hundred
+    /// microseconds of the only processor.
     fn thinned(self) -> u64 {
         5
     }

@@ -157,7 +157,7 @@ fn run<F: NodeFormat<Key8> + Clone>(
     ([one, other, left], over)
 }
 
-/// The values that the operations write are odd, as words must be.
+/// Runs every pair of `operations`. The values that they write are odd, as words must be.
 fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], operations: &[Do]) {
     let mut cases = 0;
     for pair in operations

@@ -151,7 +151,7 @@ fn a_holder_beside_sharers_waits_for_no_sharer_and_no_sharer_waits_for_it() {
     assert!(poll(&mut adding).is_pending(), "it still waits for a sharer");
     block_on(second.leave()).unwrap();
     assert_eq!(block_on(adding), Ok(1));
-    // Nothing of the kind of the last holder stays in the word.
+    // The word does not show whether the last holder held the lock alone or beside sharers.
     let word = bench.word(at);
     assert_eq!(
         (word.locked, word.payload, bench.inspect(at.add(16))),

@@ -1,5 +1,5 @@
 //! Models of leaves of words: updates share the leaf and exchange a word by CAS, inserts hold the leaf beside them, and
-//! removes and structural changes have it alone.
+//! removes and structural changes hold it alone.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update, Upsert};
@@ -11,7 +11,7 @@ use super::world::{Op, Script};
 use crate::tree::world::timeless;
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The operations of each client.
+/// Returns the operations of each client.
 fn operations(shape: &str) -> Vec<Vec<Op>> {
     match shape {
         "one key, two inserts" => vec![vec![Insert(20, 20_001)], vec![Insert(20, 20_003), Get(20)]],

@@ -95,27 +95,28 @@ fn word(i: u64) -> RemotePtr {
     RemotePtr::from_raw(128 + 64 * i)
 }
 
-/// The word that leads to the linked block.
+/// Returns the address of the word that leads to the linked block.
 fn root() -> RemotePtr {
     word(0)
 }
 
-/// Set while W's operation may still run.
+/// Returns the address of the word that is set while W's operation may still run.
 fn busy() -> RemotePtr {
     word(1)
 }
 
-/// The number of rounds for which S has asked.
+/// Returns the address of the number of rounds for which S has asked.
 fn asked() -> RemotePtr {
     word(2)
 }
 
-/// Set when W has taken its block, or has unlinked the old one; [`AGAIN`] when the second census begins.
+/// Returns the address of the word that is set when W has taken its block, or has unlinked the old one. It is [`AGAIN`]
+/// when the second census begins.
 fn ready() -> RemotePtr {
     word(4)
 }
 
-/// Set when S has walked.
+/// Returns the address of the word that is set when S has walked.
 fn walked() -> RemotePtr {
     word(5)
 }
@@ -127,7 +128,8 @@ const AGAIN: u64 = 2;
 /// Rounds of the second census before W retires the block that it holds.
 const HELD_ROUNDS: u32 = 2;
 
-/// The number of the rounds asked for that the other member has done; `u64::MAX` if it does none.
+/// Returns the address of the number of the last round that the other member has done for S. It is `u64::MAX` if that
+/// member does none.
 fn done() -> RemotePtr {
     word(3)
 }
@@ -154,7 +156,7 @@ fn seat(alloc: &Allocator) -> Seat {
     Epochs::seat(alloc.epochs().expect("the pool has members"))
 }
 
-/// A compute node joins, takes a block, and goes. With `links`, the block is linked.
+/// Lets a compute node join, take a block, and go. With `links`, the block is linked.
 async fn go(v: &Endpoint, links: bool) {
     let alloc = allocator(9, ReclaimFlaws::default());
     let seat = seat(&alloc);
@@ -349,7 +351,7 @@ async fn replace(c: &C, seat: &Seat, starts: Starts) -> Result<(), AllocError> {
     }
 }
 
-/// The work of W.
+/// Does the work of W.
 async fn work(c: &C, starts: Starts) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let seat = seat(alloc);

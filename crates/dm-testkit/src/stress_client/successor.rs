@@ -141,8 +141,8 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Never returns if the error says that the others have expelled this client's compute node, or if the compute node
-    /// was suspended, so that this may have happened.
+    /// Waits for ever if the error says that the others have expelled this client's compute node, or if the compute
+    /// node was suspended, so that this may have happened.
     pub(super) async fn unless_expelled(&self, e: &IndexError) {
         if let Some(life) = &self.life
             && (is_fenced(e) || life.was_suspended())

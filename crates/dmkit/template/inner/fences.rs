@@ -100,7 +100,7 @@ impl<V: Verbs, K: KeyBytes, L: NodeCopies<V, K>> Inner<V, K> for Fences<K, L> {
         Ok(v.cas(self.root_word, 0, leaf.raw()).await? == 0)
     }
 
-    /// Only this compute node learns of the split now. Other compute nodes reach the new leaf from its left neighbour.
+    /// Teaches only this compute node the new leaf. Other compute nodes reach it from its left neighbour.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         self.array.learn(split.separator, split.right);

@@ -43,7 +43,8 @@ fn more_memory_nodes_than_a_reference_can_distinguish_are_refused() {
     );
 }
 
-/// Changes of the options that all clients of a tree must share, one each.
+/// Changes of one option each. A client with one of the first three is refused. The other options are read from the
+/// pool.
 const OTHERS: [fn(&mut Options); 5] = [
     |o| o.value_bytes = 8,
     |o| o.node_bytes = 320,
