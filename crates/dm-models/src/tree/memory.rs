@@ -87,7 +87,7 @@ fn redo<F: NodeFormat<Key8>>(
 ) -> Result<(), String> {
     let bad = |e| format!("node {at} can't be finished: {e}");
     match (header.state, header.lag) {
-        // An unfinished merge is read as it is, because no client finishes another client's merge.
+        // An unfinished merge is read as it is, because readers find every key after each of its steps.
         (NodeState::Live | NodeState::Frozen, _) => return Ok(()),
         (NodeState::Splitting, LineLag::Behind) => {
             let plan = SplitPlan {
