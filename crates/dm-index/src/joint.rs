@@ -318,7 +318,7 @@ pub trait Inner<V: Verbs, K> {
     }
 
     /// Reports that `leaf` is the leaf of `key`, and that it took `hops` steps along sibling pointers to find it. A
-    /// structure that predicts leaves updates its model, so that the next operation takes fewer steps. An
+    /// structure that guesses leaves remembers this one, so that the next operation takes fewer steps. An
     /// implementation that changes shared state must first await a local step. This is called only after at least one
     /// step. The default does nothing.
     fn found(&self, _v: &V, _key: &K, _leaf: RemotePtr, _hops: u32) -> impl Future<Output = ()> {

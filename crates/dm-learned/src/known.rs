@@ -30,7 +30,7 @@ pub struct LeafHint<K> {
 #[derive(Debug, Hash)]
 pub(crate) struct Known<K: KeyBytes> {
     root: Option<Root>,
-    /// The low fence keys of the table, and their leaves.
+    /// The low fence keys of the leaves of the table, or of a part of all known leaves. `leaves` has their addresses.
     lows: Vec<K>,
     leaves: Vec<Address>,
     models: Models,
@@ -42,7 +42,7 @@ pub(crate) struct Known<K: KeyBytes> {
     missing: usize,
     /// The part of `missing` that [`Known::claims_table`] has counted already.
     claimed: usize,
-    /// Leaves that are not in the table.
+    /// Leaves that were learned since, and are not in `lows`.
     learned: BTreeMap<K, RemotePtr>,
     error: u32,
     budget: u64,

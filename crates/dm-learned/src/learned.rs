@@ -154,7 +154,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Reads the root word, and the table if it is another one than this compute node has. Returns `false` if the index
-    /// has no leaf. If this compute node has a copy, an error means that there is no newer table.
+    /// has no leaf. If this compute node has a copy, an error without an effect is ignored, as if there were no newer
+    /// table.
     pub(crate) async fn look<V: Verbs + Control>(&self, v: &V) -> Result<bool, IndexError> {
         v.local(LocalStep::Section).await;
         let known = self.known.with(|known| known.root());
@@ -195,7 +196,7 @@ where
     K: KeyBytes,
     L: NodeCopies<V, K>,
 {
-    /// The entry with the address, or `None` if this operation has read the address from a leaf or the root word.
+    /// The entry with the address, or `None` if this operation has found the leaf by reading.
     type Proof = Option<LeafHint<K>>;
 
     #[inline]

@@ -118,8 +118,9 @@ impl<K: KeyBytes, L> Learned<K, L> {
     /// It takes a round trip for each leaf.
     ///
     /// # Errors
-    /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf or the table is damaged. If no memory node has
-    /// room for another table, the old one stays, and this is not an error.
+    /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf is damaged. A damaged table is replaced, unless
+    /// its first page is damaged and this compute node does not know the first leaf. If no memory node has room for
+    /// another table, the old one stays, and this is not an error.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,

@@ -67,8 +67,9 @@ impl Allocator {
 
     /// Runs `work` as an operation of its own, beside the operation of this client that runs now. It is meant for
     /// housekeeping whose result that operation does not need. Returns `None`, without running `work`, if the compute
-    /// node is not a member at the moment. If `work` fails or is dropped, it stays announced until this client's requests
-    /// have landed (R2a), although the client's own operation may end before.
+    /// node is not a member at the moment, or if this client is not enlisted in its group. If `work` fails or is
+    /// dropped, it stays announced until this client's requests have landed (R2a), although the client's own operation
+    /// may end before.
     ///
     /// # Errors
     /// Returns the errors of `work`.
