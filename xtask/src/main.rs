@@ -176,7 +176,7 @@ enum Command {
     },
     /// Runs the stress tests at full size, for each index, the assembled example and the hash table: 20 million
     /// operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of 100,000 operations
-    /// on simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
+    /// on simulated testbeds. With Sherman, Dolphin, Marlin and ROLEX, some of them cut off a memory node.
     ///
     /// Takes about 40 minutes on 2 cores; with --shuttle about an hour.
     Stress {
@@ -213,8 +213,8 @@ enum Command {
         #[arg(long, default_value_t = 10_000_000)]
         keys: u64,
     },
-    /// Runs dm-ib's tests over soft-RoCE in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor.
-    /// With --two, runs two machines as two hosts, and the dmkit command over them with Sherman, SMART and CHIME.
+    /// Runs dm-ib's tests over soft-RoCE in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor. With
+    /// --two, runs two machines as two hosts, and the dmkit command over them with Sherman, SMART, CHIME and Dolphin.
     ///
     /// Takes about 5 minutes for a clean build, then 2 to 4 minutes to run, with --two less than 3. Needs Debian 12 on
     /// x86-64, and root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.

@@ -1,5 +1,4 @@
-//! Measures the bytes per key after inserts, in the index cache and on the memory nodes. `cargo xtask memory
-//! --index chime` runs this program.
+//! Measures the bytes per key after inserts, in the index cache and on the memory nodes.
 //!
 //! ```text
 //! cargo run --release -p dm-chime --example chime_memory -- [--keys 10000000]
