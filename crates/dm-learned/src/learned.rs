@@ -18,8 +18,7 @@ pub const DEFAULT_ERROR: u32 = 16;
 /// Number of steps to the right that are normal, apart from the steps in gaps of the copy. A client that takes more
 /// steps looks for a newer table, and reads the leaves on the way to learn all of them.
 const REACH: u32 = 4;
-/// A housekeeping visit writes another table only if at least this many known leaves are missing in the current one,
-/// ...
+/// A housekeeping visit writes another table if at least this many known leaves are missing in the current one, ...
 const LEARNED_MIN: usize = 64;
 /// ... and at least one in this many of the known leaves.
 const LEARNED_PART: usize = 8;
