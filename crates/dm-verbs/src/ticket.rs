@@ -21,7 +21,7 @@ use crate::{Outputs, Slot, VerbError, Verbs};
 ///     Ok((one.await?, other.await?))
 /// }
 /// ```
-#[must_use = "await it, or `.detach()` to post unsignalled"]
+#[must_use = "await it, or `.detach()` it if its result does not matter"]
 #[derive(Debug)]
 pub struct Ticket<'v, V: Verbs, S> {
     v: &'v V,
