@@ -366,6 +366,7 @@ mod tests {
             },
             commit: String::new(),
             seconds: 1.0,
+            panels: experiment.panels.iter().map(|panel| panel.name.clone()).collect(),
             samples,
             outcomes: Vec::new(),
             sensitivity: Vec::new(),

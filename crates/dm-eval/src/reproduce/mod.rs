@@ -77,7 +77,8 @@ pub struct Reproduce {
     /// Write a page, index.html, about everything in the output directory.
     #[arg(long)]
     pub page: bool,
-    /// Write the table of all claims in the output directory to this Markdown file.
+    /// Write the table of all claims to this Markdown file, and the results behind it to the folder `evidence` beside
+    /// it. Results of experiments that are only in that folder stay.
     #[arg(long, value_name = "FILE")]
     pub evidence: Option<PathBuf>,
 }
@@ -148,10 +149,20 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
         )?;
     }
     if let Some(path) = &asked.evidence {
-        save(path, &evidence::document(&runs, &counts, &origin.commit))?;
+        let results = path.with_file_name(RESULTS);
+        for (_, record) in &runs {
+            record.results().write(&results)?;
+        }
+        let kept = self::runs(&all, &results)?;
+        let records: Vec<Record> = kept.iter().map(|(_, record)| record.clone()).collect();
+        let counts = tally::papers(&all, &records);
+        save(path, &evidence::document(&kept, &counts, &origin.commit))?;
     }
     Ok(true)
 }
+
+/// The folder beside the table of claims that has the results behind it.
+const RESULTS: &str = "evidence";
 
 /// Returns whether the commit tells exactly which program this is, so that its results can be used again.
 fn is_repeatable(commit: &str) -> bool {
@@ -273,6 +284,12 @@ fn run(
         commit: commit.to_owned(),
         seconds: seconds + began.elapsed().as_secs_f64(),
         outcomes: Vec::new(),
+        panels: experiment
+            .panels
+            .iter()
+            .filter(|panel| samples.iter().any(|sample| sample.panel == panel.name))
+            .map(|panel| panel.name.clone())
+            .collect(),
         samples,
         sensitivity,
         left_out,

@@ -409,6 +409,7 @@ mod tests {
             },
             commit: "0a1b".to_owned(),
             seconds: 1.0,
+            panels: Vec::new(),
             samples: Vec::new(),
             outcomes: grade(experiment, &[], &[]),
             sensitivity: vec![Turn {

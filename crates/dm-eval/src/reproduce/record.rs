@@ -24,6 +24,9 @@ pub(crate) struct Record {
     pub(crate) commit: String,
     /// Seconds of the machine's time, summed over all cores.
     pub(crate) seconds: f64,
+    /// The panels that were run.
+    pub(crate) panels: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) samples: Vec<Sample>,
     pub(crate) outcomes: Vec<Outcome>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +43,16 @@ fn path(directory: &Path, name: &str) -> PathBuf {
 impl Record {
     /// Returns the experiment with only the panels that were run.
     pub(crate) fn part(&self, experiment: &Experiment) -> Experiment {
-        experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
+        experiment.only(|panel| self.panels.iter().any(|name| name == panel))
+    }
+
+    /// Returns the record without its raw data: what the table of claims needs.
+    pub(crate) fn results(&self) -> Self {
+        Self {
+            samples: Vec::new(),
+            sensitivity: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Returns a claim's result without the fits to its own paper's figures.

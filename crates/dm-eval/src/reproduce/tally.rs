@@ -167,6 +167,7 @@ mod tests {
                 },
                 commit: String::new(),
                 seconds: 0.0,
+                panels: Vec::new(),
                 samples: Vec::new(),
                 outcomes: grade(e, &[], &[]),
                 sensitivity: Vec::new(),

@@ -307,6 +307,12 @@ fn an_experiment_of_ones_own_is_short_and_on_the_page() {
     perform(&asked, &output, &shipped()).unwrap();
     let page = fs::read_to_string(directory.join("index.html")).unwrap();
     let evidence = fs::read_to_string(directory.join("EVIDENCE.md")).unwrap();
+    // The table is made from the results, without the rows.
+    let all: Vec<_> = fs::read_dir(directory.join("evidence"))
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    assert!(matches!(&all[..], [one] if one.contains("outcomes") && !one.contains("samples")));
     fs::remove_dir_all(&directory).unwrap();
     for text in [&page, &evidence] {
         for part in ["Reads of two indexes", "20 k keys", "direction only", "Example"] {
