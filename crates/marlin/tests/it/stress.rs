@@ -68,10 +68,11 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
+        // many keys, because the block of any update may be on the memory node that is cut off.
         0 => Stress {
             preload: true,
-            keys: operations / 5,
+            keys: operations / 2,
             ..Stress::new(operations, seed)
         },
         // There are few keys, and most operations use the hot ones.
