@@ -13,6 +13,12 @@ struct Seated<'a, V: Verbs> {
     seat: Option<Seat>,
 }
 
+impl<V: Verbs> Seated<'_, V> {
+    fn seat(&self) -> &Seat {
+        self.seat.as_ref().expect("the seat is taken only on drop")
+    }
+}
+
 impl<V: Verbs> Drop for Seated<'_, V> {
     fn drop(&mut self) {
         if let Some(seat) = self.seat.take() {
@@ -52,9 +58,7 @@ impl Allocator {
             v,
             seat: Some(Epochs::seat(&reclaim.epochs)),
         };
-        let Some(seat) = &seated.seat else {
-            return Ok(None);
-        };
+        let seat = seated.seat();
         seat.enroll(generation, 1);
         let Some(running) = seat.enter() else {
             return Ok(None);
@@ -103,9 +107,7 @@ impl Allocator {
             v,
             seat: Some(Epochs::seat(epochs)),
         };
-        let Some(seat) = &seated.seat else {
-            return work.await;
-        };
+        let seat = seated.seat();
         let running = loop {
             if let Some(running) = seat.enter() {
                 break running;
