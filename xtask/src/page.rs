@@ -130,6 +130,8 @@ fn check(
     let name = page.parent().and_then(Path::file_name).unwrap_or_default();
     let name = name.to_string_lossy();
     let mut faults = Vec::new();
+    // The page before may have been opened once more after its messages were read.
+    browser.console()?;
     for (window, width, height) in windows {
         for theme in themes {
             browser.look(*width, *height, theme)?;
@@ -231,7 +233,7 @@ fn saved(browser: &Browser, downloads: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for (ending, begin) in [("csv", "series,"), ("svg", "<svg"), ("png", "\u{fffd}PNG")] {
         let file = downloads.join(format!("{id}.{ending}"));
-        for _ in 0..20 {
+        for _ in 0..100 {
             if file.is_file() {
                 break;
             }
@@ -240,6 +242,7 @@ fn saved(browser: &Browser, downloads: &Path) -> Result<Vec<String>> {
         let bytes = fs::read(&file).unwrap_or_default();
         if !String::from_utf8_lossy(&bytes).starts_with(begin) {
             faults.push(format!("download: no file {id}.{ending}"));
+            break;
         }
         // The next page may save a file of the same name.
         let _absent = fs::remove_file(file);

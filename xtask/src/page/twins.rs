@@ -5,6 +5,9 @@ use crate::Result;
 use std::{fs, path::Path};
 
 /// The kind of the fault, and what is added at the end of the page to cause it.
+///
+/// A change of what the page's own script makes waits for `load`, because that script comes after it, and a timer may
+/// run before the browser has read that far.
 const TWINS: [(&str, &str); 13] = [
     ("overflow", "<div style=\"width:3000px\">wide</div>"),
     ("contrast", "<p style=\"color:#999;background:#fff\">pale</p>"),
@@ -24,11 +27,11 @@ const TWINS: [(&str, &str); 13] = [
     ("console", "<script>console.error('broken')</script>"),
     (
         "keyboard",
-        "<script>setTimeout(() => document.querySelectorAll('.pt').forEach((p) => p.setAttribute('tabindex', -1)))</script>",
+        "<script>addEventListener('load', () => document.querySelectorAll('.pt').forEach((p) => p.setAttribute('tabindex', -1)))</script>",
     ),
     (
         "hover",
-        "<script>setTimeout(() => document.getElementById('tip').remove())</script>",
+        "<script>addEventListener('load', () => document.getElementById('tip').remove())</script>",
     ),
     (
         "download",
