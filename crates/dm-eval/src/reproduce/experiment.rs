@@ -202,10 +202,10 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 40] = files![
+const FILES: [(&str, &str); 42] = files![
     "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
-    "sherman-16" "smart-4ab" "smart-14" "smart-15" "smart-16" "smart-17" "smart-21" "smart-22a" "smart-22c" "smart-22e"
-    "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b"
+    "sherman-16" "smart-4ab" "smart-4c" "smart-4ef" "smart-14" "smart-15" "smart-16" "smart-17" "smart-21" "smart-22a" "smart-22c"
+    "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b"
     "chime-18c" "chime-18e" "chime-18f" "chime-19ab" "chime-19c" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9"
     "dolphin-table-2" "dmtree"
 ];
@@ -287,12 +287,7 @@ impl Experiment {
         }
     }
 
-    fn resolve_over(
-        &self,
-        panel: &Panel,
-        at: Option<f64>,
-        own: &Setup,
-    ) -> Result<Resolved, ExperimentError> {
+    fn resolve_over(&self, panel: &Panel, at: Option<f64>, own: &Setup) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| &over.dial);
         let merged = self.setup.clone().overlaid(&panel.setup).overlaid(own);
         merged
@@ -334,8 +329,15 @@ impl Experiment {
                 let why = "bars are linear: `log` and `against` need `over`";
                 return Err(self.wrong(format!("panel {}: {why}", panel.name)));
             }
-            if let Some(series) = panel.own.keys().find(|own| !panel.all_series().any(|s| s == *own)) {
-                let why = format!("panel {}: `own` names {series:?}, which is not a series", panel.name);
+            if let Some(series) = panel
+                .own
+                .keys()
+                .find(|own| !panel.all_series().any(|s| s == *own))
+            {
+                let why = format!(
+                    "panel {}: `own` names {series:?}, which is not a series",
+                    panel.name
+                );
                 return Err(self.wrong(why));
             }
             for at in panel.places() {
