@@ -141,8 +141,9 @@ impl Case {
         let mut cases = Vec::new();
         for panel in &experiment.panels {
             for at in panel.places() {
-                let setup = effort.applied(experiment.world, experiment.resolve(panel, at)?);
                 for series in panel.all_series() {
+                    let setup = experiment.resolve_for(panel, at, series)?;
+                    let setup = effort.applied(experiment.world, setup);
                     cases.extend((1..=effort.seeds).map(|seed| Self {
                         world: experiment.world,
                         panel: panel.name.clone(),

@@ -1,4 +1,4 @@
-//! Every figure and table of the four papers: those that an experiment runs, and the reason why another has none.
+//! Every figure and table of the papers: those that an experiment runs, and the reason why another has none.
 
 use serde::Deserialize;
 

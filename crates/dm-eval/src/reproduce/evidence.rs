@@ -13,7 +13,7 @@ type Run = (Experiment, Record);
 /// Returns the whole file. `commit` is that of the program which writes it.
 pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) -> String {
     let mut text = String::from(
-        "# Evidence\n\nThe claims of the four papers, beside the results of dmkit's indexes on a simulated testbed: a model \
+        "# Evidence\n\nThe claims of the papers, beside the results of dmkit's indexes on a simulated testbed: a model \
          of the network cards, not a measurement. This file is generated from the results of `dmkit reproduce`, which lie \
          in the folder `evidence`, by `cargo eval reproduce --evidence docs/EVIDENCE.md`; a test of `dm-eval` runs a \
          part of it again and compares.\n\n",

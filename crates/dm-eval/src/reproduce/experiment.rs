@@ -1,6 +1,6 @@
 //! The content of an experiment file: the testbed, the panels, and the claims of the paper.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use dm_bench::Registry;
@@ -55,6 +55,9 @@ pub(crate) struct Panel {
     /// Changes to the experiment's setup.
     #[serde(default)]
     pub(crate) setup: Setup,
+    /// Further changes to the setup of single series, by their names. A paper may give each index a cache of its own.
+    #[serde(default)]
+    pub(crate) own: BTreeMap<String, Setup>,
     /// The parameter that varies, or `None` if nothing does.
     pub(crate) over: Option<Over>,
     pub(crate) series: Vec<String>,
@@ -199,10 +202,12 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 23] = files![
+const FILES: [(&str, &str); 42] = files![
     "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
-    "sherman-16" "smart-14" "smart-15" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b" "dolphin-6" "dolphin-7"
-    "dolphin-8" "dolphin-9" "dolphin-table-2"
+    "sherman-16" "smart-4ab" "smart-4c" "smart-4ef" "smart-14" "smart-15" "smart-16" "smart-17" "smart-21" "smart-22a" "smart-22c"
+    "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b"
+    "chime-18c" "chime-18e" "chime-18f" "chime-19ab" "chime-19c" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9"
+    "dolphin-table-2" "dmtree"
 ];
 
 /// Returns all embedded experiments.
@@ -258,13 +263,33 @@ impl Experiment {
         self.panels.iter().find(|panel| panel.name == name)
     }
 
-    /// Returns the setup of a panel at a value of its dial.
+    /// Returns the setup of a panel at a value of its dial, without the changes of single series.
     ///
     /// # Errors
     /// Returns [`ExperimentError::Content`] if a required setting is missing.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
+        self.resolve_over(panel, at, &Setup::default())
+    }
+
+    /// Returns the setup of a series in a panel at a value of its dial.
+    ///
+    /// # Errors
+    /// Returns [`ExperimentError::Content`] if a required setting is missing.
+    pub(crate) fn resolve_for(
+        &self,
+        panel: &Panel,
+        at: Option<f64>,
+        series: &str,
+    ) -> Result<Resolved, ExperimentError> {
+        match panel.own.get(series) {
+            Some(own) => self.resolve_over(panel, at, own),
+            None => self.resolve(panel, at),
+        }
+    }
+
+    fn resolve_over(&self, panel: &Panel, at: Option<f64>, own: &Setup) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| &over.dial);
-        let merged = self.setup.clone().overlaid(&panel.setup);
+        let merged = self.setup.clone().overlaid(&panel.setup).overlaid(own);
         merged
             .resolve(dial.zip(at))
             .map_err(|why| self.wrong(format!("panel {}: {why}", panel.name)))
@@ -304,8 +329,22 @@ impl Experiment {
                 let why = "bars are linear: `log` and `against` need `over`";
                 return Err(self.wrong(format!("panel {}: {why}", panel.name)));
             }
+            if let Some(series) = panel
+                .own
+                .keys()
+                .find(|own| !panel.all_series().any(|s| s == *own))
+            {
+                let why = format!(
+                    "panel {}: `own` names {series:?}, which is not a series",
+                    panel.name
+                );
+                return Err(self.wrong(why));
+            }
             for at in panel.places() {
                 self.resolve(panel, at)?;
+                for series in panel.own.keys() {
+                    self.resolve_for(panel, at, series)?;
+                }
             }
         }
         let mut named = HashSet::new();

@@ -49,9 +49,16 @@ pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
 
 /// Describes the setup of a panel, with all values of its dial.
 fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Vec<String>> {
-    let setup = experiment.resolve(panel, panel.places().next().flatten()).ok()?;
+    let at = panel.places().next().flatten();
     let dial = panel.over.as_ref().map(|over| &over.dial);
-    let mut facts = words(experiment.world, &effort.applied(experiment.world, setup), dial);
+    let describe = |setup| words(experiment.world, &effort.applied(experiment.world, setup), dial);
+    let mut facts = describe(experiment.resolve(panel, at).ok()?);
+    let common = facts.clone();
+    for series in panel.own.keys() {
+        let mut own = describe(experiment.resolve_for(panel, at, series).ok()?);
+        own.retain(|fact| !common.contains(fact));
+        facts.push(format!("{series} with {}", own.join(", ")));
+    }
     if let Some(over) = &panel.over {
         let values: Vec<String> = over.at.iter().map(f64::to_string).collect();
         facts.push(format!("{}: {}", over.dial.label(), values.join(" ")));

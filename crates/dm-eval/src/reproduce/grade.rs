@@ -499,6 +499,7 @@ mod tests {
             name: "a".to_owned(),
             title: String::new(),
             setup: Setup::default(),
+            own: std::collections::BTreeMap::new(),
             over: Some(Over {
                 dial: Dial::Clients,
                 at: vec![8.0, 16.0],

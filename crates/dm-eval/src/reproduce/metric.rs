@@ -48,6 +48,10 @@ metrics! {
     SpeculatedRight, "speculations that are right", "%";
     /// READs, WRITEs and atomics per operation.
     Verbs, "verbs per operation", "";
+    /// Round trips per operation. Requests that are under way together count once.
+    RoundTrips, "round trips per operation", "";
+    /// Payload bytes of READs per operation.
+    ReadBytes, "bytes read per operation", "B";
     /// Payload bytes of WRITEs per nanosecond.
     GbytesPerS, "payload", "GB/s";
     /// Median latency.

@@ -90,7 +90,7 @@ impl Tally {
     }
 }
 
-/// Returns the counts of each paper, then of the four papers together, then of experiments of the user's own. An
+/// Returns the counts of each paper, then of all papers together, then of experiments of the user's own. An
 /// experiment without a record counts as not graded, and the claims that the catalogue leaves out count as not modelled.
 pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(String, Tally)> {
     let figures = catalogue::all();
@@ -179,7 +179,7 @@ mod tests {
             nothing,
             "a record without points changes nothing"
         );
-        assert_eq!(nothing.len(), 5, "four papers, and all");
+        assert_eq!(nothing.len(), 6, "five papers, and all");
         let (name, all) = nothing.last().unwrap();
         assert_eq!((name.as_str(), all.counts()[0]), ("all", claims + left));
         assert_eq!(

@@ -112,6 +112,8 @@ fn figures(point: &Point, m: &Measured) -> Figures {
         (Metric::Delegated, share(c.delegated, m.ops)),
         (Metric::Combined, share(c.combined, m.ops)),
         (Metric::Verbs, c.verbs() as f64 / all),
+        (Metric::RoundTrips, c.round_trips as f64 / all),
+        (Metric::ReadBytes, c.bytes_read as f64 / all),
     ];
     if c.speculations > 0 {
         let gets = (m.ops as f64 * point.setting.share(OpKind::Get) - c.delegated as f64).max(1.0);
