@@ -43,6 +43,10 @@ pub(crate) enum World {
     Locks,
     /// WRITEs only. Series are directions.
     Writes,
+    /// READs only, or locked WRITEs. Series are the verbs of an access.
+    Reads,
+    /// Leaves in one process, without a network. Series are kinds of leaves.
+    Leaves,
 }
 
 /// A part of a figure, which compares several series, usually while one parameter varies.
@@ -199,9 +203,10 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 23] = files![
-    "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
-    "sherman-16" "smart-14" "smart-15" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b" "dolphin-6" "dolphin-7"
+const FILES: [(&str, &str); 29] = files![
+    "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14"
+    "sherman-15" "sherman-16" "smart-table-2" "smart-5cd" "smart-14" "smart-15" "chime-3d" "chime-4" "chime-12"
+    "chime-14" "chime-15" "chime-15b" "chime-16" "chime-18a" "chime-18b" "chime-19-load" "dolphin-6" "dolphin-7"
     "dolphin-8" "dolphin-9" "dolphin-table-2"
 ];
 
@@ -264,7 +269,11 @@ impl Experiment {
     /// Returns [`ExperimentError::Content`] if a required setting is missing.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| &over.dial);
-        let merged = self.setup.clone().overlaid(&panel.setup);
+        let base = match self.world {
+            World::Leaves => Setup::without_network(),
+            _ => Setup::default(),
+        };
+        let merged = base.overlaid(&self.setup).overlaid(&panel.setup);
         merged
             .resolve(dial.zip(at))
             .map_err(|why| self.wrong(format!("panel {}: {why}", panel.name)))
