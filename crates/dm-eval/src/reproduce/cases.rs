@@ -14,11 +14,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use super::experiment::{Experiment, ExperimentError, World};
+use super::leaves::LeafKind;
 use super::locks::LockWay;
 use super::metric::Metric;
+use super::reads::Access;
 use super::setup::Resolved;
 use super::writes::Direction;
-use super::{locks, tree, writes};
+use super::{leaves, locks, reads, tree, writes};
 
 /// The least number of seeds for which claims are graded.
 pub(crate) const SEEDS: u64 = 3;
@@ -56,7 +58,8 @@ impl Effort {
         if self.quick {
             deviations.push(match world {
                 World::Tree => "a sixth of the operations".to_owned(),
-                World::Locks | World::Writes => "a quarter of the time".to_owned(),
+                World::Locks | World::Writes | World::Reads => "a quarter of the time".to_owned(),
+                World::Leaves => "a sixth of the tables".to_owned(),
             });
         }
         if let Some(keys) = self.keys.filter(|_| world == World::Tree) {
@@ -129,6 +132,8 @@ pub(crate) fn check_series(registry: &Registry, world: World, series: &str) -> R
         World::Tree => registry.series(series).map(drop).map_err(|e| e.to_string()),
         World::Locks => series.parse::<LockWay>().map(drop),
         World::Writes => series.parse::<Direction>().map(drop),
+        World::Reads => series.parse::<Access>().map(drop),
+        World::Leaves => series.parse::<LeafKind>().map(drop),
     }
 }
 
@@ -167,6 +172,8 @@ impl Case {
             World::Tree => tree::run(registry, &self.series, &self.setup, self.seed),
             World::Locks => locks::run(&self.series, &self.setup, self.seed),
             World::Writes => writes::run(&self.series, &self.setup, self.seed),
+            World::Reads => reads::run(&self.series, &self.setup, self.seed),
+            World::Leaves => leaves::run(&self.series, &self.setup, self.seed),
         }
     }
 

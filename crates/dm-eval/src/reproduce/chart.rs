@@ -8,8 +8,10 @@ use dm_bench::report::page::{self, Axis, Datum, Form, Scale, Series, Source, slu
 use super::cases::Sample;
 use super::experiment::{At, Chart, Claim, Experiment, Kind, Panel, Place, World};
 use super::grade::Spread;
+use super::leaves::LeafKind;
 use super::locks::LockWay;
 use super::metric::Metric;
+use super::reads::Access;
 use super::record::Record;
 
 /// Returns the charts of a panel.
@@ -40,6 +42,8 @@ pub(crate) fn series_title<'a>(experiment: &Experiment, series: &'a str, registr
         World::Tree => registry.series_title(series),
         World::Locks => series.parse().map_or(series, |way: LockWay| way.title()),
         World::Writes => series,
+        World::Reads => series.parse().map_or(series, |access: Access| access.title()),
+        World::Leaves => series.parse().map_or(series, |kind: LeafKind| kind.title()),
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) enum World {
     Locks,
     /// WRITEs only. Series are directions.
     Writes,
+    /// READs only, or locked WRITEs. Series are the verbs of an access.
+    Reads,
+    /// Leaves in one process, without a network. Series are kinds of leaves.
+    Leaves,
 }
 
 /// A part of a figure, which compares several series, usually while one parameter varies.
@@ -202,12 +206,12 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 42] = files![
+const FILES: [(&str, &str); 48] = files![
     "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
-    "sherman-16" "smart-4ab" "smart-4c" "smart-4ef" "smart-14" "smart-15" "smart-16" "smart-17" "smart-21" "smart-22a" "smart-22c"
-    "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b"
-    "chime-18c" "chime-18e" "chime-18f" "chime-19ab" "chime-19c" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9"
-    "dolphin-table-2" "dmtree"
+    "sherman-16" "smart-table-2" "smart-4ab" "smart-4c" "smart-4ef" "smart-5cd" "smart-14" "smart-15" "smart-16" "smart-17"
+    "smart-21" "smart-22a" "smart-22c" "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-3d" "chime-4" "chime-12"
+    "chime-14" "chime-15" "chime-15b" "chime-16" "chime-18a" "chime-18b" "chime-18c" "chime-18e" "chime-18f" "chime-19ab"
+    "chime-19-load" "chime-19c" "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9" "dolphin-table-2" "dmtree"
 ];
 
 /// Returns all embedded experiments.
@@ -289,7 +293,11 @@ impl Experiment {
 
     fn resolve_over(&self, panel: &Panel, at: Option<f64>, own: &Setup) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| &over.dial);
-        let merged = self.setup.clone().overlaid(&panel.setup).overlaid(own);
+        let base = match self.world {
+            World::Leaves => Setup::without_network(),
+            _ => Setup::default(),
+        };
+        let merged = base.overlaid(&self.setup).overlaid(&panel.setup).overlaid(own);
         merged
             .resolve(dial.zip(at))
             .map_err(|why| self.wrong(format!("panel {}: {why}", panel.name)))

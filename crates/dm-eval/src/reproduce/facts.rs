@@ -145,6 +145,29 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
             "{} µs of virtual time, a quarter to warm up",
             r.window_ns / 1000
         )),
+        World::Reads => {
+            facts.push(format!("{} blocks, {}", count(r.keys), skew(r, dial)));
+            facts.push(format!(
+                "{} µs of virtual time, a quarter to warm up",
+                r.window_ns / 1000
+            ));
+        }
+        World::Leaves => return of_leaves(r, dial),
+    }
+    facts
+}
+
+/// Describes leaves that are used without a network.
+fn of_leaves(r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
+    let mut facts = vec!["no network".to_owned()];
+    if let Some(entries) = r.entries.filter(|_| dial != Some(&Dial::Entries)) {
+        facts.push(format!("leaves of {entries} entries"));
+    }
+    if dial != Some(&Dial::KeyBytes) {
+        facts.push(format!("items of {} + {} bytes", r.key_bytes, r.value_bytes));
+    }
+    if r.operations > 0 {
+        facts.push(format!("{} tables filled", r.operations));
     }
     facts
 }

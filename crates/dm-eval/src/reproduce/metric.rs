@@ -84,6 +84,20 @@ metrics! {
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
+    /// Accesses of the same bytes by other clients of the compute node that begin during an access.
+    Redundant, "redundant accesses", "";
+    /// Share of a hash table's entries that are in use when an insert fails for the first time.
+    LoadFactor, "maximum load factor", "%";
+    /// Entries that a lookup in a hash table reads.
+    EntriesRead, "entries read per lookup", "";
+    /// Bytes that a lookup in a leaf reads, as a multiple of the bytes of an item.
+    ReadAmplification, "read amplification", "×";
+    /// Bytes that an update in a leaf writes, as a multiple of the bytes of an item.
+    WriteAmplification, "write amplification", "×";
+    /// Bytes that an update in a leaf writes.
+    UpdateBytes, "bytes written per update", "B";
+    /// Bytes of a leaf without those of keys and values, per item for which it has room.
+    Metadata, "metadata", "B per key";
     /// Reads that did not return one whole write of their key. If this is not 0, the run is invalid.
     WrongValues, "wrong values", "";
     /// The number of operations behind the figures.

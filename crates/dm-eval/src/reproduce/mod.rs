@@ -13,13 +13,16 @@ mod evidence;
 mod experiment;
 mod facts;
 mod grade;
+mod leaves;
 mod locks;
 mod metric;
 mod page;
+mod reads;
 mod reason;
 mod record;
 mod sensitivity;
 mod setup;
+mod tables;
 mod tally;
 mod terminal;
 mod tree;
@@ -34,7 +37,7 @@ use clap::Args;
 use dm_bench::{Origin, Output, Registry};
 
 use self::cases::{Case, Effort, Memory};
-use self::experiment::Experiment;
+use self::experiment::{Experiment, World};
 use self::record::Record;
 
 /// The ending of an experiment file's name.
@@ -270,11 +273,13 @@ fn run(
     let chosen = experiment.only(wanted);
     let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
     samples.extend(cases::run_all(&experiment.name, &cases, registry, memory)?);
-    let sensitivity = match asked.sensitivity {
+    // The constants of the RNIC matter only if there is a network.
+    let has_network = experiment.world != World::Leaves;
+    let sensitivity = match asked.sensitivity && has_network {
         true => sensitivity::study(&chosen, effort, registry, memory)?,
         false => Vec::new(),
     };
-    if asked.leave_one_out {
+    if asked.leave_one_out && has_network {
         left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory)?);
     }
     let mut record = Record {
@@ -333,11 +338,11 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
         experiment.paper, experiment.figure, experiment.title
     )?;
     writeln!(out, "{}", facts::of(experiment, record.effort).join("; "))?;
-    writeln!(
-        out,
-        "{}; {:.0} s; a model of the NICs, not a measurement",
-        record.command, record.seconds
-    )?;
+    let source = match experiment.world {
+        World::Leaves => "counts of bytes and of entries",
+        _ => "a model of the NICs, not a measurement",
+    };
+    writeln!(out, "{}; {:.0} s; {source}", record.command, record.seconds)?;
     let deviations = record.effort.deviations(experiment.world);
     if !deviations.is_empty() {
         writeln!(

@@ -57,6 +57,9 @@ impl Point {
         if let Some(mops) = self.get(Metric::Mops) {
             facts.push(format!("{} Mops", figure(mops)));
         }
+        if let Some(bytes) = self.get(Metric::UpdateBytes) {
+            facts.push(format!("an update writes {} bytes", figure(bytes)));
+        }
         if let Some(share) = self.get(Metric::OfBound) {
             facts.push(format!("{} {share:.0} % busy", self.resource()));
         }

@@ -71,7 +71,7 @@ setup! {
     /// Virtual time of a run without a tree, or the minimum virtual time of a run with a tree. The first quarter is the
     /// warm-up.
     window_ms: f64;
-    /// Bytes of a WRITE.
+    /// Bytes of a WRITE, or of a READ of a whole block.
     write_bytes: usize;
 }
 
@@ -200,6 +200,19 @@ pub(crate) struct Resolved {
 }
 
 impl Setup {
+    /// Returns the settings that a run without a network does not use.
+    pub(crate) fn without_network() -> Self {
+        Self {
+            model: Some("cx6-roce".to_owned()),
+            compute_nodes: Some(1),
+            memory_nodes: Some(1),
+            colocated: Some(false),
+            clients: Some(1),
+            skew: Some(0.0),
+            ..Self::default()
+        }
+    }
+
     /// Completes the setup, with a dial set to a value.
     ///
     /// # Errors
@@ -290,6 +303,11 @@ impl Setup {
 }
 
 impl Resolved {
+    /// Returns the value of a knob, or `usual` if the experiment does not set it.
+    pub(crate) fn knob(&self, name: &str, usual: u64) -> usize {
+        self.knobs.get(name).copied().unwrap_or(usual) as usize
+    }
+
     /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's, folded
     /// onto these keys.
     pub(crate) fn load(&mut self, keys: u64) {

@@ -209,6 +209,24 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
 }
 
+/// Every claim about leaves and about READs gets a figure, at the point that it names.
+#[test]
+fn leaves_and_reads_run_from_file_to_claims() {
+    for name in ["smart-table-2", "chime-19-load", "smart-5cd"] {
+        let mut e = small(name);
+        for panel in &mut e.panels {
+            panel.setup.operations = Some(10);
+        }
+        let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
+        for outcome in &record.outcomes {
+            let figure = outcome.model.unwrap().mean;
+            assert!(figure > 0.0, "{name} {}: {figure}", outcome.what);
+        }
+        let facts = facts::of(&e, record.effort).join("; ");
+        assert_eq!(facts.contains("no network"), name != "smart-5cd", "{facts}");
+    }
+}
+
 /// Half of the threads only scan, and the figures are about the scans.
 #[test]
 fn scans_and_writes_by_thread() {
