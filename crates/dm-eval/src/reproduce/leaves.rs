@@ -1,5 +1,5 @@
-//! Leaves alone, in one process and without a network: the bytes that an operation moves, and the keys that a leaf takes
-//! (SMART Tables 1 and 2; CHIME Figs. 3 d, 16 and 19).
+//! Leaves alone, in one process and without a network: the bytes that an operation moves, and the keys that a leaf
+//! takes (SMART Tables 1 and 2; CHIME Figs. 3 d, 16 and 19).
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! Runs READs only, or locked WRITEs: what the READs of metadata cost (CHIME Fig. 4), and how many clients of one compute
-//! node access the same bytes at the same time (SMART Figs. 5 c and 5 d).
+//! Runs READs only, or locked WRITEs: what the READs of metadata cost (CHIME Fig. 4), and how many clients of one
+//! compute node access the same bytes at the same time (SMART Figs. 5 c and 5 d).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

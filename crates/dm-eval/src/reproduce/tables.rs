@@ -1,5 +1,5 @@
-//! Hash tables that fill one leaf: hopscotch, and three other ways to place colliding keys (CHIME §3.1.2). A table takes
-//! keys until an insert finds no free entry, or no way to make one free.
+//! Hash tables that fill one leaf: hopscotch, and three other ways to place colliding keys (CHIME §3.1.2). A table
+//! takes keys until an insert finds no free entry, or no way to make one free.
 
 use dm_layout::{FenceKeys, Hopscotch, Key8, NodeEdit, NodeInit, NodeRead, NodeShape, Place};
 use dm_workload::KeySpace;
