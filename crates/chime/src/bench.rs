@@ -5,12 +5,16 @@ use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
 const SPAN: &str = "span";
+const NEIGHBOURHOOD: &str = "neighbourhood";
+const HOTSPOT_PERCENT: &str = "hotspot-percent";
 
 /// Returns the index with all its variants, for a registry of `dm-bench`.
 pub fn entry() -> IndexEntry {
     let entry = IndexEntry::new("chime", "a B-link tree over hopscotch leaves (SOSP 2024)")
         .common_knobs()
-        .knob(SPAN, "entries of a leaf");
+        .knob(SPAN, "entries of a leaf")
+        .knob(NEIGHBOURHOOD, "entries of a neighbourhood")
+        .knob(HOTSPOT_PERCENT, "share of the cache that the hotspot buffer has");
     let all = Variant::ALL.iter().fold(entry, |entry, &variant| {
         let listed = listed(variant.name(), variant.about(), variant, None);
         entry.variant(match variant {
@@ -37,12 +41,17 @@ fn listed(name: &str, help: &str, variant: Variant, on: Option<bool>) -> Variant
 fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
     let mut options = Options::new(at.value_bytes);
     // The paper's cache of 100 MB includes the hotspot buffer of 30 MB.
-    options.hotspot_bytes = at.cache_bytes / 10 * 3;
+    let percent = at.knobs.get(HOTSPOT_PERCENT).unwrap_or(30).min(100);
+    options.hotspot_bytes = at.cache_bytes * percent / 100;
     options = variant.apply(options);
     options.cache_bytes = at.cache_bytes - options.hotspot_bytes;
-    if let Some(span) = at.knobs.get(SPAN) {
-        options.span = usize::try_from(span).unwrap_or(usize::MAX);
-    }
+    let knob = |name| {
+        at.knobs
+            .get(name)
+            .map(|it| usize::try_from(it).unwrap_or(usize::MAX))
+    };
+    options.span = knob(SPAN).unwrap_or(options.span);
+    options.neighbourhood = knob(NEIGHBOURHOOD).unwrap_or(options.neighbourhood);
     options.rdwc = at.sharing_or(Rdwc::ON);
     options.lock_and_read = at.lock_and_read_or(on.unwrap_or(options.lock_and_read));
     options.cpu = at.cpu();

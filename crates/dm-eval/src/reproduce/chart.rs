@@ -248,7 +248,7 @@ impl Drawing<'_> {
 
     /// Returns latencies against a throughput, whose points have the values of the dial as labels. If the paper's text
     /// gives a throughput, it has no latency, and the chart has a line across there.
-    fn curves(&self, against: Metric) -> (Form, Axis, Axis, Vec<Series>, &'static str) {
+    fn curves(&self, against: Metric) -> (Form, Axis, Axis, Vec<Series>, &str) {
         let metric = self.chart.metric;
         let mut all = Vec::new();
         for (series, title, source) in self.series() {

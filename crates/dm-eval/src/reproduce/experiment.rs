@@ -263,7 +263,7 @@ impl Experiment {
     /// # Errors
     /// Returns [`ExperimentError::Content`] if a required setting is missing.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
-        let dial = panel.over.as_ref().map(|over| over.dial);
+        let dial = panel.over.as_ref().map(|over| &over.dial);
         let merged = self.setup.clone().overlaid(&panel.setup);
         merged
             .resolve(dial.zip(at))

@@ -50,7 +50,7 @@ pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
 /// Describes the setup of a panel, with all values of its dial.
 fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Vec<String>> {
     let setup = experiment.resolve(panel, panel.places().next().flatten()).ok()?;
-    let dial = panel.over.as_ref().map(|over| over.dial);
+    let dial = panel.over.as_ref().map(|over| &over.dial);
     let mut facts = words(experiment.world, &effort.applied(experiment.world, setup), dial);
     if let Some(over) = &panel.over {
         let values: Vec<String> = over.at.iter().map(f64::to_string).collect();
@@ -60,7 +60,7 @@ fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Ve
 }
 
 /// Describes a setup, without the setting of the dial.
-fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
+fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     let place = if r.colocated {
         "on the same machines"
     } else {
@@ -68,15 +68,18 @@ fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
     };
     let mut facts = vec![
         r.model.name.to_owned(),
-        format!(
-            "{} compute and {} memory nodes {place}",
-            r.compute_nodes, r.memory_nodes
-        ),
+        match dial {
+            Some(Dial::MemoryNodes) => format!("{} compute nodes, and memory nodes {place}", r.compute_nodes),
+            _ => format!(
+                "{} compute and {} memory nodes {place}",
+                r.compute_nodes, r.memory_nodes
+            ),
+        },
     ];
-    if dial != Some(Dial::Clients) {
+    if dial != Some(&Dial::Clients) {
         facts.push(format!("{} client threads", r.clients));
     }
-    if r.coroutines > 1 {
+    if r.coroutines > 1 && dial != Some(&Dial::Coroutines) {
         facts.push(format!("{} coroutines a thread", r.coroutines));
     }
     match world {
@@ -84,6 +87,7 @@ fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
             let like = if r.addresses { " like mail addresses" } else { "" };
             facts.push(match dial {
                 Some(Dial::KeyBytes) => format!("{} keys, values of {} bytes", count(r.keys), r.value_bytes),
+                Some(Dial::ValueBytes) => format!("{} keys of {} bytes{like}", count(r.keys), r.key_bytes),
                 _ => format!(
                     "{} keys of {} + {} bytes{like}",
                     count(r.keys),
@@ -91,18 +95,24 @@ fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
                     r.value_bytes
                 ),
             });
+            if let Some(entries) = r.entries.filter(|_| dial != Some(&Dial::Entries)) {
+                facts.push(format!("{entries} entries a node"));
+            }
+            let varies = |name: &str| matches!(dial, Some(Dial::Knob(knob)) if knob == name);
+            let knobs = r.knobs.iter().filter(|(name, _)| !varies(name));
+            facts.extend(knobs.map(|(name, value)| format!("{} {value}", name.replace('-', " "))));
             facts.push(match r.fill {
                 Fill::Even(share) => format!("leaves loaded {:.0} % full", share * 100.0),
                 Fill::AsInserted => "leaves loaded as inserts in random order leave them".to_owned(),
             });
-            if dial != Some(Dial::CacheBytesPerKey) {
+            if dial != Some(&Dial::CacheBytesPerKey) {
                 let each = r.cache_bytes as f64 / r.keys.max(1) as f64;
                 facts.push(format!("{} bytes of index cache per key", figure(each)));
             }
             if let Some(mix) = &r.mix {
                 facts.push(format!("mix {mix}"));
             }
-            facts.push(skew(r));
+            facts.push(skew(r, dial));
             facts.push(format!(
                 "{} operations a run, a quarter to warm up",
                 count(r.operations)
@@ -116,8 +126,8 @@ fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
         }
         World::Locks => {
             facts.push(format!("{} locks", count(u64::from(r.locks))));
-            if dial != Some(Dial::Skew) {
-                facts.push(skew(r));
+            if dial != Some(&Dial::Skew) {
+                facts.push(skew(r, dial));
             }
             facts.push(format!(
                 "{} ms of virtual time, a quarter to warm up",
@@ -133,10 +143,11 @@ fn words(world: World, r: &Resolved, dial: Option<Dial>) -> Vec<String> {
 }
 
 /// Returns the distribution. For Zipf's, also the numbers of keys and the share of the hottest key.
-fn skew(r: &Resolved) -> String {
+fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
     match r.distribution {
         Distribution::Uniform => "uniform".to_owned(),
         Distribution::Latest { theta } => format!("the latest keys most, Zipf {theta}"),
+        _ if dial == Some(&Dial::Skew) => format!("ranks of {} keys folded onto these", count(r.ranks)),
         Distribution::Zipf { theta } if r.ranks == r.keys || r.keys == 0 => format!("Zipf {theta}"),
         Distribution::Zipf { theta } => format!(
             "Zipf {theta} over the ranks of {} keys folded onto these: the hottest has {:.2} % of the draws, where {} \

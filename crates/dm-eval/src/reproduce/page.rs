@@ -464,7 +464,7 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), count, "two parts of one name");
-        assert!(html.contains("50 k keys of 8 + 8 bytes") && !html.contains("10 M keys of 8 + 8 bytes"));
+        assert!(html.contains("50 k keys of 8 + 8 bytes") && !html.contains("2 M keys of 8 + 8 bytes"));
         assert!(html.contains("not at the experiment's own setting: 50 k keys"));
         for tag in [
             "table",

@@ -1,5 +1,7 @@
 //! The testbed and the workload in an experiment file. Each panel states only its changes.
 
+use std::collections::BTreeMap;
+
 use dm_index::Fill;
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix};
@@ -59,6 +61,9 @@ setup! {
     by_thread: bool;
     /// Whether the lock's CAS and the leaf's READ are in one chain, which the paper does not do.
     lock_and_read: bool;
+    /// Knobs that only some indexes have, by their names. An index without a knob ignores it. A panel's knobs replace
+    /// those of the experiment.
+    knobs: BTreeMap<String, u64>;
     /// Number of operations of all clients, including the warm-up.
     operations: u64;
     /// Number of locks on the only memory node.
@@ -94,29 +99,72 @@ impl From<Loaded> for Fill {
     }
 }
 
-/// The dial of a panel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The dial of a panel. A file names it as here, with hyphens, or as `knob` and the knob's name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub(crate) enum Dial {
     Clients,
+    Coroutines,
+    MemoryNodes,
     Skew,
+    Ranks,
     Scan,
     KeyBytes,
+    ValueBytes,
     CacheBytesPerKey,
+    Entries,
     WriteBytes,
+    /// A knob that only some indexes have.
+    Knob(String),
 }
 
 impl Dial {
+    /// The dials that are not knobs, with their names in a file and their labels for axes.
+    const NAMED: [(Self, &'static str, &'static str); 11] = [
+        (Self::Clients, "clients", "client threads"),
+        (Self::Coroutines, "coroutines", "coroutines of a client thread"),
+        (Self::MemoryNodes, "memory-nodes", "memory nodes"),
+        (Self::Skew, "skew", "Zipf exponent"),
+        (Self::Ranks, "ranks", "keys over which Zipf ranks are drawn"),
+        (Self::Scan, "scan", "keys of a range query"),
+        (Self::KeyBytes, "key-bytes", "bytes of a key"),
+        (Self::ValueBytes, "value-bytes", "bytes of a value"),
+        (
+            Self::CacheBytesPerKey,
+            "cache-bytes-per-key",
+            "bytes of index cache per loaded key",
+        ),
+        (Self::Entries, "entries", "entries of a leaf"),
+        (Self::WriteBytes, "write-bytes", "bytes of a WRITE"),
+    ];
+
     /// Returns the label for axes.
-    pub(crate) fn label(self) -> &'static str {
+    pub(crate) fn label(&self) -> &str {
         match self {
-            Self::Clients => "client threads",
-            Self::Skew => "Zipf exponent",
-            Self::Scan => "keys of a range query",
-            Self::KeyBytes => "bytes of a key",
-            Self::CacheBytesPerKey => "bytes of index cache per loaded key",
-            Self::WriteBytes => "bytes of a WRITE",
+            Self::Knob(name) => name,
+            named => Self::NAMED
+                .iter()
+                .find(|(dial, ..)| dial == named)
+                .map_or("", |&(_, _, label)| label),
         }
+    }
+}
+
+impl TryFrom<String> for Dial {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix("knob ") {
+            return Ok(Self::Knob(name.to_owned()));
+        }
+        let named = Self::NAMED.into_iter().find(|(_, name, _)| *name == text);
+        let names = || Self::NAMED.map(|(_, name, _)| name).join(", ");
+        named.map(|(dial, ..)| dial).ok_or_else(|| {
+            format!(
+                "no dial {text:?}; it is \"knob\" and a knob's name, or one of {}",
+                names()
+            )
+        })
     }
 }
 
@@ -142,6 +190,7 @@ pub(crate) struct Resolved {
     pub(crate) scan: u32,
     pub(crate) by_thread: bool,
     pub(crate) lock_and_read: Option<bool>,
+    pub(crate) knobs: BTreeMap<String, u64>,
     pub(crate) operations: u64,
     pub(crate) locks: u32,
     pub(crate) window_ns: u64,
@@ -160,15 +209,26 @@ impl Setup {
         clippy::cast_sign_loss,
         reason = "values of dials are small and positive, and the file's test would show another"
     )]
-    pub(crate) fn resolve(mut self, dial: Option<(Dial, f64)>) -> Result<Resolved, String> {
-        match dial {
-            Some((Dial::Clients, value)) => self.clients = Some(value as u32),
-            Some((Dial::Skew, value)) => self.skew = Some(value),
-            Some((Dial::Scan, value)) => self.scan = Some(value as u32),
-            Some((Dial::KeyBytes, value)) => self.key_bytes = Some(value as usize),
-            Some((Dial::CacheBytesPerKey, value)) => self.cache_bytes_per_key = Some(value),
-            Some((Dial::WriteBytes, value)) => self.write_bytes = Some(value as usize),
-            None => {}
+    pub(crate) fn resolve(mut self, dial: Option<(&Dial, f64)>) -> Result<Resolved, String> {
+        if let Some((dial, value)) = dial {
+            match dial {
+                Dial::Clients => self.clients = Some(value as u32),
+                Dial::Coroutines => self.coroutines = Some(value as u32),
+                Dial::MemoryNodes => self.memory_nodes = Some(value as u16),
+                Dial::Skew => self.skew = Some(value),
+                Dial::Ranks => self.ranks = Some(value as u64),
+                Dial::Scan => self.scan = Some(value as u32),
+                Dial::KeyBytes => self.key_bytes = Some(value as usize),
+                Dial::ValueBytes => self.value_bytes = Some(value as usize),
+                Dial::CacheBytesPerKey => self.cache_bytes_per_key = Some(value),
+                Dial::Entries => self.entries = Some(value as usize),
+                Dial::WriteBytes => self.write_bytes = Some(value as usize),
+                Dial::Knob(name) => {
+                    self.knobs
+                        .get_or_insert_default()
+                        .insert(name.clone(), value as u64);
+                }
+            }
         }
         let model = match self.model.as_deref() {
             Some("cx5-ib") => CostModel::cx5_ib(),
@@ -219,6 +279,7 @@ impl Setup {
             scan: self.scan.unwrap_or(100),
             by_thread: self.by_thread.unwrap_or(false),
             lock_and_read: self.lock_and_read,
+            knobs: self.knobs.unwrap_or_default(),
             operations: self.operations.unwrap_or(0),
             locks: self.locks.unwrap_or(0),
             window_ns: (self.window_ms.unwrap_or(0.0) * 1e6) as u64,
@@ -265,7 +326,7 @@ mod tests {
 
     #[test]
     fn clients_beyond_the_threads_are_coroutines() {
-        let at = |clients| base().resolve(Some((Dial::Clients, clients)));
+        let at = |clients| base().resolve(Some((&Dial::Clients, clients)));
         let of = |r: Resolved| (r.clients, r.coroutines);
         assert_eq!(of(at(88.0).unwrap()), (88, 1));
         assert_eq!(of(at(528.0).unwrap()), (176, 3));
@@ -276,7 +337,7 @@ mod tests {
             ..base()
         };
         assert_eq!(
-            of(two_each.resolve(Some((Dial::Clients, 88.0))).unwrap()),
+            of(two_each.resolve(Some((&Dial::Clients, 88.0))).unwrap()),
             (88, 2)
         );
     }
@@ -293,5 +354,16 @@ mod tests {
             (r.keys, r.cache_bytes, r.ranks),
             (1_000_000, 500_000, 1_000_000_000)
         );
+    }
+
+    #[test]
+    fn a_dial_is_a_setting_or_a_knob() {
+        let dial = |text: &str| Dial::try_from(text.to_owned());
+        assert_eq!(dial("memory-nodes"), Ok(Dial::MemoryNodes));
+        assert_eq!(dial("knob span"), Ok(Dial::Knob("span".to_owned())));
+        assert!(dial("span").unwrap_err().contains("memory-nodes, "));
+        let with = |text, value| base().resolve(Some((&dial(text).unwrap(), value))).unwrap();
+        assert_eq!(with("memory-nodes", 2.0).memory_nodes, 2);
+        assert_eq!(with("knob span", 16.0).knobs.get("span"), Some(&16));
     }
 }

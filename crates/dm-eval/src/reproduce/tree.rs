@@ -41,6 +41,9 @@ fn setting(setup: &Resolved, seed: u64) -> Result<Setting, &'static str> {
     if let Some(on) = setup.lock_and_read {
         knobs.set("lock-and-read", u64::from(on));
     }
+    for (name, &value) in &setup.knobs {
+        knobs.set(name, value);
+    }
     Ok(Setting {
         compute_nodes: setup.compute_nodes,
         memory_nodes: setup.memory_nodes,
