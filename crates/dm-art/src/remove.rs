@@ -44,9 +44,11 @@ where
                             Attempt::At(place) => next = Some(place),
                             Attempt::Surer => from = from.surer(),
                             // The cache has the slot's new content.
-                            _ => from = From::Cache,
+                            _ => {
+                                from = From::Cache;
+                                retry.again_wiser(link.slot.node, Why::Raced).await?;
+                            }
                         }
-                        retry.again_wiser(link.slot.node, Why::Raced).await?;
                         continue;
                     }
                     leaf_proves_absence(&found, link.slot.branch, link.fresh)

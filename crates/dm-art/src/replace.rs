@@ -99,11 +99,11 @@ where
                     return Ok(());
                 }
             }
-            retry.again_wiser(link.slot.node, Why::Raced).await?;
             match self.locate(key, From::Root).await? {
                 Place::Leaf(found, around) if found.child() == old => (link, within) = (found, Some(around)),
                 _ => return Ok(()),
             }
+            retry.again_wiser(link.slot.node, Why::Raced).await?;
         }
     }
 
@@ -173,9 +173,11 @@ where
                 },
             };
             found = self.art.leaves.get(self.v, at, key, value).await?;
-            if let Single::Replaced { .. } = found {
-                // If this leaf was not in the slot, the slot has changed since it was read.
-                link.fresh = at == link.child();
+            if let Single::Replaced { .. } = found
+                && at != link.child()
+            {
+                // A leaf is replaced only after it was in the slot, so the slot has changed since it was read.
+                link.fresh = false;
                 retry.again_wiser(at, Why::Stale).await?;
             }
         }

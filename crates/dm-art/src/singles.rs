@@ -367,7 +367,7 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         let read = gather(v, &wanted).await?;
         for (&at, mut bytes) in at.iter().zip(read) {
             let mut retry = v.retry(self.options.attempts);
-            let mut at = at;
+            let (mut at, mut hops) = (at, 0);
             loop {
                 let open = self.layout.open(&bytes).map(|entry| {
                     if entry.live {
@@ -380,7 +380,11 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                     //= docs/protocol/smart.md M28
                     Ok(Some(next)) => {
                         at = RemotePtr::from_raw(next);
-                        retry.again_wiser(at, Why::Stale).await?;
+                        hops += 1;
+                        // The first leaf may stay replaced. Later ones were replaced during this operation.
+                        if hops > 1 {
+                            retry.again_wiser(at, Why::Stale).await?;
+                        }
                     }
                     Ok(None) => break,
                     Err(e) => again(&mut retry, at, e).await?,

@@ -72,10 +72,8 @@ where
             };
             match self.attempt(&wanted, place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
-                Attempt::At(place) => {
-                    self.raced(&mut retry, place.within().at).await?;
-                    next = Some(place);
-                }
+                // The place was read within the operation, so this is not repeated.
+                Attempt::At(place) => next = Some(place),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
