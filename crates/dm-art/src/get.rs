@@ -98,8 +98,8 @@ where
     }
 }
 
-/// Returns a leaf and what it contained, if this does not change any more: the leaf belongs to another key, or another
-/// leaf has replaced it.
+/// Returns the leaf and its content if the content is final: the leaf belongs to another key, or another leaf has
+/// replaced it.
 fn kept<K>(at: RemotePtr, found: Single<K>) -> Option<(RemotePtr, Single<K>)> {
     match found {
         Single::Other { .. } | Single::Replaced { .. } => Some((at, found)),

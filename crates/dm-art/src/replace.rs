@@ -141,8 +141,9 @@ where
         Ok(Some(Link { slot, fresh: true }))
     }
 
-    /// Reads the leaf that has replaced the leaf of `link`, until a leaf of the slot is not a replaced one. Updates
-    /// `link`. If it returns [`Single::Replaced`], the slot proves nothing.
+    /// Continues a get that has found a replaced leaf through `link`, until it finds a leaf that was not replaced. Reads the
+    /// slot again if it was not read within the operation, and updates `link`. If this returns [`Single::Replaced`], the
+    /// slot could not be read again, and proves nothing.
     pub(crate) async fn follow(
         &self,
         key: &K,
@@ -150,10 +151,20 @@ where
         mut found: Single<K>,
         value: &mut Vec<u8>,
     ) -> Result<Single<K>, IndexError> {
-        let text = KeyText::of(key);
+        let leaves = &self.art.leaves;
+        if !link.fresh {
+            let Some(fresh) = self.reread(&KeyText::of(key), link).await? else {
+                return Ok(found);
+            };
+            if fresh.child() != link.child() {
+                found = leaves.get(self.v, fresh.child(), key, value).await?;
+            }
+            *link = fresh;
+        }
         let mut retry = self.v.retry(self.art.options.attempts);
+        let mut hops = 0;
         while let Single::Replaced { key: others, by } = found {
-            if link.fresh && others != *key {
+            if others != *key {
                 // When the slot was read, no other key was below it.
                 return Ok(Single::Other {
                     key: others,
@@ -161,25 +172,12 @@ where
                 });
             }
             //= docs/protocol/smart.md M28
-            let at = match link.fresh {
-                // The client that has replaced the leaf has not changed the slot yet.
-                true => by,
-                false => match self.reread(&text, link).await? {
-                    Some(fresh) => {
-                        *link = fresh;
-                        fresh.child()
-                    }
-                    None => return Ok(found),
-                },
-            };
-            found = self.art.leaves.get(self.v, at, key, value).await?;
-            if let Single::Replaced { .. } = found
-                && at != link.child()
-            {
-                // A leaf is replaced only after it was in the slot, so the slot has changed since it was read.
-                link.fresh = false;
-                retry.again_wiser(at, Why::Stale).await?;
+            // The slot led to the first of these leaves, so all others were in the slot later.
+            if hops > 0 {
+                retry.again_wiser(by, Why::Stale).await?;
             }
+            hops += 1;
+            found = leaves.get(self.v, by, key, value).await?;
         }
         Ok(found)
     }

@@ -15,6 +15,7 @@
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, CAS slot\]; 3 on two memory nodes; FAA depth if [`Options::depth_slack`] is too small |
 //! | update without [`Options::in_place`] | 3 | READ leaf, \[WRITE leaf, CAS state\], CAS slot |
 //! | insert with [`Options::locked_nodes`] | 2 more | CAS lock before, WRITE unlock behind |
+//! | remove with [`Options::locked_nodes`] | 3 more | CAS lock, CAS slot, WRITE unlock |
 //! | scan | one for each level and each 64 leaves | READs |
 //! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | none, with [`Options::rdwc`] |
 //!

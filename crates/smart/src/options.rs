@@ -133,7 +133,7 @@ impl Options {
 
     /// Returns whether any lock is in a lock table of the pool.
     pub(crate) const fn has_tables(&self) -> bool {
-        !self.rear_locks || self.locked_nodes
+        (self.in_place && !self.rear_locks) || self.locked_nodes
     }
 
     /// Returns the place and the number of the locks in tables.

@@ -99,7 +99,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
-    fn small_keys(ops in ops(400, 900), types in types(), cache_bytes in cache(), bytes in 1usize..40, switches in switched(Options::new(8))) {
+    fn small_keys(
+        ops in ops(400, 900), types in types(), cache_bytes in cache(), bytes in 1usize..40,
+        switches in switched(Options::new(8)),
+    ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| Key8(spread(k.0)))).collect();
         run(Options { types, cache_bytes, value_bytes: bytes, ..switches }, &ops)?;
     }
