@@ -199,10 +199,10 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 23] = files![
+const FILES: [(&str, &str); 25] = files![
     "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14" "sherman-15"
-    "sherman-16" "smart-14" "smart-15" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b" "dolphin-6" "dolphin-7"
-    "dolphin-8" "dolphin-9" "dolphin-table-2"
+    "sherman-16" "smart-14" "smart-15" "smart-18" "smart-19" "chime-12" "chime-14" "chime-15" "chime-15b" "chime-18a" "chime-18b"
+    "dolphin-6" "dolphin-7" "dolphin-8" "dolphin-9" "dolphin-table-2"
 ];
 
 /// Returns all embedded experiments.
