@@ -8,6 +8,7 @@ use dm_alloc::{Allocator, Life};
 use dm_cache::PrefixCache;
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
 use dm_layout::{KEY_BYTES_MAX, NodeTypes, RadixHeader, SlotWord, build_radix_node};
+use dm_lock::Locks;
 use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
 use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
@@ -26,6 +27,8 @@ pub struct Art<K, L> {
     pub(crate) leaves: L,
     pub(crate) cache: PrefixCache,
     pub(crate) alloc: Arc<Allocator>,
+    /// The locks of nodes, if a node is changed only under its lock.
+    pub(crate) node_locks: Option<Arc<Locks>>,
     pub(crate) root: RemotePtr,
     pub(crate) options: ArtOptions,
     pub(crate) turning: Mutex<Turning>,
@@ -86,6 +89,7 @@ impl<K, L> Art<K, L> {
             leaves,
             cache: PrefixCache::new(options.types, options.cache_bytes),
             alloc,
+            node_locks: None,
             root: at,
             options,
             turning: Mutex::new(Turning {
@@ -94,6 +98,16 @@ impl<K, L> Art<K, L> {
             }),
             _key: PhantomData,
         })
+    }
+
+    /// Returns this tree with locks of nodes (ROWEX): a client takes a node's lock before it changes the node. Readers take
+    /// no lock. All clients of the tree must use the same lock tables. The leaves may use the same locks.
+    #[must_use]
+    pub fn with_node_locks(self, locks: Arc<Locks>) -> Self {
+        Self {
+            node_locks: Some(locks),
+            ..self
+        }
     }
 
     /// Returns a client over `v`'s connections.

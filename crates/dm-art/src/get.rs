@@ -19,8 +19,7 @@ where
         self.art.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
         let mut from = From::Cache;
-        // A leaf that was read within this operation and belongs to another key. A leaf's key never changes.
-        let mut others = None;
+        let mut read = None;
         if let Some((at, branch)) = self.art.cache.leaf(&KeyText::of(key)) {
             self.v.meter().note(Event::CacheHit);
             let found = self.art.leaves.get(self.v, at, key, value).await?;
@@ -30,39 +29,46 @@ where
             if leaf_proves_absence(&found, branch, false) {
                 return Ok(false);
             }
-            others = is_other(&found).then_some(at);
-            from = from.surer();
+            // The cached slot of a replaced leaf is read again, without the node around it.
+            if !matches!(found, Single::Replaced { .. }) {
+                from = from.surer();
+            }
+            read = kept(at, found);
             self.v.local(LocalStep::Section).await;
         }
-        self.search(key, value, from, others).await
+        self.search(key, value, from, read).await
     }
 
     /// Searches for `key`, beginning in the cache. The caller has already awaited the local step that must precede
-    /// access to the cache. `others` is the address of a leaf that was read within this operation and belongs to
-    /// another key.
+    /// access to the cache. `read` is a leaf that was read within this operation ([`kept`]).
     async fn search(
         &self,
         key: &K,
         value: &mut Vec<u8>,
         mut from: From,
-        mut others: Option<RemotePtr>,
+        mut read: Option<(RemotePtr, Single<K>)>,
     ) -> Result<bool, IndexError> {
         let text = KeyText::of(key);
         let mut place = self.locate_entered(&text, from).await?;
         // This takes at most three iterations, because a search from the root that proves nothing is an error.
         loop {
             let proved = match place {
-                //= docs/protocol/smart.md M11
-                Place::Leaf(link, _) if link.fresh && others == Some(link.child()) => true,
-                Place::Leaf(link, _) => {
-                    let leaves = &self.art.leaves;
-                    let found = leaves.get(self.v, link.child(), key, value).await?;
+                Place::Leaf(mut link, _) => {
+                    let mut found = match read.take() {
+                        //= docs/protocol/smart.md M11
+                        Some((at, found)) if at == link.child() => found,
+                        _ => self.art.leaves.get(self.v, link.child(), key, value).await?,
+                    };
+                    if let Single::Replaced { .. } = found {
+                        found = Box::pin(self.follow(key, &mut link, found, value)).await?;
+                    }
                     if found == Single::Hit {
                         return Ok(true);
                     }
                     self.repair(&found, &link).await?;
-                    others = is_other(&found).then_some(link.child());
-                    leaf_proves_absence(&found, link.slot.branch, link.fresh)
+                    let proved = leaf_proves_absence(&found, link.slot.branch, link.fresh);
+                    read = kept(link.child(), found);
+                    proved
                 }
                 _ => place.proves_absence(),
             };
@@ -92,6 +98,11 @@ where
     }
 }
 
-fn is_other<K>(found: &Single<K>) -> bool {
-    matches!(found, Single::Other { .. })
+/// Returns the leaf and its content if the content is final: the leaf belongs to another key, or another leaf has
+/// replaced it.
+fn kept<K>(at: RemotePtr, found: Single<K>) -> Option<(RemotePtr, Single<K>)> {
+    match found {
+        Single::Other { .. } | Single::Replaced { .. } => Some((at, found)),
+        _ => None,
+    }
 }

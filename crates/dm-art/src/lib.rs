@@ -1,8 +1,9 @@
 //! Adaptive radix inner levels on disaggregated memory (SMART, TOS 2024 §4), over any leaves of one entry.
 //!
 //! The clients of a compute node share an [`Art`]. An [`ArtClient`] is one of them, and is a
-//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: only CAS changes a slot, which is one word. Leaves are a
-//! [`SingleStore`] and have their own locks.
+//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: only CAS changes a slot, which is one word. With
+//! [`Art::with_node_locks`], a client holds the node's lock meanwhile (ROWEX). Leaves are a [`SingleStore`]. An update
+//! writes a leaf in place under its lock, or replaces it by another leaf ([`SingleOptions::in_place`]).
 //!
 //! ```text
 //!   root (direct, 256 slots)
@@ -22,7 +23,7 @@
 //!   of 256 slots, each key byte has a slot of its own.
 //! * **I3** A node is replaced, merged or removed only after all its words are frozen. Every later CAS on one of them
 //!   fails.
-//! * **I4** A key has at most one live leaf. A leaf that was removed never becomes live again.
+//! * **I4** A key has at most one live leaf. A leaf that was removed or replaced never becomes live again.
 //! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of
 //!   another key's leaf, proves that it is absent.
 //!
@@ -40,11 +41,13 @@ mod floor;
 mod get;
 mod load;
 mod locate;
+mod node_lock;
 mod options;
 mod presence;
 mod publish;
 mod remove;
 mod renew;
+mod replace;
 mod scan;
 mod separators;
 mod shrink;

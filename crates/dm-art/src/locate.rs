@@ -107,6 +107,8 @@ pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool)
         Single::Hit | Single::Differs => false,
         Single::Other { depth, .. } => fresh || *depth <= u64::from(branch),
         Single::Removed => fresh,
+        //= docs/protocol/smart.md M28
+        Single::Replaced { .. } => false,
     }
 }
 

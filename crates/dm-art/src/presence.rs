@@ -300,6 +300,13 @@ where
         retire(&self.art.alloc, at, FIRST_INCARNATION, class);
     }
 
+    /// Gives back a leaf that this client has replaced, although others may still read it (for study only).
+    #[cold]
+    pub(crate) fn give_back_leaf(&self, at: RemotePtr) {
+        let class = leaf_class(self.art.leaves.block_bytes());
+        self.art.alloc.give_back(retired(at, FIRST_INCARNATION), class);
+    }
+
     /// Returns whether memory is reused.
     pub(crate) fn reclaims(&self) -> bool {
         self.presence.seat.is_some()

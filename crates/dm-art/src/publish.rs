@@ -54,8 +54,27 @@ where
 {
     /// Writes `fresh`, raises the link depth of `deeper`, and changes the slot of `link` to `word` by a CAS. The CAS
     /// expects the word that the client has read. This takes one round trip if everything is on one memory node,
-    /// otherwise two.
+    /// otherwise two. If nodes have locks, taking and releasing the lock takes two more.
     pub(crate) async fn publish(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        fresh: &[Fresh<'_>],
+        deeper: Option<Deeper>,
+        word: SlotWord,
+    ) -> Result<Published, IndexError> {
+        let lock = self.lock_node(link.slot.node).await?;
+        let published = self.publish_unlocked(key, link, fresh, deeper, word).await?;
+        let released = lock.release().await;
+        released.map_err(|e| match published {
+            Published::Done => e.after_effect(link.slot.node),
+            Published::Lost(_) => e,
+        })?;
+        Ok(published)
+    }
+
+    /// Does the same as [`ArtClient::publish`], but takes no lock of the node.
+    pub(crate) async fn publish_unlocked(
         &self,
         key: &KeyText,
         link: &Link,

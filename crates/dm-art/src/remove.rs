@@ -7,6 +7,7 @@ use dm_verbs::{Control, RemotePtr, Verbs, Why};
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
+use crate::write::Attempt;
 use crate::{Single, SingleStore};
 
 impl<'h, V, K, L> ArtClient<'h, V, K, L>
@@ -19,8 +20,13 @@ where
     pub(crate) async fn remove_key(&self, key: &K, before: Option<&[u8]>) -> Result<Applied, IndexError> {
         let text = KeyText::of(key);
         let mut from = From::Cache;
+        let mut retry = self.v.retry(self.art.options.attempts);
+        let mut next: Option<Box<Place>> = None;
         loop {
-            let place = self.locate(&text, from).await?;
+            let place = match next.take() {
+                Some(place) => *place,
+                None => self.locate(&text, from).await?,
+            };
             let proved = match place {
                 Place::Leaf(link, within) => {
                     //= docs/protocol/smart.md M8
@@ -32,6 +38,18 @@ where
                         let unlinked = self.unlink(&text, &link, &within).await;
                         unlinked.map_err(|e| e.after_effect(link.child()))?;
                         return Ok(Applied::Removed);
+                    }
+                    if let Single::Replaced { by, .. } = found {
+                        match Box::pin(self.past_replaced(&text, &link, within, by)).await? {
+                            Attempt::At(place) => next = Some(place),
+                            Attempt::Surer => from = from.surer(),
+                            // The cache has the slot's new content.
+                            _ => {
+                                from = From::Cache;
+                                retry.again_wiser(link.slot.node, Why::Raced).await?;
+                            }
+                        }
+                        continue;
                     }
                     leaf_proves_absence(&found, link.slot.branch, link.fresh)
                 }
@@ -63,13 +81,15 @@ where
         } else {
             SlotWord::removed(word.partial(), link.slot.incarnation)
         };
+        let lock = self.lock_node(link.slot.node).await?;
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
         // The cache is updated before the CAS completes. If several clients remove children of one node at once, the
         // last of them therefore sees that no child is left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
-        // The node keeps more than one child, or is the root: the CAS need not be awaited.
-        if left > 1 || within.link.is_none() {
+        let stays = left > 1 || within.link.is_none();
+        // The node keeps more than one child, or is the root: the CAS need not be awaited, except under a lock.
+        if stays && !lock.is_held() {
             match self.reclaims() {
                 true => self.clearing(cas, key, word).await?,
                 false => cas.detach(),
@@ -77,12 +97,16 @@ where
             return self.look_again(key, link, within, left).await;
         }
         let old = SlotWord::from_raw(cas.await?);
+        lock.release().await?;
         let done = old == word;
         if !done {
             self.note_slot(key, link, old).await;
         }
         if done {
             self.retire_leaf(link.child());
+            if stays {
+                return self.look_again(key, link, within, left).await;
+            }
             self.renew(key, within).await?;
             self.shrink(key).await?;
         } else if self.reclaims() {
@@ -127,7 +151,9 @@ where
                 self.renew(key, &within).await?;
             } else {
                 let removed = SlotWord::removed(word.partial(), link.slot.incarnation);
+                let lock = self.lock_node(link.slot.node).await?;
                 let old = SlotWord::from_raw(self.v.cas(link.at(), word.raw(), removed.raw()).await?);
+                lock.release().await?;
                 let done = old == word;
                 let left = self.note_slot(key, &link, if done { removed } else { old }).await;
                 if done {

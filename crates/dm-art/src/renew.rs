@@ -94,6 +94,10 @@ where
     async fn finish(&self, key: &KeyText, link: &Link) -> Result<(), IndexError> {
         let (at, kind) = (link.child(), node_type(link.slot.word));
         let node = self.freeze(at, kind).await?;
+        let _nested = match self.art.options.flaws().nested_locks {
+            true => Some(self.lock_node(at).await?),
+            false => None,
+        };
         let mut copied = 0;
         let published = match node.children.as_slice() {
             //= docs/protocol/smart.md M19
@@ -132,6 +136,7 @@ where
     /// Freezes all words of a node. The caller has read the link to the node before.
     async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Frozen, IndexError> {
         let flaws = self.art.options.flaws();
+        let lock = self.lock_node(at).await?;
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
         //= docs/protocol/smart.md M18
@@ -170,6 +175,8 @@ where
             }
             retry.again_wiser(at, Why::Raced).await?;
         }
+        //= docs/protocol/smart.md M25
+        lock.release().await?;
         for (i, word) in words.iter().enumerate() {
             let checked = word.decode().map_err(corrupt(at));
             checked.map_err(|_| misplaced(slot_at(at, i)))?;
@@ -220,23 +227,26 @@ where
         let mut before = own.to_vec();
         before.push(only.partial());
         let mut retry = self.v.retry(self.art.options.attempts);
+        let lock = self.lock_node(child).await?;
         let mut seen = self.v.word(child).await?;
-        loop {
+        let lifted = loop {
             let below = RadixHeader::unpack(seen).map_err(corrupt(child))?;
             if below.depth() <= from {
-                return Ok(Some(word));
+                break Some(word);
             }
             let missing = usize::from(below.depth() - from);
             let Some(longer) = before.get(..missing).and_then(|more| below.extended(more)) else {
-                return Ok(None);
+                break None;
             };
             let old = self.v.cas(child, seen, longer.pack()).await?;
             if old == seen {
-                return Ok(Some(word));
+                break Some(word);
             }
             seen = old;
             retry.again_wiser(child, Why::Raced).await?;
-        }
+        };
+        lock.release().await?;
+        Ok(lifted)
     }
 
     /// Replaces the node by a copy of its children with room for more. `copied` receives the size of the copy in

@@ -21,12 +21,19 @@ pub enum Single<K> {
     },
     /// The entry was removed. This leaf never holds an entry again: if the key is inserted again, it gets another leaf.
     Removed,
+    /// An out-of-place update has replaced the leaf by another one. This leaf never holds an entry again.
+    Replaced {
+        /// The key of the entry.
+        key: K,
+        /// The address of the other leaf.
+        by: RemotePtr,
+    },
     /// The leaf has the entry of the key, with another value than the write expects.
     Differs,
 }
 
-/// A store of leaves with one entry each. A leaf is read with one READ, is written in place under a lock of its
-/// own, and is removed for good.
+/// A store of leaves with one entry each. A leaf is read with one READ, is written in place under its lock or replaced
+/// by another leaf, and is removed for good.
 ///
 /// A leaf does not contain the address of the node that links it. It contains a *link depth* instead: a word that
 /// changes only by FAA and only grows.
@@ -50,6 +57,19 @@ pub trait SingleStore<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
+    /// Returns whether updates are in place: by [`SingleStore::update`], and otherwise by [`SingleStore::replace`].
+    fn in_place(&self) -> bool;
+
+    /// Replaces the live leaf at `at` by a leaf at `next`, to which nothing points yet: writes `image` to `next`, and
+    /// then changes the state of the old leaf by a CAS. Returns whether the leaf was still live.
+    fn replace(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        next: RemotePtr,
+        image: &[u8],
+    ) -> impl Future<Output = Result<bool, IndexError>>;
+
     /// Replaces the value of `key`. If `before` is given, replaces only that value.
     fn update(
         &self,
@@ -70,7 +90,7 @@ pub trait SingleStore<V: Verbs, K> {
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
     /// Reads several leaves in one round trip. Passes the key and the value of each leaf that is not removed to `each`,
-    /// in the order of `at`.
+    /// in the order of `at`. If a leaf was replaced, reads the leaf that has replaced it.
     fn entries(
         &self,
         v: &V,

@@ -1,4 +1,5 @@
-//! Leaves of one entry (SMART, TOS 2024 §4.1). A client updates a leaf in place, under the lock word at the leaf's end.
+//! Leaves of one entry (SMART, TOS 2024 §4.1). A client updates a leaf in place, under the leaf's lock: a word at the
+//! leaf's end, or an entry of a lock table.
 
 use dm_index::{Condition, IndexError, gather, is_nowhere};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
@@ -8,6 +9,7 @@ use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
 #[cfg(feature = "study")]
 use crate::SingleFlaws;
+use crate::errors::unaddressable;
 use crate::{Single, SingleSeen, SingleStore};
 
 /// Maximum number of leaves that a check reads at once.
@@ -20,6 +22,9 @@ const LOOKS: u32 = 8;
 pub struct SingleOptions {
     /// Maximum number of READs of a torn leaf; after that the operation returns an error.
     pub attempts: u32,
+    /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and no
+    /// operation takes a leaf's lock. All clients of a tree must use the same value.
+    pub in_place: bool,
     /// Published flaws that are switched on.
     #[cfg(feature = "study")]
     pub flaws: SingleFlaws,
@@ -30,6 +35,7 @@ impl SingleOptions {
     pub fn new(attempts: u32) -> Self {
         Self {
             attempts,
+            in_place: true,
             #[cfg(feature = "study")]
             flaws: SingleFlaws::default(),
         }
@@ -42,8 +48,8 @@ impl Default for SingleOptions {
     }
 }
 
-/// A store of leaves of one entry. A client updates a leaf in place, under the lock word at the leaf's end, and writes
-/// only the field that it changes. A removed leaf stays removed.
+/// A store of leaves of one entry. A client updates a leaf in place, under the leaf's lock, and writes only the field
+/// that it changes. A removed leaf stays removed.
 #[derive(Debug)]
 pub struct Singles<K> {
     layout: SingleLeaf<K>,
@@ -52,9 +58,9 @@ pub struct Singles<K> {
 }
 
 impl<K: KeyBytes> Singles<K> {
-    /// Creates a store of leaves of this layout. `locks` must use the lock words inside the leaves:
+    /// Creates a store of leaves of this layout. `locks` must use lock tables, or the lock words inside the leaves:
     /// [`GlobalLockTable::in_nodes`](dm_lock::GlobalLockTable::in_nodes) with the offset
-    /// [`SingleLeaf::lock_at`].
+    /// [`SingleLeaf::lock_at`]. A leaf has room for the lock word in either case.
     pub fn new(layout: SingleLeaf<K>, locks: Arc<Locks>, options: SingleOptions) -> Self {
         Self {
             layout,
@@ -76,7 +82,13 @@ impl<K: KeyBytes> Singles<K> {
     #[inline]
     fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
         if !entry.live {
-            return Some(Single::Removed);
+            return Some(match entry.next {
+                Some(by) => Single::Replaced {
+                    key: entry.key,
+                    by: RemotePtr::from_raw(by),
+                },
+                None => Single::Removed,
+            });
         }
         (entry.key != *key).then_some(Single::Other {
             key: entry.key,
@@ -128,6 +140,59 @@ impl<K: KeyBytes> Singles<K> {
         Ok(miss.map(|other| other.unwrap_or(Single::Hit)))
     }
 
+    /// Removes the entry of `key` by a CAS of the leaf's state, without the leaf's lock.
+    async fn remove_unlocked<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        (key, before): (&K, Option<&[u8]>),
+    ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
+        loop {
+            let bytes = v.read(at, self.read_len()).await?;
+            match self.layout.open(&bytes) {
+                Ok(entry) => {
+                    if let Some(miss) = Self::miss(&entry, key) {
+                        return Ok(Ok(miss));
+                    }
+                    if before.is_some_and(|before| before != entry.value) {
+                        return Ok(Ok(Single::Differs));
+                    }
+                }
+                Err(e) => return Ok(Err(e)),
+            }
+            drop(bytes);
+            // If the CAS fails, the leaf is not live any more, so the loop ends at the next READ.
+            if self.end(v, at, None).await? {
+                return Ok(Ok(Single::Hit));
+            }
+        }
+    }
+
+    /// Ends the life of the leaf at `at` by a CAS of its state. If there is a `next` leaf, writes its bytes first. Returns
+    /// whether the leaf was still live. This takes one round trip, or two if the leaves are on two memory nodes.
+    async fn end<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        next: Option<(RemotePtr, &[u8])>,
+    ) -> Result<bool, IndexError> {
+        let ending = self.layout.ending(next.map(|(next, _)| next.raw()));
+        let Some((offset, live, ended)) = ending else {
+            return Err(unaddressable());
+        };
+        let state = at.add(offset as u64);
+        //= docs/protocol/smart.md M26
+        let chain = match next {
+            Some((next, image)) if next.node() == at.node() => v.chain(at.node()).write(next, image),
+            Some((next, image)) => {
+                v.write(next, image).await?;
+                v.chain(at.node())
+            }
+            None => v.chain(at.node()),
+        };
+        Ok(chain.cas(state, live, ended).post().await? == live)
+    }
+
     /// Updates an entry with flaw T-M2 (for study only).
     #[cold]
     async fn update_stale<V: Verbs>(
@@ -173,6 +238,12 @@ impl<K: KeyBytes> Singles<K> {
         SingleSeen {
             condition,
             key,
+            next: self
+                .layout
+                .open(bytes)
+                .ok()
+                .and_then(|entry| entry.next)
+                .map(RemotePtr::from_raw),
             lock: notable.then(|| (at.add(self.layout.lock_at() as u64).into(), word)),
             image: fingerprint_of(bytes),
         }
@@ -227,6 +298,14 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         }
     }
 
+    fn in_place(&self) -> bool {
+        self.options.in_place
+    }
+
+    async fn replace(&self, v: &V, at: RemotePtr, next: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
+        self.end(v, at, Some((next, image))).await
+    }
+
     async fn update(
         &self,
         v: &V,
@@ -267,7 +346,11 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                 bytes[at..at + removed.len()].copy_from_slice(&removed);
                 at..at + removed.len()
             };
-            match self.write_once(v, at, (key, before), edit).await? {
+            let done = match self.options.in_place {
+                true => self.write_once(v, at, (key, before), edit).await?,
+                false => self.remove_unlocked(v, at, (key, before)).await?,
+            };
+            match done {
                 Ok(done) => return Ok(done),
                 Err(e) => again(&mut retry, at, e).await?,
             }
@@ -284,18 +367,28 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         let read = gather(v, &wanted).await?;
         for (&at, mut bytes) in at.iter().zip(read) {
             let mut retry = v.retry(self.options.attempts);
+            let (mut at, mut hops) = (at, 0);
             loop {
-                let failure = match self.layout.open(&bytes) {
-                    Ok(entry) => {
-                        if entry.live {
-                            each(entry.key, entry.value);
-                        }
-                        break;
+                let open = self.layout.open(&bytes).map(|entry| {
+                    if entry.live {
+                        each(entry.key, entry.value);
                     }
-                    Err(e) => e,
-                };
+                    entry.next
+                });
                 drop(bytes);
-                again(&mut retry, at, failure).await?;
+                match open {
+                    //= docs/protocol/smart.md M28
+                    Ok(Some(next)) => {
+                        at = RemotePtr::from_raw(next);
+                        hops += 1;
+                        // The first leaf may stay replaced. Later ones were replaced during this operation.
+                        if hops > 1 {
+                            retry.again_wiser(at, Why::Stale).await?;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(e) => again(&mut retry, at, e).await?,
+                }
                 bytes = v.read(at, self.read_len()).await?;
             }
         }

@@ -21,8 +21,15 @@ pub struct ArtFlaws {
     pub scan_trusts_cache: bool,
     /// Broken twin: cached nodes are used for ever, although their memory is reused.
     pub cache_unpinned: bool,
-    /// Broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal.
+    /// Broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal. A
+    /// writer that finds a replaced leaf waits for the client that has replaced it to change the slot.
     pub renewal_waits: bool,
+    /// Broken twin: a renewal takes the lock of the frozen node again, and holds it while it swaps the parent's slot.
+    pub nested_locks: bool,
+    /// T-M8: an out-of-place update changes the slot first, and then the state of the old leaf.
+    pub swings_first: bool,
+    /// Broken twin: an out-of-place update gives the old leaf back to the allocator at once.
+    pub frees_at_once: bool,
     /// Broken twin: a block goes back to the allocator although a request to it may still be in flight.
     pub gives_back_early: bool,
 }
@@ -39,6 +46,9 @@ impl ArtFlaws {
         scan_trusts_cache: false,
         cache_unpinned: false,
         renewal_waits: false,
+        nested_locks: false,
+        swings_first: false,
+        frees_at_once: false,
         gives_back_early: false,
     };
 }

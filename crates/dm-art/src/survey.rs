@@ -12,10 +12,12 @@ use crate::locate::{Within, node_type};
 /// A leaf, as [`SingleStore::inspect`] found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleSeen<K> {
-    /// The leaf's state; [`Condition::Dead`] if its key was removed.
+    /// The leaf's state; [`Condition::Dead`] if its key was removed, or if another leaf has replaced it.
     pub condition: Condition,
     /// Its key, if it can be read.
     pub key: Option<K>,
+    /// The leaf that has replaced it, if one has.
+    pub next: Option<RemotePtr>,
     /// The place and the value of its lock word, if the lock is held or in doubt.
     pub lock: Option<(Place, u64)>,
     /// A hash of its bytes.
@@ -163,37 +165,46 @@ impl<K: KeyBytes, L> Art<K, L> {
                 }
             }
             drop(bytes);
-            let addresses: Vec<RemotePtr> = leaves.iter().map(|(at, _)| *at).collect();
-            let looking = self.leaves.inspect(v, &addresses, |i, seen, value| {
-                let (at, last) = leaves[i];
-                path[branch] = last;
-                let sound = matches!(seen.condition, Condition::Live | Condition::Dead);
-                survey
-                    .words
-                    .extend(seen.lock.map(|(place, word)| (place, word, sound)));
-                let flaw = match (seen.condition, seen.key) {
-                    (Condition::Live | Condition::Dead, Some(key))
-                        if KeyText::of(&key)[..=branch] != path[..=branch] =>
-                    {
-                        Flaw::Path
-                    }
-                    (Condition::Live, Some(key)) => {
-                        survey.count(at, 0, 1, u64::from(self.leaves.block_bytes()));
-                        return each(survey, at, key, value, seen.image);
-                    }
-                    (Condition::Dead, _) => {
-                        survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
-                        survey.removed += 1;
-                        return;
-                    }
-                    (Condition::Corrupt(what), _) => Flaw::Corrupt(what),
-                    (Condition::Nowhere, _) => Flaw::Nowhere,
-                    _ => Flaw::Torn,
-                };
-                survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
-                survey.fault(at, flaw, seen.image);
-            });
-            looking.await?;
+            while !leaves.is_empty() {
+                let addresses: Vec<RemotePtr> = leaves.iter().map(|(at, _)| *at).collect();
+                let mut replacements = Vec::new();
+                let looking = self.leaves.inspect(v, &addresses, |i, seen, value| {
+                    let (at, last) = leaves[i];
+                    path[branch] = last;
+                    let sound = matches!(seen.condition, Condition::Live | Condition::Dead);
+                    survey
+                        .words
+                        .extend(seen.lock.map(|(place, word)| (place, word, sound)));
+                    let flaw = match (seen.condition, seen.key) {
+                        (Condition::Live | Condition::Dead, Some(key))
+                            if KeyText::of(&key)[..=branch] != path[..=branch] =>
+                        {
+                            Flaw::Path
+                        }
+                        (Condition::Live, Some(key)) => {
+                            survey.count(at, 0, 1, u64::from(self.leaves.block_bytes()));
+                            return each(survey, at, key, value, seen.image);
+                        }
+                        (Condition::Dead, _) => {
+                            survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
+                            //= docs/protocol/smart.md M28
+                            match seen.next {
+                                Some(next) if visited.insert(next) => replacements.push((next, last)),
+                                Some(next) => survey.fault(next, Flaw::Cycle, seen.image),
+                                None => survey.removed += 1,
+                            }
+                            return;
+                        }
+                        (Condition::Corrupt(what), _) => Flaw::Corrupt(what),
+                        (Condition::Nowhere, _) => Flaw::Nowhere,
+                        _ => Flaw::Torn,
+                    };
+                    survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
+                    survey.fault(at, flaw, seen.image);
+                });
+                looking.await?;
+                leaves = replacements;
+            }
         }
         Ok(frozen)
     }

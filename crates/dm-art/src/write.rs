@@ -30,8 +30,10 @@ enum Beside<K> {
 }
 
 /// The result of an attempt.
-enum Attempt {
+pub(crate) enum Attempt {
     Done(Applied),
+    /// The place was read again.
+    At(Box<Place>),
     /// The links and leaves that were read prove nothing. The operation begins again from a more reliable starting
     /// point.
     Surer,
@@ -61,11 +63,17 @@ where
         let mut from = From::Cache;
         let mut retry = self.v.retry(self.art.options.attempts);
         let mut leaf = None;
+        let mut next: Option<Box<Place>> = None;
         self.art.options.cpu.charge(self.v).await;
         loop {
-            let place = self.locate(&wanted.text, from).await?;
+            let place = match next.take() {
+                Some(place) => *place,
+                None => self.locate(&wanted.text, from).await?,
+            };
             match self.attempt(&wanted, place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
+                // The place was read within the operation, so this is not repeated.
+                Attempt::At(place) => next = Some(place),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
@@ -101,6 +109,9 @@ where
                             .get(self.v, link.child(), wanted.key, &mut scratch.value)
                             .await?
                     }
+                    _ if !leaves.in_place() => {
+                        Box::pin(self.replace_leaf(wanted, &link, before, leaf, scratch)).await?
+                    }
                     _ => {
                         leaves
                             .update(self.v, link.child(), wanted.key, wanted.value, before)
@@ -115,6 +126,9 @@ where
                     Single::Differs => return Ok(Attempt::Done(Applied::Differs)),
                     Single::Other { key, depth } => Beside::Leaf { key, depth },
                     Single::Removed => Beside::Nothing,
+                    Single::Replaced { by, .. } => {
+                        return Box::pin(self.past_replaced(&wanted.text, &link, within, by)).await;
+                    }
                 };
                 if updates {
                     return Ok(absent(leaf_proves_absence(&found, link.slot.branch, link.fresh)));
@@ -233,7 +247,7 @@ where
     }
 
     /// Returns the block of the new leaf, which an earlier attempt may have allocated.
-    async fn leaf_block<'a>(
+    pub(crate) async fn leaf_block<'a>(
         &'a self,
         leaf: &mut Option<Block<'a>>,
         near: Option<RemotePtr>,
@@ -357,7 +371,7 @@ where
 }
 
 /// Returns the kind bits of a slot's word: the number of lines of a leaf, or the type of a node.
-fn link_kind(link: &Link) -> u8 {
+pub(crate) fn link_kind(link: &Link) -> u8 {
     match link.slot.word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,
         Ok(dm_layout::RadixSlot::Leaf { lines, .. }) => lines,

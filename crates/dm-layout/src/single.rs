@@ -6,7 +6,8 @@
 //!            FAA            WRITE     never  WRITE together               CAS
 //! ```
 //!
-//! Each field is changed in one way only. A WRITE changes the state, or the value and its checksum. The *link depth*
+//! Each field is changed in one way only. A WRITE changes the state, or the value and its checksum. In a tree with
+//! out-of-place updates, a CAS changes the state, and nothing changes the value. The *link depth*
 //! replaces the paper's reverse pointer. It is at least the branch of the node that links the leaf, and it is increased
 //! before a deeper node links the leaf. So if a reader has followed a link at branch b and finds a depth of at most b,
 //! no other key has the key bytes of this link. Unlike an address, the depth stays valid when the parent node is
@@ -18,7 +19,7 @@ use twox_hash::XxHash3_64;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::key::KeyBytes;
-use crate::radix::LEAF_LINES_MAX;
+use crate::radix::{LEAF_LINES_MAX, Slot, SlotWord};
 use crate::{LINE_BYTES, checksum_of};
 
 const DEPTH_AT: usize = 0;
@@ -41,8 +42,10 @@ pub struct SingleEntry<'a, K> {
     pub key: K,
     /// The value.
     pub value: &'a [u8],
-    /// Whether the key is present. After it was `false` once, it stays `false`.
+    /// Whether the key is present in this leaf. After it was `false` once, it stays `false`.
     pub live: bool,
+    /// A packed remote pointer to the leaf that has replaced this one, if an out-of-place update has done so.
+    pub next: Option<u64>,
     /// The link depth: at some time during the READ, no other key had the same first `depth + 1` bytes.
     pub depth: u64,
 }
@@ -105,6 +108,20 @@ impl<K: KeyBytes> SingleLeaf<K> {
     pub const fn removal(&self) -> (usize, [u8; 8]) {
         (STATE_AT, REMOVED.to_le_bytes())
     }
+    /// Returns the CAS by which a live leaf stops being live: the offset, the expected word and the new word. `next` is
+    /// the packed remote pointer to the leaf of the same size that replaces it; without one, the entry is removed.
+    /// Returns `None` if a slot cannot encode the pointer.
+    #[must_use]
+    pub const fn ending(&self, next: Option<u64>) -> Option<(usize, u64, u64)> {
+        match next {
+            None => Some((STATE_AT, LIVE, REMOVED)),
+            // The word of a leaf is neither `LIVE` nor `REMOVED`, which do not have the bit of a leaf.
+            Some(at) => match SlotWord::leaf(0, at, self.lines()) {
+                Some(word) => Some((STATE_AT, LIVE, word.raw())),
+                None => None,
+            },
+        }
+    }
     /// Returns the range of the WRITE that replaces the value.
     #[must_use]
     pub const fn value_range(&self) -> core::ops::Range<usize> {
@@ -157,10 +174,17 @@ impl<K: KeyBytes> SingleLeaf<K> {
         let Some(state) = rest.first_chunk::<8>() else {
             return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
         };
-        let live = match u64::from_le_bytes(*state) {
-            LIVE => true,
-            REMOVED => false,
-            _ => return Err(CheckFailure::corrupt(STATE_AT, Reason::State)),
+        let (live, next) = match u64::from_le_bytes(*state) {
+            LIVE => (true, None),
+            REMOVED => (false, None),
+            other => match SlotWord::from_raw(other).decode() {
+                Ok(Slot::Leaf {
+                    partial: 0,
+                    at,
+                    lines,
+                }) if lines == self.lines() => (false, Some(at)),
+                _ => return Err(CheckFailure::corrupt(STATE_AT, Reason::State)),
+            },
         };
         let key = &bytes[KEY_AT..KEY_AT + K::LEN];
         let sum = self.checksum(key, value).to_le_bytes();
@@ -171,6 +195,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
             key: K::read_from(key),
             value,
             live,
+            next,
             depth: u64::from_le_bytes(*depth),
         })
     }

@@ -30,7 +30,7 @@ pub fn shipped() -> Registry {
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 29] = [
+const TITLES: [(&str, &str, &str); 33] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -46,6 +46,10 @@ const TITLES: [(&str, &str, &str); 29] = [
     ("smart", "default", "SMART"),
     ("smart", "paper-rtt", "SMART as published"),
     ("smart", "-rdwc", "SMART without RDWC"),
+    ("smart", "art", "ART"),
+    ("smart", "+lock-free", "+ lock-free inner nodes"),
+    ("smart", "+in-place", "+ in-place leaves"),
+    ("smart", "+read-delegation", "+ read delegation"),
     ("chime", "default", "CHIME"),
     ("chime", "+hopscotch-leaf", "+ hopscotch leaves"),
     ("chime", "+vacancy", "+ vacancy bitmap"),

@@ -4,36 +4,111 @@ use crate::{Options, Smart};
 use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
+/// Maximum number of replaced leaves of each key for which the harness provides memory.
+const REPLACED_MAX: u64 = 64;
+
+/// A variant: the techniques that are on.
+#[derive(Clone, Copy)]
+struct Techniques {
+    lock_free: bool,
+    in_place: bool,
+    rear_lock: bool,
+    rdwc: Rdwc,
+    lock_and_read: bool,
+}
+
+impl Techniques {
+    /// The paper's baseline: inner nodes under locks, and out-of-place updates.
+    const ART: Self = Self {
+        lock_free: false,
+        in_place: false,
+        rear_lock: false,
+        rdwc: Rdwc::OFF,
+        lock_and_read: false,
+    };
+    const LOCK_FREE: Self = Self {
+        lock_free: true,
+        ..Self::ART
+    };
+    const IN_PLACE: Self = Self {
+        in_place: true,
+        ..Self::LOCK_FREE
+    };
+    const REAR_LOCK: Self = Self {
+        rear_lock: true,
+        ..Self::IN_PLACE
+    };
+    const READ_DELEGATION: Self = Self {
+        rdwc: Rdwc {
+            delegate: true,
+            ..Rdwc::OFF
+        },
+        ..Self::REAR_LOCK
+    };
+    const PAPER: Self = Self {
+        rdwc: Rdwc::ON,
+        ..Self::REAR_LOCK
+    };
+    const ALL: Self = Self {
+        lock_and_read: true,
+        ..Self::PAPER
+    };
+
+    fn options(self, at: &Setting) -> Options {
+        let mut options = Options::new(at.value_bytes);
+        options.locked_nodes = !self.lock_free;
+        options.in_place = self.in_place;
+        options.rear_locks = self.rear_lock;
+        options.cache_bytes = at.cache_bytes;
+        options.rdwc = at.sharing_or(self.rdwc);
+        options.lock_and_read = at.lock_and_read_or(self.lock_and_read);
+        options.cpu = at.cpu();
+        options
+    }
+}
+
 /// Returns the index with all its variants, for a registry of `dm-bench`.
 pub fn entry() -> IndexEntry {
-    let listed = |name, help, on, shared| {
+    let listed = |name, help, on| {
         VariantEntry::new(name, help)
-            .runs(driver::<Key8>(on, shared))
-            .runs(driver::<KeyN<16>>(on, shared))
-            .runs(driver::<KeyN<24>>(on, shared))
-            .runs(driver::<KeyN<32>>(on, shared))
+            .runs(driver::<Key8>(on))
+            .runs(driver::<KeyN<16>>(on))
+            .runs(driver::<KeyN<24>>(on))
+            .runs(driver::<KeyN<32>>(on))
     };
+    let art =
+        "ART: inner nodes under locks in tables (HOCL, ROWEX), out-of-place leaves, no RDWC (Figs. 14 to 18)";
+    let lock_free = "ART with lock-free inner nodes (Fig. 18)";
+    let in_place =
+        "in addition, leaves that are updated in place under HOCL locks (Fig. 18; HOCL in Fig. 19)";
+    let rear =
+        "in addition, each leaf's lock at its rear: SMART without RDWC (Figs. 13, 14, 18; E-HOCL in Fig. 19)";
+    let delegation = "in addition, read delegation (Fig. 18)";
+    let waits = "in addition, write combining: SMART as in its paper, a leaf's lock awaited before the READ (Figs. 11 to 19)";
     let all = "every technique, and a leaf's lock taken in one chain with the READ";
-    let waits = "as in the paper: a leaf's lock is awaited before the READ (Figs. 11 to 15)";
-    let alone = "the same without read delegation and write combining (Figs. 13, 14)";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
         .common_knobs()
-        .variant(listed(IndexEntry::DEFAULT, all, true, Rdwc::ON).series("smart +lock-and-read"))
-        .variant(listed("paper-rtt", waits, false, Rdwc::ON).series("smart"))
-        .variant(listed("-rdwc", alone, false, Rdwc::OFF))
+        .variant(listed(IndexEntry::DEFAULT, all, Techniques::ALL).series("smart +lock-and-read"))
+        .variant(listed("paper-rtt", waits, Techniques::PAPER).series("smart"))
+        .variant(listed("-rdwc", rear, Techniques::REAR_LOCK))
+        .variant(listed("art", art, Techniques::ART).series("art"))
+        .variant(listed("+lock-free", lock_free, Techniques::LOCK_FREE).series("art +lock-free"))
+        .variant(listed("+in-place", in_place, Techniques::IN_PLACE).series("art +in-place"))
+        .variant(
+            listed("+read-delegation", delegation, Techniques::READ_DELEGATION)
+                .series("art +read-delegation"),
+        )
 }
 
-fn options(on: bool, shared: Rdwc, at: &Setting) -> Options {
-    let mut options = Options::new(at.value_bytes);
-    options.cache_bytes = at.cache_bytes;
-    options.rdwc = at.sharing_or(shared);
-    options.lock_and_read = at.lock_and_read_or(on);
-    options.cpu = at.cpu();
-    options
-}
-
-fn driver<K: BenchKey>(on: bool, shared: Rdwc) -> Driver<Smart<K>> {
-    Driver::new(move |at| Ok(options(on, shared, at)))
+fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
+    Driver::new(move |at| Ok(on.options(at))).entry_bytes(move |at| {
         // A leaf has whole lines. The estimate includes nodes of all sizes that were replaced by larger ones.
-        .entry_bytes(|at| ((at.key_bytes + at.value_bytes + 8) as u64).next_multiple_of(64) * 4)
+        let leaf = ((at.key_bytes + at.value_bytes + 8) as u64).next_multiple_of(64);
+        // A run may end before the memory of replaced leaves is used again.
+        let replaced = match on.in_place {
+            true => 0,
+            false => at.ops.div_ceil(at.keys.max(1)).min(REPLACED_MAX),
+        };
+        leaf * (4 + replaced)
+    })
 }

@@ -1,9 +1,10 @@
 //! SMART: an adaptive radix tree on disaggregated memory (Luo et al., OSDI 2023; TOS 2024).
 //!
-//! This crate is a façade. [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`), leaves
-//! that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation and write combining
-//! between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It has no byte offsets
-//! and no retry policy of its own.
+//! This crate is a façade. By default, [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`,
+//! `dm-cache`), leaves that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation
+//! and write combining between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It
+//! has no byte offsets and no retry policy of its own. Three options turn techniques off, down to the baseline ART of
+//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`] and [`Options::in_place`].
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -12,6 +13,9 @@
 //! | update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE value or state, WRITE unlock\] |
 //! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 if leaf and node are on two memory nodes |
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, CAS slot\]; 3 on two memory nodes; FAA depth if [`Options::depth_slack`] is too small |
+//! | update without [`Options::in_place`] | 3 | READ leaf, \[WRITE leaf, CAS state\], CAS slot |
+//! | insert with [`Options::locked_nodes`] | 2 more | CAS lock before, WRITE unlock behind |
+//! | remove with [`Options::locked_nodes`] | 3 more | CAS lock, CAS slot, WRITE unlock |
 //! | scan | one for each level and each 64 leaves | READs |
 //! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | none, with [`Options::rdwc`] |
 //!

@@ -1,7 +1,7 @@
 //! The options of a tree. All clients that open a pool must use the same layout options. Each client may
 //! choose the other options.
 
-use dm_alloc::ReclaimOptions;
+use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::ArtOptions;
 use dm_art::SingleOptions;
 use dm_assemble::Common;
@@ -21,6 +21,18 @@ pub struct Options {
     pub items: bool,
     /// Sizes of inner nodes. This is a layout option.
     pub types: NodeTypes,
+    /// Whether each leaf has a lock word of its own at its end (the paper's rear embedded lock). Otherwise the locks of
+    /// leaves are in lock tables, as in Sherman (HOCL). This is a layout option.
+    pub rear_locks: bool,
+    /// Whether an update writes a leaf in place, under the leaf's lock. Otherwise it replaces the leaf by another one,
+    /// and leaves have no locks. This is a layout option.
+    pub in_place: bool,
+    /// Whether a client takes an inner node's lock before it changes the node (ROWEX). The locks are in lock tables.
+    /// Otherwise inner nodes are lock-free. This is a layout option.
+    pub locked_nodes: bool,
+    /// Lock words per memory node, if any lock is in a table. The tables are in on-chip memory if there is any. This is
+    /// a layout option.
+    pub locks_per_node: u32,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
@@ -80,6 +92,10 @@ impl Options {
             value_bytes,
             items: false,
             types: NodeTypes::SHIPPED,
+            in_place: true,
+            rear_locks: true,
+            locked_nodes: false,
+            locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             cache_bytes: DEFAULT_CACHE_BYTES,
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
@@ -115,10 +131,24 @@ impl Options {
         }
     }
 
-    pub(crate) fn locks(&self) -> LockOptions {
+    /// Returns whether any lock is in a lock table of the pool.
+    pub(crate) const fn has_tables(&self) -> bool {
+        (self.in_place && !self.rear_locks) || self.locked_nodes
+    }
+
+    /// Returns the place and the number of the locks in tables.
+    pub(crate) const fn lock_plan(&self) -> LockPlan {
+        LockPlan {
+            home: LockHome::ChipIfAny,
+            per_node: if self.has_tables() { self.locks_per_node } else { 1 },
+        }
+    }
+
+    /// Returns the options of locks in this kind of memory.
+    pub(crate) fn locks(&self, place: LockPlace) -> LockOptions {
         LockOptions {
             local: Local::queue_if(self.hierarchical, self.handover_max),
-            place: LockPlace::Host,
+            place,
             lock_and_read: self.lock_and_read,
             budget: self.attempts,
             ..LockOptions::default()
@@ -126,7 +156,10 @@ impl Options {
     }
 
     pub(crate) fn leaves(&self) -> SingleOptions {
-        let options = SingleOptions::new(self.attempts);
+        let options = SingleOptions {
+            in_place: self.in_place,
+            ..SingleOptions::new(self.attempts)
+        };
         #[cfg(feature = "study")]
         let options = SingleOptions {
             flaws: self.flaws.leaf,

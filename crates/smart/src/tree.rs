@@ -1,10 +1,11 @@
 //! The tree that the threads of a compute node share.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
+use dm_alloc::{Allocator, Descriptor};
 use dm_art::{Art, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_index::{Exchange, IndexError, Survey};
 use dm_layout::{KeyBytes, SingleLeaf};
+use dm_lock::LockPlace;
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
@@ -55,18 +56,26 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
     }
 
     fn descriptor(options: &Options) -> Descriptor {
+        // Each option that is off by default has a bit, so the description of a default tree has none of them.
+        let switches = [
+            options.items,
+            !options.rear_locks,
+            options.locked_nodes,
+            !options.in_place,
+        ];
+        let switches = switches
+            .iter()
+            .rev()
+            .fold(0, |bits, &on| bits << 1 | u64::from(on));
         let numbers = [
-            u64::from(options.items),
+            switches,
             K::LEN as u64,
             options.value_bytes as u64,
             u64::from_le_bytes(options.types.describe()),
         ];
         Descriptor {
-            // The locks are in the leaves, so the lock table of the pool is not used.
-            locks: LockPlan {
-                home: LockHome::ChipIfAny,
-                per_node: 1,
-            },
+            // If the locks are in the leaves, the lock table of the pool is not used.
+            locks: options.lock_plan(),
             members: options.members,
             nodes_max: MEMORY_NODES_MAX,
             ..Descriptor::of(KIND, numbers)
@@ -82,11 +91,23 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let layout = SingleLeaf::new(options.value_bytes)?;
-        let locks = pool.locks_in_nodes(layout.lock_at(), options.locks())?;
+        // Leaves and nodes share these locks, because both use the same words.
+        let tables = match options.has_tables() {
+            true => Some(pool.locks(options.locks(LockPlace::Chip))?),
+            false => None,
+        };
+        let locks = match &tables {
+            Some(tables) if !options.rear_locks => tables.clone(),
+            _ => pool.locks_in_nodes(layout.lock_at(), options.locks(LockPlace::Host))?,
+        };
         let leaves = Singles::new(layout, locks, options.leaves());
         let (v, alloc, root_word) = (pool.verbs(), pool.alloc().clone(), pool.root_word());
+        let art = Art::open(v, leaves, alloc, root_word, options.inner()).await?;
         Ok(Self {
-            art: Art::open(v, leaves, alloc, root_word, options.inner()).await?,
+            art: match tables.filter(|_| options.locked_nodes) {
+                Some(tables) => art.with_node_locks(tables),
+                None => art,
+            },
         })
     }
 

@@ -67,6 +67,16 @@ fn entry(
     if !leaf.key.0.to_be_bytes().starts_with(prefix) {
         return Err(format!("leaf {at} of {:?} hangs below {prefix:?}", leaf.key));
     }
+    if let Some(next) = leaf.next {
+        // Only a leaf to which a slot leads must have a large enough link depth.
+        let next = RemotePtr::from_raw(next);
+        let bytes = end.bytes(next, layout.read_bytes() as u32);
+        let leaf = layout.open(bytes).map_err(|e| format!("leaf {next}: {e}"))?;
+        if leaf.live {
+            all.push((leaf.key.0, number_of(leaf.value)));
+        }
+        return Ok(());
+    }
     if leaf.live {
         if leaf.depth < u64::from(branch) {
             return Err(format!(

@@ -2,7 +2,9 @@
 
 mod crash;
 mod flaws;
+mod locked;
 pub(crate) mod memory;
+mod out_of_place;
 mod races;
 mod world;
 
@@ -14,6 +16,12 @@ pub(crate) const ENTRIES: &[Entry] = &[
     crash::CRASH,
     crash::CANCEL,
     crash::FAIL,
+    locked::RACES,
+    locked::CRASH,
+    locked::CANCEL,
+    out_of_place::RACES,
+    out_of_place::CRASH,
+    out_of_place::CANCEL,
     flaws::T_M1,
     flaws::T_M2,
     flaws::T_M3,
@@ -21,4 +29,5 @@ pub(crate) const ENTRIES: &[Entry] = &[
     flaws::T_M5,
     flaws::T_M6,
     flaws::T_M7,
+    out_of_place::T_M8,
 ];

@@ -1,7 +1,7 @@
 //! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
 //! lost.
 
-use crate::common::Tree;
+use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
@@ -193,4 +193,18 @@ fn keys_of_every_kind_are_ordinary() {
             assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
         }
     });
+}
+
+#[test]
+fn a_pool_of_other_techniques_is_refused() {
+    let switches: [fn(Options) -> Options; 4] = [core::convert::identity, under_tables, out_of_place, art];
+    for (i, created) in switches.iter().enumerate() {
+        let pool = Loopback::builder().build().expect("memory");
+        let v = pool.connect(0).expect("a client");
+        block_on(Smart::<Key8>::create_or_open(&v, &created(options()))).expect("an empty pool");
+        for (j, opened) in switches.iter().enumerate() {
+            let opened = block_on(Smart::<Key8>::create_or_open(&v, &opened(options())));
+            assert_eq!(opened.is_ok(), i == j, "{i} opened as {j}: {:?}", opened.err());
+        }
+    }
 }

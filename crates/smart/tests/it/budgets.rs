@@ -1,7 +1,7 @@
 //! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
 //! on loopback and in the simulator.
 
-use crate::common::Tree;
+use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, World, counted};
@@ -63,19 +63,22 @@ struct Costs {
     insert_again: Cost,
 }
 
-/// A job that measures all operations of a tree with this slack of link depths.
-struct Measure(u8);
+/// A job that measures all operations of a tree with these options.
+struct Measure(Options);
+
+/// Returns options with this slack of link depths.
+fn slack(depth_slack: u8) -> Options {
+    Options {
+        depth_slack,
+        ..Options::new(8)
+    }
+}
 
 impl Job for Measure {
     type Out = Costs;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Costs {
-        let tree = Tree::<Key8>::new(Options {
-            depth_slack: self.0,
-            ..Options::new(8)
-        })
-        .open(v)
-        .await
-        .expect("an empty pool");
+        let tree = Tree::<Key8>::new(self.0);
+        let tree = tree.open(v).await.expect("an empty pool");
         let client = tree.client(v);
         let mut next = (0..LOADED).map(|n| Key8(n * 2)).chain([Key8(ALONE)]);
         let loaded = client.bulk_load(0.7, |out| {
@@ -172,15 +175,9 @@ const PUT: Cost = Cost {
     ..LEAF
 };
 
-#[test]
-fn on_one_memory_node_each_cost_is_exact() {
-    let found = loopback(1).run_one(Measure(0));
-    assert_eq!(
-        found,
-        simulated(1).run_one(Measure(0)),
-        "the meter counts the same in every world"
-    );
-    let expected = Costs {
+/// The costs on one memory node without slack of link depths.
+fn exact() -> Costs {
+    Costs {
         get: LEAF,
         absent_beside_leaf: LEAF,
         absent_in_node: NODE,
@@ -214,11 +211,21 @@ fn on_one_memory_node_each_cost_is_exact() {
             ..LOCKED
         },
         insert_again: PUT,
-    };
+    }
+}
+
+#[test]
+fn on_one_memory_node_each_cost_is_exact() {
+    let (found, expected) = (loopback(1).run_one(Measure(slack(0))), exact());
+    assert_eq!(
+        found,
+        simulated(1).run_one(Measure(slack(0))),
+        "the meter counts the same in every world"
+    );
     assert_eq!(found, expected);
     // With slack, a split takes one verb less. But a leaf then does not prove that a key is absent, so the node above
     // it is read too.
-    let slack = Costs {
+    let with_slack = Costs {
         absent_beside_leaf: Cost {
             round_trips: 2,
             reads: 2,
@@ -232,13 +239,137 @@ fn on_one_memory_node_each_cost_is_exact() {
         ..expected
     };
     assert_eq!(Options::new(8).depth_slack, 1);
-    assert_eq!(loopback(1).run_one(Measure(1)), slack);
+    assert_eq!(loopback(1).run_one(Measure(slack(1))), with_slack);
+}
+
+#[test]
+fn locks_of_leaves_in_tables_cost_the_same() {
+    let options = Options {
+        rear_locks: false,
+        ..slack(0)
+    };
+    for world in [loopback(1), simulated(1)] {
+        assert_eq!(world.run_one(Measure(options)), exact());
+    }
+}
+
+#[test]
+fn a_change_of_a_locked_node_takes_two_more_round_trips() {
+    // The CAS that takes the lock is awaited, and so is the WRITE that releases it.
+    let locked = |cost: Cost| Cost {
+        round_trips: cost.round_trips + 2,
+        writes: cost.writes + 1,
+        bytes_written: cost.bytes_written + 8,
+        lock_cas: cost.lock_cas + 1,
+        ..cost
+    };
+    let Costs {
+        insert,
+        leaf_split,
+        header_split,
+        remove,
+        ..
+    } = exact();
+    let expected = Costs {
+        insert: locked(insert),
+        leaf_split: locked(leaf_split),
+        header_split: locked(header_split),
+        // Under a lock, the CAS of the slot is awaited too.
+        remove: Cost {
+            round_trips: remove.round_trips + 3,
+            ..locked(remove)
+        },
+        insert_again: locked(insert),
+        ..exact()
+    };
+    for world in [loopback(1), simulated(1)] {
+        assert_eq!(world.run_one(Measure(under_tables(slack(0)))), expected);
+    }
+}
+
+#[test]
+fn an_out_of_place_update_takes_three_round_trips() {
+    // The verbs of an update are READ leaf, [WRITE leaf, CAS state], CAS slot.
+    let update = Cost {
+        round_trips: 3,
+        writes: 1,
+        bytes_written: 64,
+        cas: 2,
+        ..LEAF
+    };
+    // The verbs of a remove are READ leaf, CAS state, and a CAS of the slot that is not awaited.
+    let remove = Cost {
+        round_trips: 2,
+        cas: 2,
+        ..LEAF
+    };
+    let expected = Costs {
+        update,
+        remove,
+        ..exact()
+    };
+    for world in [loopback, simulated] {
+        let found = world(1).run_one(Measure(out_of_place(slack(0))));
+        assert_eq!(found, expected);
+        let found = world(1).run_one(Measure(art(slack(0))));
+        assert_eq!(found.update, update, "an update takes no lock");
+        assert_eq!(found.insert.round_trips, 3);
+    }
+}
+
+/// A job that reads and updates a key whose leaf another compute node has replaced since this one has cached its slot.
+struct Replaced;
+
+impl Job for Replaced {
+    type Out = [Cost; 3];
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> [Cost; 3] {
+        let index = Tree::<Key8>::new(out_of_place(Options::new(8)));
+        let [tree, other] = [
+            index.open(v).await.expect("an empty pool"),
+            index.open(v).await.expect("a pool"),
+        ];
+        let (client, other) = (tree.client(v), other.client(v));
+        let mut out = Vec::with_capacity(8);
+        for key in [1, 2] {
+            assert_eq!(client.insert(&Key8(key), &[1; 8]).await, Ok(Applied::Inserted));
+        }
+        tree.warm(v).await.expect("inner nodes");
+        for key in [1, 2] {
+            assert_eq!(other.update(&Key8(key), &[2; 8]).await, Ok(Applied::Replaced));
+        }
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            Cost::of(now - core::mem::replace(&mut before, now))
+        };
+        assert_eq!(client.get(&Key8(1), &mut out).await, Ok(true));
+        assert_eq!(out, [2; 8]);
+        let first = lap();
+        assert_eq!(client.get(&Key8(1), &mut out).await, Ok(true));
+        let second = lap();
+        assert_eq!(client.update(&Key8(2), &[3; 8]).await, Ok(Applied::Replaced));
+        [first, second, lap()]
+    }
+}
+
+#[test]
+fn a_replaced_leaf_costs_its_reader_two_more_reads() {
+    let [first, second, update] = loopback(1).run_one(Replaced);
+    // The verbs are READ old leaf, READ slot, READ new leaf. Then the cache has the new address.
+    let through_slot = Cost {
+        round_trips: 3,
+        reads: 3,
+        bytes_read: 40 + 8 + 40,
+        ..LEAF
+    };
+    assert_eq!((first, second), (through_slot, LEAF));
+    assert_eq!((update.round_trips, update.reads, update.cas), (5, 3, 2));
 }
 
 #[test]
 fn several_memory_nodes_cost_at_most_one_more_round_trip() {
     for world in [loopback(3), simulated(2)] {
-        let found = world.run_one(Measure(Options::new(8).depth_slack));
+        let found = world.run_one(Measure(Options::new(8)));
         assert_eq!(
             (found.get, found.update.round_trips, found.remove.round_trips),
             (LEAF, 2, 2)

@@ -5,7 +5,7 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 
-use crate::common::Tree;
+use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
 use dm_sync::{Arc, Mutex};
@@ -267,5 +267,18 @@ fn in_the_simulator() {
         let rdwc = if seed % 2 == 0 { Rdwc::OFF } else { Rdwc::ON };
         let world = World::from(sim.build().expect("memory"));
         drops(&world, options(rdwc), 500, 5, seed);
+    }
+}
+
+#[test]
+fn with_other_techniques() {
+    let switches: [fn(Options) -> Options; 3] = [under_tables, out_of_place, art];
+    for (seed, switched) in (0..).zip(switches) {
+        let sim = Sim::builder(CostModel::cx6_roce())
+            .compute_nodes(2)
+            .memory_nodes(2)
+            .seed(seed);
+        let world = World::from(sim.build().expect("memory"));
+        drops(&world, switched(options(Rdwc::OFF)), 500, 5, seed);
     }
 }

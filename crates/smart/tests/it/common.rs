@@ -6,6 +6,28 @@ use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use smart::{Options, RangeIndex, Smart};
 
+/// Returns these options with every lock in a lock table: those of leaves (HOCL), and those of inner nodes (ROWEX).
+pub(crate) const fn under_tables(options: Options) -> Options {
+    Options {
+        rear_locks: false,
+        locked_nodes: true,
+        ..options
+    }
+}
+
+/// Returns these options with out-of-place updates.
+pub(crate) const fn out_of_place(options: Options) -> Options {
+    Options {
+        in_place: false,
+        ..options
+    }
+}
+
+/// Returns these options as in the paper's baseline ART: out-of-place updates, and inner nodes under locks.
+pub(crate) const fn art(options: Options) -> Options {
+    out_of_place(under_tables(options))
+}
+
 /// A tree with these options.
 pub(crate) struct Tree<K> {
     pub(crate) options: Options,

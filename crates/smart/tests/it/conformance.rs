@@ -1,6 +1,6 @@
 //! Runs the same script with every correct variant, in every world.
 
-use crate::common::Tree;
+use crate::common::{Tree, art, under_tables};
 use dm_testkit::{Family, TestKey};
 use smart::{NodeTypes, Options};
 
@@ -18,10 +18,22 @@ impl Family for Trees {
     }
 }
 
+/// Trees with these options of the default tree changed.
+struct With(fn(Options) -> Options);
+
+impl Family for With {
+    type Index<K: TestKey> = Tree<K>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        Tree::new((self.0)(Options::new(value_bytes)))
+    }
+}
+
 const ALL: u64 = 1 << 30;
 
 dm_testkit::conformance! {
     default => Trees(NodeTypes::SHIPPED, ALL);
+    under_tables => With(under_tables);
+    art => With(art);
 }
 
 /// Other node sizes change when nodes are copied, and smaller caches change which images are stale. Each setting runs
@@ -38,6 +50,11 @@ mod others {
     #[test]
     fn small_cache() {
         conform(&Trees(NodeTypes::SHIPPED, 16 << 10), WorldKind::SimCx6Colocated);
+    }
+
+    #[test]
+    fn out_of_place() {
+        conform(&With(crate::common::out_of_place), WorldKind::SimCx6);
     }
 
     #[test]

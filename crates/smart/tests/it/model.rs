@@ -1,6 +1,6 @@
 //! Property tests: compares any sequence of operations with a `BTreeMap`, on keys that share prefixes of every length.
 
-use crate::common::Tree;
+use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
@@ -86,19 +86,33 @@ fn cache() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(4 << 10), Just(1 << 20)]
 }
 
+fn switched(options: Options) -> impl Strategy<Value = Options> {
+    prop_oneof![
+        Just(options),
+        Just(under_tables(options)),
+        Just(out_of_place(options)),
+        Just(art(options))
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
-    fn small_keys(ops in ops(400, 900), types in types(), cache_bytes in cache(), bytes in 1usize..40) {
+    fn small_keys(
+        ops in ops(400, 900), types in types(), cache_bytes in cache(), bytes in 1usize..40,
+        switches in switched(Options::new(8)),
+    ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| Key8(spread(k.0)))).collect();
-        run(Options { types, cache_bytes, ..Options::new(bytes) }, &ops)?;
+        run(Options { types, cache_bytes, value_bytes: bytes, ..switches }, &ops)?;
     }
 
     #[test]
-    fn large_keys(ops in ops(200, 600), types in types(), cache_bytes in cache()) {
+    fn large_keys(
+        ops in ops(200, 600), types in types(), cache_bytes in cache(), switches in switched(Options::new(24)),
+    ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0)))).collect();
-        run(Options { types, cache_bytes, ..Options::new(24) }, &ops)?;
+        run(Options { types, cache_bytes, ..switches }, &ops)?;
     }
 }
 

@@ -280,3 +280,39 @@ fn a_client_dropped_midway_stays_announced_until_its_connection_is_used_again() 
     block_on(tree.client(&v).get(&key(0, 0), &mut value)).expect("no trouble");
     assert_eq!(rounds(), 0);
 }
+
+/// Two compute nodes update the same keys in turn. Each update replaces a leaf, and each leaf is used again.
+#[test]
+fn replaced_leaves_are_used_again() {
+    const KEYS: u64 = 200;
+    let pool = Loopback::builder().nodes(2).host_bytes(64 << 20);
+    let pool = pool.build().expect("memory");
+    let vs = [0, 1].map(|cn| pool.connect(cn).expect("a client"));
+    let options = crate::common::out_of_place(small(64 << 10, 2));
+    let trees: &Trees = &vs
+        .each_ref()
+        .map(|v| block_on(Smart::create_or_open(v, &options)).expect("a tree"));
+    let clients = [trees[0].client(&vs[0]), trees[1].client(&vs[1])];
+    for i in 0..KEYS {
+        let inserted = block_on(clients[0].insert(&key(0, i), &[0; 8]));
+        assert_eq!(inserted, Ok(Applied::Inserted));
+    }
+    let before = live(trees);
+    let mut taken = Vec::new();
+    let mut value = Vec::new();
+    for round in 1..20u64 {
+        for i in 0..KEYS {
+            let (writer, reader) = (&clients[(round % 2) as usize], &clients[(i % 2) as usize]);
+            let updated = block_on(writer.update(&key(0, i), &round.to_le_bytes()));
+            assert_eq!(updated, Ok(Applied::Replaced));
+            assert_eq!(block_on(reader.get(&key(0, i), &mut value)), Ok(true));
+            assert_eq!(value, round.to_le_bytes());
+        }
+        settle(&pool, trees);
+        assert_eq!((live(trees), limbo(trees)), (before, 0));
+        taken.push(fetched(trees));
+    }
+    assert!(taken[18] <= taken[3], "later rounds took new chunks: {taken:?}");
+    let report = block_on(trees[0].check(&vs[0])).expect("no faults");
+    assert!(report.is_clean() && report.keys == KEYS, "{report}");
+}

@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 
-use crate::common::Tree;
+use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_layout::NodeTypes;
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, World, seats, stress};
@@ -60,7 +60,7 @@ fn threads_on_loopback() {
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
 /// and the keys.
-fn simulated(seed: u64, operations: u64, cards: Cards) {
+fn simulated(seed: u64, operations: u64, cards: Cards, options: Options) {
     let sim = cards
         .testbed(seed)
         .compute_nodes(3)
@@ -79,8 +79,8 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Tree::<KeyN<24>>::new(options()), &world, &seats, &script),
-        _ => stress(Tree::<Key8>::new(options()), &world, &seats, &script),
+        3 => stress(Tree::<KeyN<24>>::new(options), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     correct(report);
 }
@@ -88,7 +88,29 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
 #[test]
 fn simulated_testbeds() {
     for seed in 0..4 {
-        simulated(seed, 30_000, Cards::Preset);
+        simulated(seed, 30_000, Cards::Preset, options());
+    }
+}
+
+/// Few locks are shared by all leaves and nodes.
+#[test]
+fn under_lock_tables() {
+    for seed in 0..2 {
+        let few = Options {
+            locks_per_node: 64,
+            ..options()
+        };
+        simulated(seed, 20_000, Cards::Preset, under_tables(few));
+        simulated(seed + 2, 20_000, Cards::Weak, under_tables(few));
+        simulated(seed + 2, 20_000, Cards::Preset, art(few));
+    }
+}
+
+#[test]
+fn out_of_place_updates() {
+    for seed in 0..4 {
+        simulated(seed, 20_000, Cards::Preset, out_of_place(options()));
+        simulated(seed, 20_000, Cards::Weak, out_of_place(options()));
     }
 }
 
@@ -96,7 +118,7 @@ fn simulated_testbeds() {
 #[test]
 fn weak_cards() {
     for seed in 0..5 {
-        simulated(seed, 20_000, Cards::Weak);
+        simulated(seed, 20_000, Cards::Weak, options());
     }
 }
 
@@ -116,7 +138,7 @@ fn full_threads_that_grow_and_shrink_a_tree() {
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_simulated_testbeds() {
     for seed in 0..200 {
-        simulated(seed, 100_000, Cards::Preset);
+        simulated(seed, 100_000, Cards::Preset, options());
     }
 }
 
@@ -124,6 +146,6 @@ fn full_simulated_testbeds() {
 #[ignore = "minutes: run by `cargo xtask stress --weak`"]
 fn full_weak_cards() {
     for seed in 0..200 {
-        simulated(seed, 20_000, Cards::Weak);
+        simulated(seed, 20_000, Cards::Weak, options());
     }
 }

@@ -1,0 +1,184 @@
+//! Out-of-place updates: a new leaf replaces the leaf of a key.
+//!
+//! The CAS of the old leaf's state is the update. The new leaf is not linked yet then, but the old leaf's state has its
+//! address, so every client that finds the old leaf can continue.
+
+use dm_index::{IndexError, KeyBytes};
+use dm_layout::SlotWord;
+use dm_verbs::{Control, RemotePtr, Verbs, Why};
+
+use crate::art::{ArtClient, KeyText, Scratch};
+use crate::block::Block;
+use crate::errors::unaddressable;
+use crate::locate::{From, Link, Place, Within};
+use crate::publish::{Deeper, Published};
+use crate::write::{Attempt, Wanted, link_kind};
+use crate::{Single, SingleStore};
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// Replaces the leaf of `link` by a leaf with the new value, if it is the live leaf of the key. If `before` is given,
+    /// replaces only a leaf with that value.
+    pub(crate) async fn replace_leaf<'a>(
+        &'a self,
+        wanted: &Wanted<'_, K>,
+        link: &Link,
+        before: Option<&[u8]>,
+        leaf: &mut Option<Block<'a>>,
+        scratch: &mut Scratch,
+    ) -> Result<Single<K>, IndexError> {
+        let (leaves, old) = (&self.art.leaves, link.child());
+        loop {
+            let found = leaves.get(self.v, old, wanted.key, &mut scratch.value).await?;
+            if found != Single::Hit {
+                return Ok(found);
+            }
+            if before.is_some_and(|before| before != scratch.value) {
+                return Ok(Single::Differs);
+            }
+            let next = self.leaf_block(leaf, Some(old)).await?;
+            let branch = usize::from(link.slot.branch);
+            let depth = self.art.leaf_depth(branch);
+            leaves.image(wanted.key, wanted.value, depth, &mut scratch.leaf);
+            leaf.iter_mut().for_each(|leaf| self.busy(leaf));
+            let flaws = self.art.options.flaws();
+            if flaws.swings_first {
+                self.v.write(next, &scratch.leaf).await?;
+                self.swing(&wanted.text, link, next, Some(depth)).await?;
+            }
+            //= docs/protocol/smart.md M26
+            let replaced = leaves.replace(self.v, old, next, &scratch.leaf).await?;
+            if replaced {
+                let swung = self.swing(&wanted.text, link, next, Some(depth)).await;
+                swung.map_err(|e| e.after_effect(old))?;
+                //= docs/protocol/smart.md M21
+                match flaws.frees_at_once {
+                    true => self.give_back_leaf(old),
+                    false => self.retire_leaf(old),
+                }
+                return Ok(Single::Hit);
+            }
+            // The leaf is not live any more, so the loop ends at the next READ.
+            leaf.iter_mut().for_each(|leaf| leaf.written(branch));
+        }
+    }
+
+    /// Makes the slot that leads to the leaf of `link` lead to the leaf `next`, which has replaced it. If the slot leads
+    /// to another leaf, another client has done this. `depth` is the link depth of `next`, if it is known.
+    pub(crate) async fn swing(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        next: RemotePtr,
+        depth: Option<u64>,
+    ) -> Result<(), IndexError> {
+        let (old, mut link) = (link.child(), *link);
+        let mut within: Option<Within> = None;
+        let mut retry = self.v.retry(self.art.options.attempts);
+        loop {
+            if let (true, Some(within)) = (link.slot.word.is_frozen(), &within) {
+                self.renew(key, within).await?;
+            } else if !link.slot.word.is_frozen() {
+                let depth = match depth {
+                    Some(depth) => depth,
+                    None => self.v.word(self.art.leaves.depth_at(next)).await?,
+                };
+                //= docs/protocol/smart.md M27
+                let deeper = (depth < u64::from(link.slot.branch)).then(|| Deeper {
+                    at: self.art.leaves.depth_at(next),
+                    by: self.art.leaf_depth(usize::from(link.slot.branch)) - depth,
+                });
+                let word = SlotWord::leaf(link.slot.word.partial(), next.raw(), link_kind(&link));
+                let word = word.ok_or_else(unaddressable)?;
+                let swung = self.publish_unlocked(key, &link, &[], deeper, word).await?;
+                if swung == Published::Done {
+                    return Ok(());
+                }
+            }
+            match self.locate(key, From::Root).await? {
+                Place::Leaf(found, around) if found.child() == old => (link, within) = (found, Some(around)),
+                _ => return Ok(()),
+            }
+            retry.again_wiser(link.slot.node, Why::Raced).await?;
+        }
+    }
+
+    /// Continues a write that has found a replaced leaf through `link`. `by` is the leaf that has replaced it.
+    pub(crate) async fn past_replaced(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        within: Within,
+        by: RemotePtr,
+    ) -> Result<Attempt, IndexError> {
+        if link.fresh && self.art.options.flaws().renewal_waits {
+            return Ok(Attempt::Raced(link.slot.node));
+        }
+        if link.fresh {
+            self.swing(key, link, by, None).await?;
+            return Ok(Attempt::Raced(link.slot.node));
+        }
+        let fresh = self.reread(key, link).await?;
+        Ok(fresh.map_or(Attempt::Surer, |link| {
+            Attempt::At(Box::new(Place::Leaf(link, within)))
+        }))
+    }
+
+    /// Reads the slot of `link` again. Returns `None` if its node may no longer be part of the tree, or if the slot does
+    /// not lead to a leaf.
+    async fn reread(&self, key: &KeyText, link: &Link) -> Result<Option<Link>, IndexError> {
+        let word = SlotWord::from_raw(self.v.word(link.at()).await?);
+        self.note_slot(key, link, word).await;
+        //= docs/protocol/smart.md M12
+        if word.is_frozen() || !word.is_leaf() {
+            return Ok(None);
+        }
+        let slot = dm_cache::CachedSlot { word, ..link.slot };
+        Ok(Some(Link { slot, fresh: true }))
+    }
+
+    /// Continues a get that has found a replaced leaf through `link`, until it finds a leaf that was not replaced. Reads the
+    /// slot again if it was not read within the operation, and updates `link`. If this returns [`Single::Replaced`], the
+    /// slot could not be read again, and proves nothing.
+    pub(crate) async fn follow(
+        &self,
+        key: &K,
+        link: &mut Link,
+        mut found: Single<K>,
+        value: &mut Vec<u8>,
+    ) -> Result<Single<K>, IndexError> {
+        let leaves = &self.art.leaves;
+        if !link.fresh {
+            let Some(fresh) = self.reread(&KeyText::of(key), link).await? else {
+                return Ok(found);
+            };
+            if fresh.child() != link.child() {
+                found = leaves.get(self.v, fresh.child(), key, value).await?;
+            }
+            *link = fresh;
+        }
+        let mut retry = self.v.retry(self.art.options.attempts);
+        let mut hops = 0;
+        while let Single::Replaced { key: others, by } = found {
+            if others != *key {
+                // When the slot was read, no other key was below it.
+                return Ok(Single::Other {
+                    key: others,
+                    depth: u64::MAX,
+                });
+            }
+            //= docs/protocol/smart.md M28
+            // The slot led to the first of these leaves, so all others were in the slot later.
+            if hops > 0 {
+                retry.again_wiser(by, Why::Stale).await?;
+            }
+            hops += 1;
+            found = leaves.get(self.v, by, key, value).await?;
+        }
+        Ok(found)
+    }
+}
