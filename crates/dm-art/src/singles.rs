@@ -381,9 +381,12 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                     Ok(Some(next)) => {
                         at = RemotePtr::from_raw(next);
                         hops += 1;
-                        // The first leaf may stay replaced. Later ones were replaced during this operation.
-                        if hops > 1 {
-                            retry.again_wiser(at, Why::Stale).await?;
+                        match hops {
+                            // The first leaf may stay replaced, so this is not an attempt. Without a new loop, an
+                            // attempt at the next leaf would be rewound to a point before this step.
+                            1 => retry = v.retry(self.options.attempts),
+                            // Later leaves were replaced during this operation.
+                            _ => retry.again_wiser(at, Why::Stale).await?,
                         }
                     }
                     Ok(None) => break,

@@ -33,6 +33,16 @@ struct Branch {
     path: [u8; KEY_BYTES_MAX],
 }
 
+/// A leaf that a walk still has to visit.
+#[derive(Clone, Copy)]
+struct LinkedLeaf<K> {
+    at: RemotePtr,
+    /// The key byte of the slot that leads to it.
+    last: u8,
+    /// The key of the leaf that it has replaced, if it was found through that leaf.
+    replaces: Option<K>,
+}
+
 /// A frozen node, and a key on its path.
 pub(crate) struct FrozenNode<K> {
     key: K,
@@ -154,7 +164,11 @@ impl<K: KeyBytes, L> Art<K, L> {
                 path[branch] = word.partial();
                 match word.decode() {
                     Err(what) => survey.fault(at, Flaw::Corrupt(what), image),
-                    Ok(_) if word.is_leaf() => leaves.push((child, word.partial())),
+                    Ok(_) if word.is_leaf() => leaves.push(LinkedLeaf {
+                        at: child,
+                        last: word.partial(),
+                        replaces: None,
+                    }),
                     Ok(_) if types.slots(node_type(word)) == 0 => survey.fault(at, Flaw::Path, image),
                     Ok(_) => left.push(Branch {
                         at: child,
@@ -166,10 +180,10 @@ impl<K: KeyBytes, L> Art<K, L> {
             }
             drop(bytes);
             while !leaves.is_empty() {
-                let addresses: Vec<RemotePtr> = leaves.iter().map(|(at, _)| *at).collect();
+                let addresses: Vec<RemotePtr> = leaves.iter().map(|leaf| leaf.at).collect();
                 let mut replacements = Vec::new();
                 let looking = self.leaves.inspect(v, &addresses, |i, seen, value| {
-                    let (at, last) = leaves[i];
+                    let LinkedLeaf { at, last, replaces } = leaves[i];
                     path[branch] = last;
                     let sound = matches!(seen.condition, Condition::Live | Condition::Dead);
                     survey
@@ -177,7 +191,8 @@ impl<K: KeyBytes, L> Art<K, L> {
                         .extend(seen.lock.map(|(place, word)| (place, word, sound)));
                     let flaw = match (seen.condition, seen.key) {
                         (Condition::Live | Condition::Dead, Some(key))
-                            if KeyText::of(&key)[..=branch] != path[..=branch] =>
+                            if KeyText::of(&key)[..=branch] != path[..=branch]
+                                || replaces.is_some_and(|replaced| replaced != key) =>
                         {
                             Flaw::Path
                         }
@@ -189,7 +204,11 @@ impl<K: KeyBytes, L> Art<K, L> {
                             survey.count(at, 0, 0, u64::from(self.leaves.block_bytes()));
                             //= docs/protocol/smart.md M28
                             match seen.next {
-                                Some(next) if visited.insert(next) => replacements.push((next, last)),
+                                Some(next) if visited.insert(next) => replacements.push(LinkedLeaf {
+                                    at: next,
+                                    last,
+                                    replaces: seen.key,
+                                }),
                                 Some(next) => survey.fault(next, Flaw::Cycle, seen.image),
                                 None => survey.removed += 1,
                             }

@@ -1,10 +1,12 @@
 //! The entry of SMART for the benchmark harness.
 
 use crate::{Options, Smart};
-use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
+use dm_bench::{BenchKey, Driver, IndexEntry, OpKind, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
-/// Maximum number of replaced leaves of each key for which the harness provides memory.
+/// Maximum number of replaced leaves of each key for which the harness provides memory. A run with more updates per
+/// key needs memory of replaced leaves again before it ends. If that memory is not free by then, because a client or
+/// the cache holds up its reclamation, the run ends with an error.
 const REPLACED_MAX: u64 = 64;
 
 /// A variant: the techniques that are on.
@@ -107,8 +109,22 @@ fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
         // A run may end before the memory of replaced leaves is used again.
         let replaced = match on.in_place {
             true => 0,
-            false => at.ops.div_ceil(at.keys.max(1)).min(REPLACED_MAX),
+            false => updates(at).div_ceil(at.keys.max(1)).min(REPLACED_MAX),
         };
         leaf * (4 + replaced)
     })
+}
+
+/// Returns the number of operations of a run that may replace a value, on average.
+fn updates(at: &Setting) -> u64 {
+    let kinds = [OpKind::Update, OpKind::Upsert, OpKind::ReadModifyWrite];
+    let mix = at.trace.as_ref().map_or(at.mix, |trace| trace.mix());
+    let share: f64 = kinds.iter().map(|&kind| mix.share(kind)).sum();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a count"
+    )]
+    let updates = (at.ops as f64 * share).ceil() as u64;
+    updates
 }

@@ -116,6 +116,10 @@ fn node_type(node: Child) -> u8 {
     node_type
 }
 
+fn store(tree: &Tree<Key8>) -> &impl SingleStore<Endpoint, Key8> {
+    tree.leaves()
+}
+
 fn leaf_bytes() -> u64 {
     SingleLeaf::<Key8>::new(8).unwrap().block_bytes() as u64
 }
@@ -248,6 +252,30 @@ fn a_survey_that_mends_finishes_a_replacement() {
         let (again, keys) = world.survey(mends);
         assert_eq!((again.faults.len(), keys.len()), (usize::from(!mends), 3));
         assert_eq!(world.slots().0.child() == node.child(), !mends);
+    }
+}
+
+/// A survey follows a replaced leaf to its replacement, which must have the same key.
+#[test]
+fn a_survey_compares_the_keys_of_a_replaced_leaf_and_its_replacement() {
+    for (key, sound) in [(OTHER, true), (OTHER + 1, false)] {
+        let world = World::new();
+        let (_, leaf, _) = world.slots();
+        let next = RemotePtr::new(NodeId(0), 3 << 20).unwrap();
+        let leaves = store(&world.tree);
+        let mut image = Vec::new();
+        leaves.image(&Key8(key), &[9; 8], 7, &mut image);
+        let replaced = leaves.replace(&world.v, leaf.child(), next, &image);
+        assert_eq!(block_on(replaced), Ok(true));
+        match sound {
+            true => {
+                let (survey, keys) = world.survey(false);
+                assert_eq!(survey.faults, []);
+                assert_eq!(keys[2], (next, OTHER, vec![9; 8]));
+            }
+            // Both keys have the key bytes of the path.
+            false => world.finds(next, |flaw| flaw == Flaw::Path, &PAIR),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
+use dm_layout::RADIX_HEAD_BYTES;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
@@ -364,6 +365,60 @@ fn a_replaced_leaf_costs_its_reader_two_more_reads() {
     };
     assert_eq!((first, second), (through_slot, LEAF));
     assert_eq!((update.round_trips, update.reads, update.cas), (5, 3, 2));
+}
+
+/// A job that reads a key twice while its leaf is replaced, but its slot still leads to the old leaf: the client that
+/// has updated the key is between its two CASes.
+struct NotSwung(Options);
+
+impl Job for NotSwung {
+    type Out = [Cost; 2];
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> [Cost; 2] {
+        let index = Tree::<Key8>::new(self.0);
+        let [tree, other] = [
+            index.open(v).await.expect("an empty pool"),
+            index.open(v).await.expect("a pool"),
+        ];
+        let (client, other) = (tree.client(v), other.client(v));
+        // The leaf is in the root's slot of byte 1.
+        let (key, slot) = (Key8(1 << 56), tree.root().add(RADIX_HEAD_BYTES as u64 + 8));
+        assert_eq!(client.insert(&key, &[1; 8]).await, Ok(Applied::Inserted));
+        tree.warm(v).await.expect("inner nodes");
+        let old = v.word(slot).await.expect("no faults");
+        assert_eq!(other.update(&key, &[2; 8]).await, Ok(Applied::Replaced));
+        // This undoes the update's second CAS.
+        let swung = v.word(slot).await.expect("no faults");
+        assert_ne!(old, swung);
+        assert_eq!(v.cas(slot, swung, old).await, Ok(swung));
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            Cost::of(now - core::mem::replace(&mut before, now))
+        };
+        let mut out = Vec::with_capacity(8);
+        let mut read = async || {
+            assert_eq!(client.get(&key, &mut out).await, Ok(true));
+            assert_eq!(out, [2; 8]);
+        };
+        read().await;
+        let first = lap();
+        read().await;
+        [first, lap()]
+    }
+}
+
+#[test]
+fn a_replaced_leaf_whose_slot_still_leads_to_it_costs_the_same() {
+    // The verbs are READ old leaf, READ slot, READ new leaf. The cache keeps the old address, because the slot has it.
+    let through_slot = Cost {
+        round_trips: 3,
+        reads: 3,
+        bytes_read: 40 + 8 + 40,
+        ..LEAF
+    };
+    for options in [out_of_place(Options::new(8)), art(Options::new(8))] {
+        assert_eq!(loopback(1).run_one(NotSwung(options)), [through_slot; 2]);
+    }
 }
 
 #[test]

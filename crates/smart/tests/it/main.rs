@@ -7,6 +7,7 @@ mod budgets;
 mod cancel;
 mod common;
 mod conformance;
+mod futures;
 mod items;
 mod kills;
 mod late;

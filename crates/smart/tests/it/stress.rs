@@ -41,21 +41,30 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
 }
 
+/// Returns small options as in the paper's ART. All leaves and nodes share few locks.
+fn contended_art() -> Options {
+    art(Options {
+        locks_per_node: 64,
+        ..options()
+    })
+}
+
 /// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
-fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64) {
+fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64, options: Options) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
     let world = world.seed(script.seed).build().expect("memory");
     let tree = Tree::<Key8>::new(Options {
         cache_bytes,
-        ..options()
+        ..options
     });
     correct(stress(tree, &World::from(world), &seats(4, 8, 2), script));
 }
 
 #[test]
 fn threads_on_loopback() {
-    loopback(&Stress::new(200_000, 1), 1 << 30, 1 << 30);
-    loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
+    loopback(&Stress::new(200_000, 1), 1 << 30, 1 << 30, options());
+    loopback(&waves(200_000, 3), 32 << 10, 1 << 30, options());
+    loopback(&waves(100_000, 5), 32 << 10, 1 << 30, art(options()));
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
@@ -102,7 +111,7 @@ fn under_lock_tables() {
         };
         simulated(seed, 20_000, Cards::Preset, under_tables(few));
         simulated(seed + 2, 20_000, Cards::Weak, under_tables(few));
-        simulated(seed + 2, 20_000, Cards::Preset, art(few));
+        simulated(seed + 2, 20_000, Cards::Preset, contended_art());
     }
 }
 
@@ -125,13 +134,19 @@ fn weak_cards() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_on_loopback() {
-    loopback(&Stress::new(20_000_000, 2), 1 << 30, 2 << 30);
+    loopback(&Stress::new(20_000_000, 2), 1 << 30, 2 << 30, options());
 }
 
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_that_grow_and_shrink_a_tree() {
-    loopback(&waves(20_000_000, 4), 1 << 20, 1 << 30);
+    loopback(&waves(20_000_000, 4), 1 << 20, 1 << 30, options());
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_art() {
+    loopback(&waves(5_000_000, 6), 1 << 20, 1 << 30, art(options()));
 }
 
 #[test]
@@ -143,9 +158,25 @@ fn full_simulated_testbeds() {
 }
 
 #[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_art() {
+    for seed in 0..100 {
+        simulated(seed, 100_000, Cards::Preset, contended_art());
+    }
+}
+
+#[test]
 #[ignore = "minutes: run by `cargo xtask stress --weak`"]
 fn full_weak_cards() {
     for seed in 0..200 {
         simulated(seed, 20_000, Cards::Weak, options());
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --weak`"]
+fn full_weak_cards_for_art() {
+    for seed in 0..100 {
+        simulated(seed, 20_000, Cards::Weak, contended_art());
     }
 }

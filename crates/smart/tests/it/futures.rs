@@ -1,0 +1,35 @@
+//! Tests that the futures of operations stay small, because they are copied and are stored in allocations of their
+//! size.
+
+use crate::common::Tree;
+use dm_index::{RangeIndex, Scan};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::IndexUnderTest;
+use smart::{Key8, Options};
+
+#[test]
+fn futures_of_operations_stay_small() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(&v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        let (key, value) = (Key8(1), [0; 8]);
+        let (mut read, mut scan) = (Vec::new(), Scan::new());
+        for (operation, bytes, most) in [
+            ("get", size_of_val(&client.get(&key, &mut read)), 1_472),
+            ("update", size_of_val(&client.update(&key, &value)), 2_784),
+            ("insert", size_of_val(&client.insert(&key, &value)), 2_592),
+            ("remove", size_of_val(&client.remove(&key)), 2_592),
+            ("scan", size_of_val(&client.scan(&key, 100, &mut scan)), 1_728),
+        ] {
+            assert!(
+                bytes <= most,
+                "the future of {operation} has {bytes} bytes, more than {most}"
+            );
+        }
+    });
+}
