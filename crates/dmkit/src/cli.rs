@@ -168,9 +168,8 @@ pub(crate) enum Command {
     /// Runs figures of papers on the simulated testbed and grades the papers' claims. Without a name it lists
     /// the figures.
     ///
-    /// Sherman's figures take about half an hour in all on two cores. Each figure of SMART and CHIME takes an
-    /// hour or more, because 10 M keys are loaded for each point; with `--keys 1000000` it takes a tenth of
-    /// that.
+    /// All figures take about two hours on two cores. Most take one to three minutes; the longest, chime-12 and
+    /// smart-14, take about ten.
     #[cfg(feature = "eval")]
     Reproduce(dm_eval::reproduce::Reproduce),
     /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that uses every
