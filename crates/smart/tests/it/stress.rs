@@ -146,7 +146,12 @@ fn full_threads_that_grow_and_shrink_a_tree() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_on_art() {
-    loopback(&waves(5_000_000, 6), 1 << 20, 1 << 30, art(options()));
+    let options = Options {
+        // An attempt takes nanoseconds here, and a node's lock may be held by a thread that waits for a core.
+        attempts: 1 << 30,
+        ..art(options())
+    };
+    loopback(&waves(5_000_000, 6), 1 << 20, 1 << 30, options);
 }
 
 #[test]
