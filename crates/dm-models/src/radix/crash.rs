@@ -4,7 +4,7 @@ use dm_explore::Knobs;
 
 use super::races::{APART, FULL, ROOM, SPARSE};
 use super::world::{build, options};
-use crate::tree::world::{Do, Script, Shape, plain, with};
+use crate::tree::world::{Do, Script, Shape, holds_under, plain, with};
 use crate::{Case, Entry, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove, Update};
 
@@ -93,11 +93,6 @@ const CANCELS: &[Shape] = &[
     ),
 ];
 
-fn all(shapes: &'static [Shape], faults: fn(Knobs) -> Knobs) -> Vec<Case> {
-    let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, faults(k)));
-    shapes.iter().flat_map(each).collect()
-}
-
 pub(crate) const CRASH: Entry = Entry {
     name: "radix-crash",
     kind: Kind::Crash,
@@ -106,7 +101,7 @@ pub(crate) const CRASH: Entry = Entry {
         type or a removal, and any part of its posted requests lands. Every client that needs the same node \
         ends with the right result, and no key is lost. No client waits for the dead client: other clients \
         finish a node replacement that it has begun.",
-    cases: || all(SHAPES, |k| k.crashes(1)),
+    cases: || holds_under(SHAPES, |k| k.crashes(1)),
     published: None,
     mutants: &[Twin {
         name: "renewal-waits",
@@ -132,7 +127,7 @@ pub(crate) const FAIL: Entry = Entry {
         split, a change of a node's type or a removal, and requests in flight land later, in part or never. \
         Every result is right, no key is lost, and other clients use the blocks that it allocated only if \
         no request of it can land there any more.",
-    cases: || all(CANCELS, |k| k.failures(1)),
+    cases: || holds_under(CANCELS, |k| k.failures(1)),
     published: None,
     mutants: &[Twin {
         name: "gives-back-early",
@@ -154,7 +149,7 @@ pub(crate) const CANCEL: Entry = Entry {
     about: "One client is dropped at any await of an insert, an update, a leaf split, a header split, a change of a node's \
             type or a removal. The operation has happened as a whole or not at all, no lock stays held, and other clients use \
             the blocks that it allocated only if no request of it can land there any more.",
-    cases: || all(CANCELS, |k| k.cancels(1)),
+    cases: || holds_under(CANCELS, |k| k.cancels(1)),
     published: None,
     mutants: &[Twin {
         name: "gives-back-early",

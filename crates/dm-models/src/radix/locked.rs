@@ -4,7 +4,7 @@ use dm_explore::Knobs;
 
 use super::races::{APART, FULL, ROOM, SPARSE};
 use super::world::{build, options};
-use crate::tree::world::{Do, LOCKS, Script, Shape, holds, plain, with};
+use crate::tree::world::{Do, LOCKS, Script, Shape, holds, holds_under, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update};
 use smart::Options;
@@ -138,20 +138,15 @@ const DROPS: &[Shape] = &[
     ),
 ];
 
-fn under(shapes: &'static [Shape], faults: fn(Knobs) -> Knobs) -> Vec<Case> {
-    let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, faults(k)));
-    shapes.iter().flat_map(each).collect()
-}
-
 pub(crate) const CRASH: Entry = Entry {
     name: "radix-locked-crash",
     kind: Kind::Crash,
-    source: "docs/protocol/smart.md M24, When a writer dies; docs/protocol/recovery.md V4",
+    source: "docs/protocol/smart.md M24, When a writer dies; docs/protocol/recovery.md V2, V3",
     about: "One client dies at any step of an insert, a split, a growth, a removal or an update under locks \
         in tables. Another client frees the dead client's locks, finishes what it needs, and gets the right \
         results. If nobody frees the locks, which the shape `growth, no survivor` must show, clients wait for ever.",
     cases: || {
-        let mut cases = under(&DEATHS[1..], |k| k.crashes(1));
+        let mut cases = holds_under(&DEATHS[1..], |k| k.crashes(1));
         cases.extend(plain().map(|k| Case::fails(How::Stuck, NO_SURVIVOR, k.crashes(1))));
         cases
     },
@@ -166,7 +161,7 @@ pub(crate) const CANCEL: Entry = Entry {
     source: "docs/protocol/smart.md M24, Cancellation",
     about: "One client is dropped at any await of a growth, a removal or an update under locks in tables. No \
         lock stays held, and every result is right.",
-    cases: || under(DROPS, |k| k.cancels(1)),
+    cases: || holds_under(DROPS, |k| k.cancels(1)),
     published: None,
     mutants: &[Twin {
         name: "gives-back-early",

@@ -4,7 +4,7 @@ use dm_explore::Knobs;
 
 use super::races::{APART, FULL, ROOM, SPARSE};
 use super::world::{build, options};
-use crate::tree::world::{Do, Script, Shape, cold, holds, plain, with};
+use crate::tree::world::{Do, Script, Shape, cold, holds, holds_under, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 use smart::Options;
@@ -171,11 +171,6 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-fn under(faults: fn(Knobs) -> Knobs) -> Vec<Case> {
-    let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, faults(k)));
-    FAULTS.iter().flat_map(each).collect()
-}
-
 pub(crate) const CRASH: Entry = Entry {
     name: "radix-out-of-place-crash",
     kind: Kind::Crash,
@@ -183,7 +178,7 @@ pub(crate) const CRASH: Entry = Entry {
     about: "One client dies at any step of an out-of-place update, and any part of its posted requests lands. \
         No client waits for it: the next writer makes the slot lead to the new leaf, and every result is right.",
     cases: || {
-        let mut cases = under(|k| k.crashes(1));
+        let mut cases = holds_under(FAULTS, |k| k.crashes(1));
         cases.retain(|case| case.shape != TOGETHER);
         cases
     },
@@ -211,7 +206,7 @@ pub(crate) const CANCEL: Entry = Entry {
     about: "One client is dropped at any await of an out-of-place update. The update has happened as a whole or \
         not at all, and other clients use the blocks that it allocated only if no request of it can land there \
         any more.",
-    cases: || under(|k| k.cancels(1)),
+    cases: || holds_under(FAULTS, |k| k.cancels(1)),
     published: None,
     mutants: &[Twin {
         name: "gives-back-early",

@@ -175,7 +175,12 @@ pub(crate) fn plain() -> [Knobs; 2] {
 
 /// Returns a case for each shape under each of [`plain`]; all must hold.
 pub(crate) fn holds(shapes: &'static [Shape]) -> Vec<Case> {
-    let each = |&(shape, _): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
+    holds_under(shapes, |k| k)
+}
+
+/// Does the same as [`holds`], with the faults that `faults` adds.
+pub(crate) fn holds_under(shapes: &'static [Shape], faults: fn(Knobs) -> Knobs) -> Vec<Case> {
+    let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, faults(k)));
     shapes.iter().flat_map(each).collect()
 }
 
