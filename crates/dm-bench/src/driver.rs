@@ -10,7 +10,7 @@ use dm_sim::{CostModel, Sim};
 use dm_verbs::{Caps, Env};
 use indicatif::ProgressBar;
 
-use crate::run::{RunError, bad, load, measure};
+use crate::run::{Ready, RunError, bad, load, measure, ready};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Checked, Measured, Point, Setting};
 
 type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, String> + Send + Sync;
@@ -32,6 +32,9 @@ impl<I: BenchIndex> fmt::Debug for Driver<I> {
 
 impl<I: BenchIndex> Driver<I> {
     /// Makes a driver of an index whose options for a setting are `options`. An error is a message for the user.
+    ///
+    /// The setting that `options` gets has neither the clients nor the operations of the point, because points that
+    /// differ only in these share one loaded index: it has 0 clients, and the mix of YCSB C.
     pub fn new(options: impl Fn(&Setting) -> Result<I::Options, String> + Send + Sync + 'static) -> Self {
         Self {
             options: Box::new(options),
@@ -48,7 +51,7 @@ impl<I: BenchIndex> Driver<I> {
     }
 
     pub(crate) fn options(&self, setting: &Setting) -> Result<I::Options, RunError> {
-        (self.options)(setting).map_err(RunError::Bad)
+        (self.options)(&setting.of_load()).map_err(RunError::Bad)
     }
 
     /// Returns the size of a memory node in bytes: a generous estimate of the index's memory, plus the chunks that
@@ -67,6 +70,8 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
     /// Returns the size of a memory node in bytes.
     fn memory_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
+    /// Loads the index on a simulated testbed.
+    fn ready(&self, setting: &Setting) -> Result<Box<dyn Ready>, RunError>;
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError>;
     /// Opens the index, or loads a new one, and checks it.
     fn check<'a>(
@@ -108,6 +113,10 @@ impl<I: BenchIndex> Drive for Driver<I> {
 
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
         measure(self, point, progress)
+    }
+
+    fn ready(&self, setting: &Setting) -> Result<Box<dyn Ready>, RunError> {
+        ready(self, setting)
     }
 
     fn trips(&self, setting: &Setting, caps: Caps) -> Result<Trips, RunError> {

@@ -19,7 +19,7 @@
 //!   [`Driver`].
 //! * **I2** A wrong value is counted and shown, and never hidden by an average.
 //! * **I3** A simulated point has the same result on every machine, regardless of other load.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 pub mod cluster;
@@ -43,7 +43,9 @@ pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use faults::{Deaths, Faults, Kill, Slice};
 pub use index::{BenchIndex, Checked, Footprint};
-pub use job::{INTERRUPTED, Interrupted, LATEST, Output, check, perform, replot};
+pub use job::{
+    Events, INTERRUPTED, Interrupted, LATEST, Output, Place, Runs, check, perform, replot, run_all,
+};
 pub use key::BenchKey;
 pub use measured::{Busiest, Measured, NicShares, Steady, WriteCosts};
 pub use origin::Origin;

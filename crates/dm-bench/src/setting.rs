@@ -149,6 +149,24 @@ impl Setting {
         self.knobs.get(Self::LOCK_AND_READ).map_or(own, |on| on != 0)
     }
 
+    /// Returns the part of the setting on which the loaded index and its warm caches depend. Everything else has a fixed
+    /// value: clients, operations, and when they begin and end.
+    pub(crate) fn of_load(&self) -> Self {
+        Self {
+            clients: 0,
+            coroutines: 0,
+            mix: "c".parse().expect("a preset"),
+            scan_length: ScanLength::default(),
+            // A run that is not steady learns hot keys from as many gets as it has operations.
+            ops: if self.steady { 0 } else { self.ops },
+            by_thread: false,
+            least: 0,
+            warm_up_ns: 0,
+            duration_ns: None,
+            ..self.clone()
+        }
+    }
+
     /// Returns the number of clients with their own connections: threads times coroutines.
     pub fn endpoints(&self) -> u32 {
         self.clients.saturating_mul(self.coroutines)

@@ -23,6 +23,8 @@ pub(crate) struct Toy {
 pub(crate) enum Flaw {
     /// A get panics.
     Panic,
+    /// A get ends the process.
+    Abort,
     /// A get returns a value whose second half is changed.
     WrongValue,
     /// The index cannot be created.
@@ -129,6 +131,9 @@ impl<V: Verbs> RangeIndex for Client<'_, V> {
 
     async fn get(&self, key: &Key8, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         assert!(self.toy.flaw != Some(Flaw::Panic), "a toy that panics");
+        if self.toy.flaw == Some(Flaw::Abort) {
+            std::process::abort();
+        }
         let half = self.toy.flaw == Some(Flaw::WrongValue);
         value.clear();
         self.with(|entries| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use dm_bench::{CostModel, INTERRUPTED, LATEST, Point, Registry, count, preset};
+use dm_bench::{CostModel, INTERRUPTED, LATEST, Place, Point, Registry, count, preset};
 
 use crate::bench_args::Bench;
 use crate::{cluster, main_job, new};
@@ -263,6 +263,8 @@ impl Output {
             // The build script sets this, or the environment of a build outside of a checkout.
             commit: option_env!("DMKIT_COMMIT").map(str::to_owned),
             titles: registry.titles().clone(),
+            // This is the whole program: its only other thread waits for signals.
+            place: Place::Processes,
         }
     }
 }

@@ -1,18 +1,26 @@
 //! Jobs: lists of points that run in parallel. A job shows its progress, and writes a table, plots and files. Each row
 //! is written to disk when its point ends, so no row is lost if another point fails.
 
+#[expect(unsafe_code, reason = "a copy of a process is outside of what Rust checks")]
+mod copy;
 mod directory;
 mod progress;
 mod run;
 mod stop;
+mod worker;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+// The rows belong to threads of std, because no model runs them.
+use std::sync::Mutex;
+
+use indicatif::ProgressBar;
 
 pub use self::directory::LATEST;
 use self::directory::{ROWS, RunDirectory, assign, new_directory};
-use self::run::run_points;
+use self::progress::Progress;
+pub use self::run::{Events, Place, Runs, run_all};
 use self::stop::Stop;
 pub use self::stop::{INTERRUPTED, Interrupted};
 use crate::report::{
@@ -40,6 +48,8 @@ pub struct Output {
     pub commit: Option<String>,
     /// The names of the indexes on the page.
     pub titles: Titles,
+    /// Where simulated points run.
+    pub place: Place,
 }
 
 /// Adds the path of a file to an error.
@@ -80,7 +90,7 @@ fn plan(points: &[Point], origin: &Origin) -> io::Result<Vec<Row>> {
 fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) -> io::Result<bool> {
     let planned = plan(points, &Origin::here(output.commit.as_deref()))?;
     let (run, rows) = begin(output, points, &planned)?;
-    let mut records = Records {
+    let records = Records {
         run,
         log: output
             .histogram
@@ -99,12 +109,20 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
     let left: Vec<usize> = (0..points.len()).filter(|&i| records.rows[i].is_none()).collect();
     let names = left.iter().map(|&i| planned[i].name()).collect();
     let running: Vec<&Point> = left.iter().map(|&i| &points[i]).collect();
-    run_points(&running, names, stop, |number, result| {
-        let i = left[number];
-        if records.ended(i, &planned[i], result).is_err() {
-            stop.set();
-        }
-    });
+    let shown = Shown {
+        progress: Progress::new(&running, names),
+        left: &left,
+        planned: &planned,
+        logs: records.log.is_some(),
+        points,
+        records: Mutex::new(records),
+        stop,
+    };
+    run_all(&shown, output.place, &shown, |over| shown.progress.show(&over));
+    let records = shown
+        .records
+        .into_inner()
+        .expect("no thread panics while it holds this");
 
     let rows: Vec<Row> = records.rows.into_iter().flatten().collect();
     let shown = show(title, &rows, output, records.run.path());
@@ -170,6 +188,61 @@ fn announce(title: &str, points: &[Point], records: &Records) -> io::Result<()> 
     )
 }
 
+/// The points that have no row yet, and what becomes of them.
+struct Shown<'a> {
+    points: &'a [Point],
+    planned: &'a [Row],
+    /// The numbers of the points without a row.
+    left: &'a [usize],
+    /// Whether a log of latencies is written.
+    logs: bool,
+    progress: Progress,
+    records: Mutex<Records>,
+    stop: &'a Stop,
+}
+
+/// A row, and its line in the log of latencies.
+type Finished = (Row, Option<Vec<u8>>);
+
+impl Runs for Shown<'_> {
+    type Result = Finished;
+
+    fn count(&self) -> usize {
+        self.left.len()
+    }
+
+    fn point(&self, number: usize) -> Option<&Point> {
+        Some(&self.points[self.left[number]])
+    }
+
+    fn result(&self, number: usize, measured: Option<Measured>) -> Result<Finished, RunError> {
+        let measured = measured.expect("every run measures a point");
+        let row = self.planned[self.left[number]].clone().finished(&measured);
+        let row = row.map_err(|column| RunError::Bad(format!("{column} is not a finite number")))?;
+        let logged = self.logs.then(|| HistogramLog::interval(&row, &measured.latency));
+        Ok((row, logged.transpose().map_err(|e| RunError::Bad(e.to_string()))?))
+    }
+}
+
+impl Events<Finished> for Shown<'_> {
+    fn stops(&self) -> bool {
+        self.stop.is_set()
+    }
+
+    fn begins(&self, number: usize) -> ProgressBar {
+        self.progress.begin(number).clone()
+    }
+
+    fn ended(&self, number: usize, result: Result<Finished, RunError>) {
+        self.progress.end(number);
+        let i = self.left[number];
+        let mut records = self.records.lock().expect("no thread panics while it holds this");
+        if records.ended(i, &self.planned[i], result).is_err() {
+            self.stop.set();
+        }
+    }
+}
+
 /// The results so far, which are also on disk.
 struct Records {
     run: RunDirectory,
@@ -186,13 +259,8 @@ impl Records {
     ///
     /// # Errors
     /// Returns an error if the row cannot be written. The caller should then run no more points.
-    fn ended(&mut self, i: usize, planned: &Row, result: Result<Measured, RunError>) -> Result<(), ()> {
-        let finished = result.and_then(|measured| {
-            let row = planned.clone().finished(&measured);
-            let row = row.map_err(|column| RunError::Bad(format!("{column} is not a finite number")))?;
-            Ok((row, measured))
-        });
-        let (row, measured) = match finished {
+    fn ended(&mut self, i: usize, planned: &Row, result: Result<Finished, RunError>) -> Result<(), ()> {
+        let (row, interval) = match result {
             Ok(finished) => finished,
             Err(e) => {
                 self.good = false;
@@ -202,10 +270,10 @@ impl Records {
             }
         };
         // The row is written last. So if a row exists, its latencies are in the log.
-        let logged = self
-            .log
-            .as_mut()
-            .map_or(Ok(()), |log| log.add(&row, &measured.latency));
+        let logged = match (&mut self.log, interval) {
+            (Some(log), Some(interval)) => log.add(&interval),
+            _ => Ok(()),
+        };
         let written = logged.and_then(|()| self.run.append(&row));
         self.rows[i] = Some(row);
         written.map_err(|e| {

@@ -2,49 +2,166 @@
 //! ready.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-// Points are independent simulations, each on a thread of std, because no model runs them.
-use std::sync::{Mutex, mpsc};
+// Runs are independent of each other, each on a thread of std or in a process, because no model runs them.
+use std::sync::Mutex;
 
-use super::progress::Progress;
-use super::stop::Stop;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::worker::Worker;
 use crate::refusal::available_bytes;
+use crate::run::bad;
 use crate::{Measured, Point, RunError};
 
-/// Runs `points` until all have ended or `stop` is set. `names` has their names. `ended` is called with the number of
-/// each point and its result. It is called by one thread at a time.
-pub(super) fn run_points(
-    points: &[&Point],
-    names: Vec<String>,
-    stop: &Stop,
-    ended: impl FnMut(usize, Result<Measured, RunError>) + Send,
+/// Independent runs. Most measure a point, but a run may do anything.
+pub trait Runs: Sync {
+    /// The result of a run.
+    type Result: Serialize + DeserializeOwned + Send;
+
+    /// Returns the number of runs.
+    fn count(&self) -> usize;
+
+    /// Returns the point that run `number` measures, if there is one.
+    fn point(&self, number: usize) -> Option<&Point>;
+
+    /// Makes the result of run `number` from the measurement of its point. Without a point, does the run.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the run has no result.
+    fn result(&self, number: usize, measured: Option<Measured>) -> Result<Self::Result, RunError>;
+}
+
+/// Where runs take place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Place {
+    /// On threads of this process. Each point loads its own index.
+    #[default]
+    Threads,
+    /// Simulated points run in copies of this process. Points that differ only in their clients and operations begin with
+    /// copies of one loaded index, so this is faster; the results are the same. This process must have no other thread
+    /// that holds a lock, so it is for a command line, and not for a program that does other things meanwhile.
+    Processes,
+}
+
+/// What the runs tell their caller meanwhile.
+pub trait Events<T>: Sync {
+    /// Returns whether no further run may begin.
+    fn stops(&self) -> bool;
+    /// Run `number` begins. On a thread, it counts its operations in the result.
+    fn begins(&self, number: usize) -> ProgressBar;
+    /// Run `number` has ended. Runs on different threads may end at the same time.
+    fn ended(&self, number: usize, result: Result<T, RunError>);
+}
+
+/// Runs all of `runs`, until an event says to stop. `meanwhile` runs on a thread of its own; the value that it gets is
+/// dropped when the last run has ended.
+pub fn run_all<R: Runs>(
+    runs: &R,
+    place: Place,
+    events: &impl Events<R::Result>,
+    meanwhile: impl FnOnce(std::sync::mpsc::Receiver<()>) + Send,
 ) {
-    let progress = Progress::new(points, names);
-    let (next, ended) = (Mutex::new(0..points.len()), Mutex::new(ended));
-    let take = || next.lock().expect("no thread panics while it holds this").next();
-    let work = || {
-        while let Some(number) = take().filter(|_| !stop.is_set()) {
-            let counter = progress.begin(number);
-            // A panic ends this point only: it owns everything that it has changed.
-            let result = catch_unwind(AssertUnwindSafe(|| points[number].run_with(counter)));
-            let result = result.unwrap_or_else(|panic| Err(RunError::Panicked(message(&*panic))));
-            progress.end(number);
-            ended.lock().expect("no thread panics while it holds this")(number, result);
+    let points: Vec<&Point> = (0..runs.count())
+        .filter_map(|number| runs.point(number))
+        .collect();
+    let place = match points.iter().all(|point| point.setting.fabric.is_simulated()) {
+        true => place,
+        false => Place::Threads,
+    };
+    let groups = groups(runs, place);
+    let hands = side_by_side(&points).min(groups.len());
+    let mut workers = Vec::new();
+    if place == Place::Processes {
+        // Processes are copied before this process has more threads. If the system has no room for another process, the
+        // others do its work.
+        for _ in 0..hands {
+            match Worker::start(runs, &mut workers) {
+                Ok(worker) => workers.push(worker),
+                Err(_) => break,
+            }
+        }
+    }
+    let next = Mutex::new(groups.into_iter());
+    let work = &|mut worker: Option<Worker>| {
+        let take = || next.lock().expect("no thread panics while it holds this").next();
+        while let Some(group) = take() {
+            for (i, &number) in group.iter().enumerate() {
+                if events.stops() {
+                    return;
+                }
+                let counter = events.begins(number);
+                let answer = worker
+                    .as_mut()
+                    .map(|worker| worker.run(number, i + 1 == group.len()));
+                let result = match answer {
+                    None => here(runs, number, &counter),
+                    Some(Ok(result)) => result,
+                    Some(Err(e)) => {
+                        // The later runs of this thread take place here.
+                        worker = None;
+                        Err(bad(format_args!("the process of this run is lost: {e}")))
+                    }
+                };
+                events.ended(number, result);
+            }
         }
     };
-    let (running, over) = mpsc::channel::<()>();
+    let (running, over) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| progress.show(&{ over }));
-        let workers: Vec<_> = (0..side_by_side(points)).map(|_| scope.spawn(work)).collect();
-        for worker in workers {
-            worker.join().expect("a panic of a point is caught");
+        scope.spawn(|| meanwhile(over));
+        let threads: Vec<_> = match workers.is_empty() {
+            true => (0..hands).map(|_| scope.spawn(move || work(None))).collect(),
+            false => {
+                let own = workers.drain(..).map(Some);
+                own.map(|worker| scope.spawn(move || work(worker))).collect()
+            }
+        };
+        for thread in threads {
+            thread.join().expect("a panic of a run is caught");
         }
         drop(running);
     });
 }
 
-/// Returns the number of points that may run at once. A simulation uses one core, and all simulations must fit into
+/// Returns the runs in groups. In processes, the runs of a group begin with the same loaded index; the largest groups come
+/// first, so that no core waits for the last one.
+fn groups<R: Runs>(runs: &R, place: Place) -> Vec<Vec<usize>> {
+    let all = 0..runs.count();
+    if place == Place::Threads {
+        return all.map(|number| vec![number]).collect();
+    }
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for number in all {
+        let key = runs.point(number).and_then(Point::load_key);
+        let group = key.map(|key| *known.entry(key).or_insert(groups.len()));
+        match group.and_then(|group| groups.get_mut(group)) {
+            Some(group) => group.push(number),
+            None => groups.push(vec![number]),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+    groups
+}
+
+/// Does run `number` in this process, and loads its index anew.
+fn here<R: Runs>(runs: &R, number: usize, counter: &ProgressBar) -> Result<R::Result, RunError> {
+    caught(|| {
+        let measured = runs.point(number).map(|point| point.run_with(counter));
+        runs.result(number, measured.transpose()?)
+    })
+}
+
+/// Calls `run`. A panic is an error of this run only: the run owns everything that it has changed.
+pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(RunError::Panicked(message(&*panic))))
+}
+
+/// Returns the number of runs that may take place at once. A simulation uses one core, and all simulations must fit into
 /// memory. A loopback run uses all cores.
 fn side_by_side(points: &[&Point]) -> usize {
     if !points.iter().all(|point| point.setting.fabric.is_simulated()) {
@@ -53,10 +170,7 @@ fn side_by_side(points: &[&Point]) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let most = points.iter().map(|point| point.needs().bytes).max().unwrap_or(0);
     let fit = available_bytes().map_or(u64::MAX, |bytes| bytes / most.max(1));
-    cores
-        .min(points.len())
-        .min(usize::try_from(fit).unwrap_or(usize::MAX))
-        .max(1)
+    cores.min(usize::try_from(fit).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Returns the text of a panic.

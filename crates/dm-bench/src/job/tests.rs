@@ -138,11 +138,59 @@ fn a_panic_and_an_error_of_one_point_leave_the_others() {
 impl Point {
     /// Returns the message with which a run reports this point's error.
     fn run_named(&self) -> String {
-        let (mut told, stop) = (String::new(), Stop::default());
-        run_points(&[self], vec!["it".to_owned()], &stop, |_, result| {
+        let mut told = String::new();
+        let points = Only::new(std::slice::from_ref(self));
+        points.run(&Stop::default(), |_, result| {
             told = result.unwrap_err().to_string();
         });
         told
+    }
+}
+
+/// Points whose results are rows, without files.
+struct Only<'a> {
+    points: &'a [Point],
+    planned: Vec<Row>,
+}
+
+impl<'a> Only<'a> {
+    fn new(points: &'a [Point]) -> Self {
+        let planned = points
+            .iter()
+            .map(|point| Row::planned(point, &Origin::here(None)))
+            .collect();
+        Self { points, planned }
+    }
+
+    fn run(&self, stop: &Stop, ended: impl FnMut(usize, Result<Row, RunError>) + Send) {
+        struct Told<'s, F>(Mutex<F>, &'s Stop);
+        impl<F: FnMut(usize, Result<Row, RunError>) + Send> Events<Row> for Told<'_, F> {
+            fn stops(&self) -> bool {
+                self.1.is_set()
+            }
+            fn begins(&self, _number: usize) -> ProgressBar {
+                ProgressBar::hidden()
+            }
+            fn ended(&self, number: usize, result: Result<Row, RunError>) {
+                (self.0.lock().unwrap())(number, result);
+            }
+        }
+        run_all(self, Place::Threads, &Told(Mutex::new(ended), stop), drop);
+    }
+}
+
+impl Runs for Only<'_> {
+    type Result = Row;
+
+    fn count(&self) -> usize {
+        self.points.len()
+    }
+    fn point(&self, number: usize) -> Option<&Point> {
+        Some(&self.points[number])
+    }
+    fn result(&self, number: usize, measured: Option<Measured>) -> Result<Row, RunError> {
+        let row = self.planned[number].clone().finished(&measured.unwrap());
+        row.map_err(|column| RunError::Bad(column.to_owned()))
     }
 }
 
@@ -165,12 +213,8 @@ fn a_stopped_run_keeps_its_rows_and_resume_runs_only_the_rest() {
     let stop = Stop::default();
     let (mut run, mut rows) = (RunDirectory::create(&output.out, "half").unwrap(), Vec::new());
     let all = points();
-    let (points, planned): (Vec<&Point>, Vec<Row>) = all
-        .iter()
-        .map(|point| (point, Row::planned(point, &Origin::here(None))))
-        .unzip();
-    run_points(&points, vec![String::new(); 4], &stop, |i, result| {
-        let row = planned[i].clone().finished(&result.unwrap()).unwrap();
+    Only::new(&all).run(&stop, |_, result| {
+        let row = result.unwrap();
         run.append(&row).unwrap();
         rows.push(row);
         stop.set();

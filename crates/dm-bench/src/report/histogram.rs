@@ -29,8 +29,11 @@ impl HistogramLog {
         Ok(Self(file))
     }
 
-    /// Adds the latencies of a point.
-    pub(crate) fn add(&mut self, row: &Row, latency: &Histogram<u64>) -> io::Result<()> {
+    /// Returns the line of a point's latencies.
+    ///
+    /// # Errors
+    /// Returns an error if the histogram cannot be encoded.
+    pub(crate) fn interval(row: &Row, latency: &Histogram<u64>) -> io::Result<Vec<u8>> {
         let tag = tag(row);
         let tag = Tag::new(&tag).expect("a tag without separators");
         let length = Duration::try_from_secs_f64(row.seconds).unwrap_or_default();
@@ -44,7 +47,12 @@ impl HistogramLog {
         let interval = line
             .split_inclusive(|byte| *byte == b'\n')
             .find(|line| !line.starts_with(b"#"));
-        self.0.write_all(interval.unwrap_or_default())
+        Ok(interval.unwrap_or_default().to_vec())
+    }
+
+    /// Adds a line.
+    pub(crate) fn add(&mut self, interval: &[u8]) -> io::Result<()> {
+        self.0.write_all(interval)
     }
 }
 
@@ -81,7 +89,8 @@ mod tests {
         rows[1].workload = "get:50,upsert:50".to_owned();
         // The second log begins at the end of the first one, as with --resume.
         for row in &rows[..2] {
-            HistogramLog::new(options()).unwrap().add(row, &latency).unwrap();
+            let interval = HistogramLog::interval(row, &latency).unwrap();
+            HistogramLog::new(options()).unwrap().add(&interval).unwrap();
         }
         let (mut file, mut text) = (options(), Vec::new());
         file.rewind().unwrap();

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use crate::driver::Driver;
 use crate::measured::{Measured, NicShares};
 use crate::work::Tally;
-use crate::{BenchIndex, BenchKey, Deaths, Fabric, Footprint, Point, Refusal, Setting};
+use crate::{BenchIndex, BenchKey, Deaths, Fabric, Faults, Footprint, Point, Refusal, Setting};
 
 mod check;
 #[cfg(feature = "ib")]
@@ -93,6 +93,41 @@ impl Point {
         self.check()?;
         self.driver.measure(self, progress)
     }
+
+    /// Returns a key that is equal for simulated points which begin with the same loaded index and the same warm caches.
+    /// Returns `None` if the point has to load an index of its own.
+    pub(crate) fn load_key(&self) -> Option<String> {
+        let at = &self.setting;
+        let shares = at.fabric.is_simulated() && at.trace.is_none() && at.faults == Faults::NONE;
+        shares.then(|| {
+            let (index, variant, bytes) = (&self.index, &self.variant, self.driver.memory_bytes(at));
+            format!("{index} {variant} {bytes} {:?}", at.of_load())
+        })
+    }
+
+    /// Loads the point's index, without measuring anything yet.
+    pub(crate) fn ready(&self) -> Result<Box<dyn Ready>, RunError> {
+        self.check()?;
+        self.driver.ready(&self.setting)
+    }
+}
+
+/// An index that is loaded on a simulated testbed, with warm caches. Every point with the same [`Point::load_key`] begins
+/// with it.
+pub(crate) trait Ready {
+    /// Runs the operations of `setting`.
+    fn measure(self: Box<Self>, setting: &Setting, progress: &ProgressBar) -> Result<Measured, RunError>;
+}
+
+/// Loads an index on the simulated testbed of `setting`.
+pub(crate) fn ready<I: BenchIndex>(
+    driver: &Driver<I>,
+    setting: &Setting,
+) -> Result<Box<dyn Ready>, RunError> {
+    match &setting.fabric {
+        Fabric::Sim(model) => sim::load_index(driver, setting, model),
+        _ => Err(bad("only a simulated point can be loaded before it is measured")),
+    }
 }
 
 /// Measures an index in the setting's world.
@@ -103,7 +138,7 @@ pub(crate) fn measure<I: BenchIndex>(
 ) -> Result<Measured, RunError> {
     let setting = &point.setting;
     match &setting.fabric {
-        Fabric::Sim(model) => sim::run(driver, setting, &Plans::of(setting)?, model, progress),
+        Fabric::Sim(model) => sim::load_index(driver, setting, model)?.measure(setting, progress),
         Fabric::Loopback => loopback::run(driver, setting, progress),
         #[cfg(feature = "ib")]
         Fabric::Ib(cluster) => ib::run(driver, point, cluster, progress),

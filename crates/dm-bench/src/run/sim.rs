@@ -11,20 +11,25 @@ use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
 use self::deaths::Working;
-use super::{Plans, RunError, bad, load, measured};
+use super::{Plans, Ready, RunError, bad, load, measured};
 use crate::driver::Driver;
 use crate::faults::Deaths;
 use crate::measured::{Busiest, Measured, NicShares};
 use crate::work::{Tally, Worker};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Setting};
 
-pub(super) fn run<I: BenchIndex>(
+/// An index that is loaded on a simulated testbed, with warm caches.
+struct Loaded<I> {
+    sim: Sim,
+    handles: Rc<[I]>,
+}
+
+/// Loads the index. The result depends only on [`Setting::of_load`] and on the size of the memory.
+pub(super) fn load_index<I: BenchIndex>(
     driver: &Driver<I>,
     setting: &Setting,
-    plans: &Plans,
     model: &CostModel,
-    progress: &ProgressBar,
-) -> Result<Measured, RunError> {
+) -> Result<Box<dyn Ready>, RunError> {
     let sim = Sim::builder(model.clone())
         .compute_nodes(setting.compute_nodes.saturating_add(setting.spares()))
         .memory_nodes(setting.memory_nodes)
@@ -37,8 +42,23 @@ pub(super) fn run<I: BenchIndex>(
     };
     let sim = sim.build().map_err(bad)?;
     let handles = opened(driver, setting, &sim)?;
-    warm(setting, plans, &sim, &handles)?;
+    warm(setting, &Plans::of(setting)?, &sim, &handles)?;
+    Ok(Box::new(Loaded { sim, handles }))
+}
 
+impl<I: BenchIndex> Ready for Loaded<I> {
+    fn measure(self: Box<Self>, setting: &Setting, progress: &ProgressBar) -> Result<Measured, RunError> {
+        measure(&self.sim, &self.handles, setting, progress)
+    }
+}
+
+fn measure<I: BenchIndex>(
+    sim: &Sim,
+    handles: &Rc<[I]>,
+    setting: &Setting,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let plans = &Plans::of(setting)?;
     let (before, began, busy_before) = (sim.meter(), sim.now(), sim.busy());
     let mut tally = Tally::new(setting.warm_up());
     tally.warm_until = began.0 + setting.least / 4;
@@ -47,7 +67,7 @@ pub(super) fn run<I: BenchIndex>(
     let common = Common {
         setting,
         plans,
-        handles: &handles,
+        handles,
         progress,
         tally: Rc::new(RefCell::new(tally)),
         left: Rc::new(Cell::new(setting.ops)),
@@ -59,12 +79,12 @@ pub(super) fn run<I: BenchIndex>(
         let thread = client / setting.coroutines;
         let cn = (thread % u32::from(setting.compute_nodes)) as u16;
         let local = u16::try_from(thread / u32::from(setting.compute_nodes)).map_err(bad)?;
-        working.add(cn, local, common.start(&sim, client, cn, local));
+        working.add(cn, local, common.start(sim, client, cn, local));
     }
     let deaths = match setting.faults.kill.is_some() {
-        true => working.run(&sim, &common)?,
+        true => working.run(sim, &common)?,
         false => {
-            finish(&sim)?;
+            finish(sim)?;
             Deaths::default()
         }
     };
@@ -85,7 +105,7 @@ pub(super) fn run<I: BenchIndex>(
         resource: *busy,
         bound_mops: 1e3 * tally.ops as f64 / busy.ns.max(1) as f64,
     });
-    let mut measured = measured::<I>(setting, tally, began.0, counters, &handles)?;
+    let mut measured = measured::<I>(setting, tally, began.0, counters, handles)?;
     measured.nic = nic.unwrap_or_default();
     measured.busiest = busiest;
     measured.deaths.killed = deaths.killed;

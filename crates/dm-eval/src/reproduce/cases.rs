@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
-use std::num::NonZero;
 use std::path::Path;
 // Runs are independent simulations, each on a thread of std, because no model runs them.
 use std::sync::{Mutex, MutexGuard};
 
-use dm_bench::{Registry, RunError};
+use dm_bench::{Events, Measured, Place, Point, Registry, RunError, Runs};
 use dm_sim::{BusyTimes, Sim};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -163,13 +162,24 @@ impl Case {
         Ok(cases)
     }
 
-    /// Runs the case.
+    /// Returns the point that measures the case, if its world has a tree.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world cannot be built or an operation fails.
-    pub(crate) fn run(&self, registry: &Registry) -> Result<Figures, RunError> {
+    /// Returns [`RunError`] if no index has this series, or if the setup is incomplete.
+    fn point(&self, registry: &Registry) -> Result<Option<Point>, RunError> {
         match self.world {
-            World::Tree => tree::run(registry, &self.series, &self.setup, self.seed),
+            World::Tree => tree::point(registry, &self.series, &self.setup, self.seed).map(Some),
+            World::Locks | World::Writes | World::Reads | World::Leaves => Ok(None),
+        }
+    }
+
+    /// Runs a case without a tree.
+    ///
+    /// # Errors
+    /// Returns [`RunError`] if the world cannot be built or a verb fails.
+    fn without_tree(&self) -> Result<Figures, RunError> {
+        match self.world {
+            World::Tree => Err(RunError::Bad("a tree was not measured".to_owned())),
             World::Locks => locks::run(&self.series, &self.setup, self.seed),
             World::Writes => writes::run(&self.series, &self.setup, self.seed),
             World::Reads => reads::run(&self.series, &self.setup, self.seed),
@@ -270,6 +280,56 @@ impl Memory {
     }
 }
 
+/// The cases whose results are not known yet.
+struct Left<'a> {
+    cases: Vec<(usize, &'a Case)>,
+    /// The point of each case with a tree.
+    points: Vec<Option<Point>>,
+    memory: &'a Memory,
+    bar: &'a ProgressBar,
+    /// The results of all cases.
+    results: Mutex<Vec<Option<Result<Figures, RunError>>>>,
+}
+
+impl Runs for Left<'_> {
+    type Result = Figures;
+
+    fn count(&self) -> usize {
+        self.cases.len()
+    }
+
+    fn point(&self, number: usize) -> Option<&Point> {
+        self.points[number].as_ref()
+    }
+
+    fn result(&self, number: usize, measured: Option<Measured>) -> Result<Figures, RunError> {
+        match (&self.points[number], measured) {
+            (Some(point), Some(measured)) => tree::figures(point, &measured),
+            _ => self.cases[number].1.without_tree(),
+        }
+    }
+}
+
+impl Events<Figures> for Left<'_> {
+    fn stops(&self) -> bool {
+        false
+    }
+
+    fn begins(&self, _number: usize) -> ProgressBar {
+        ProgressBar::hidden()
+    }
+
+    fn ended(&self, number: usize, result: Result<Figures, RunError>) {
+        let (at, case) = self.cases[number];
+        let result = result.and_then(|figures| {
+            let kept = self.memory.put(case.key(), figures.clone());
+            kept.map(|()| figures).map_err(|e| RunError::Bad(e.to_string()))
+        });
+        self.bar.inc(1);
+        self.results.lock().expect("no thread panics while it holds this")[at] = Some(result);
+    }
+}
+
 /// Runs all of `cases`, as many in parallel as there are cores, and returns their results in order.
 ///
 /// # Errors
@@ -279,6 +339,7 @@ pub(crate) fn run_all(
     cases: &[Case],
     registry: &Registry,
     memory: &Memory,
+    place: Place,
 ) -> io::Result<Vec<Sample>> {
     let bar = ProgressBar::new(cases.len() as u64);
     if !io::stderr().is_terminal() {
@@ -288,35 +349,34 @@ pub(crate) fn run_all(
         ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise}, {eta_precise} left {msg}");
     bar.set_style(style.expect("a valid template"));
     bar.set_message(name.to_owned());
-    let next = Mutex::new((0, cases.iter().map(|_| None).collect::<Vec<_>>()));
-    let work = || {
-        loop {
-            let i = {
-                let mut next = next.lock().expect("no thread panics while it holds this");
-                next.0 += 1;
-                next.0 - 1
-            };
-            let Some(case) = cases.get(i) else { return };
-            let key = case.key();
-            let result = match memory.get(&key) {
-                Some(known) => Ok(known),
-                None => case.run(registry).and_then(|figures| {
-                    let kept = memory.put(key, figures.clone());
-                    kept.map(|()| figures).map_err(|e| RunError::Bad(e.to_string()))
-                }),
-            };
+    let mut results: Vec<_> = cases.iter().map(|case| memory.get(&case.key()).map(Ok)).collect();
+    let (mut left, mut points) = (Vec::new(), Vec::new());
+    for (at, case) in cases.iter().enumerate() {
+        if results[at].is_some() {
             bar.inc(1);
-            next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
+            continue;
         }
+        match case.point(registry) {
+            Ok(point) => {
+                left.push((at, case));
+                points.push(point);
+            }
+            Err(e) => results[at] = Some(Err(e)),
+        }
+    }
+    let left = Left {
+        cases: left,
+        points,
+        memory,
+        bar: &bar,
+        results: Mutex::new(results),
     };
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..cores.min(cases.len()) {
-            scope.spawn(work);
-        }
-    });
+    dm_bench::run_all(&left, place, &left, drop);
+    let results = left
+        .results
+        .into_inner()
+        .expect("no thread panics while it holds this");
     bar.finish_and_clear();
-    let results = next.into_inner().expect("no thread panics while it holds this").1;
     let outcome = |(case, result): (&Case, Option<Result<Figures, RunError>>)| {
         let figures = result.expect("every case was run").map_err(|e| {
             let at = case.at.map(|at| format!(" at {at}")).unwrap_or_default();

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use dm_bench::{Origin, Output, Registry};
+use dm_bench::{Origin, Output, Place, Registry};
 
 use self::cases::{Case, Effort, Memory};
 use self::experiment::{Experiment, World};
@@ -108,7 +108,15 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
             false => Record::read(&output.out, &experiment.name)?,
         };
         experiment.check_series(registry).map_err(io::Error::other)?;
-        let record = run(experiment, asked, earlier, &origin.commit, registry, &memory)?;
+        let record = run(
+            experiment,
+            asked,
+            earlier,
+            &origin.commit,
+            registry,
+            &memory,
+            output.place,
+        )?;
         let experiment = &record.part(experiment);
         if output.json {
             writeln!(
@@ -242,6 +250,7 @@ fn run(
     commit: &str,
     registry: &Registry,
     memory: &Memory,
+    place: Place,
 ) -> io::Result<Record> {
     let effort = Effort {
         seeds: asked.seeds.unwrap_or(if asked.quick { 1 } else { 3 }).max(1),
@@ -272,15 +281,15 @@ fn run(
     let began = Instant::now();
     let chosen = experiment.only(wanted);
     let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
-    samples.extend(cases::run_all(&experiment.name, &cases, registry, memory)?);
+    samples.extend(cases::run_all(&experiment.name, &cases, registry, memory, place)?);
     // The constants of the RNIC matter only if there is a network.
     let has_network = experiment.world != World::Leaves;
     let sensitivity = match asked.sensitivity && has_network {
-        true => sensitivity::study(&chosen, effort, registry, memory)?,
+        true => sensitivity::study(&chosen, effort, registry, memory, place)?,
         false => Vec::new(),
     };
     if asked.leave_one_out && has_network {
-        left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory)?);
+        left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory, place)?);
     }
     let mut record = Record {
         name: experiment.name.clone(),

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use dm_bench::Registry;
+use dm_bench::{Place, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::cases::{Case, Effort, Memory, run_all};
@@ -78,6 +78,7 @@ pub(crate) fn leave_out(
     effort: Effort,
     registry: &Registry,
     memory: &Memory,
+    place: Place,
 ) -> io::Result<Vec<LeftOut>> {
     let (others, _) = others_for(experiment.paper());
     // A number is a prediction if every constant that was fitted to it has its value from another paper.
@@ -96,7 +97,7 @@ pub(crate) fn leave_out(
         })
         .collect();
     let name = format!("{}, without the fits to its paper", experiment.name);
-    let outcomes = grade(experiment, &run_all(&name, &cases, registry, memory)?, &[]);
+    let outcomes = grade(experiment, &run_all(&name, &cases, registry, memory, place)?, &[]);
     let left_out = |outcome: Outcome| {
         outcome
             .model
@@ -120,11 +121,12 @@ pub(crate) fn study(
     effort: Effort,
     registry: &Registry,
     memory: &Memory,
+    place: Place,
 ) -> io::Result<Vec<Turn>> {
     let cases = graded_cases(experiment, effort)?;
     let plain = grade(
         experiment,
-        &run_all(&experiment.name, &cases, registry, memory)?,
+        &run_all(&experiment.name, &cases, registry, memory, place)?,
         &[],
     );
     let mut turns = Vec::new();
@@ -138,7 +140,11 @@ pub(crate) fn study(
                 })
                 .collect();
             let name = format!("{}, {constant} × {factor}", experiment.name);
-            let outcomes = grade(experiment, &run_all(&name, &changed, registry, memory)?, &[]);
+            let outcomes = grade(
+                experiment,
+                &run_all(&name, &changed, registry, memory, place)?,
+                &[],
+            );
             for (plain, turned) in plain.iter().zip(outcomes) {
                 if plain.kind != Kind::Graded {
                     continue;

@@ -51,16 +51,34 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         ..asked()
     };
     let memory = Memory::default();
-    let first = run(&e, &only("C"), None, "", &shipped(), &memory).unwrap();
+    let first = run(&e, &only("C"), None, "", &shipped(), &memory, Place::Threads).unwrap();
     assert_eq!(first.command, "dmkit reproduce smart-14 --seeds 1 --panel \"C\"");
     let part = first.part(&e);
     assert!(part.panels.iter().all(|p| p.name == "C") && part.claims.iter().all(|c| c.panel == "C"));
     assert_eq!(first.outcomes.len(), part.claims.len());
 
-    let both = run(&e, &only("B"), Some(first.clone()), "", &shipped(), &memory).unwrap();
+    let both = run(
+        &e,
+        &only("B"),
+        Some(first.clone()),
+        "",
+        &shipped(),
+        &memory,
+        Place::Threads,
+    )
+    .unwrap();
     assert_eq!(both.part(&e).panels.len(), 2);
     assert!(both.samples.starts_with(&first.samples));
-    let again = run(&e, &only("B"), Some(both.clone()), "", &shipped(), &memory).unwrap();
+    let again = run(
+        &e,
+        &only("B"),
+        Some(both.clone()),
+        "",
+        &shipped(),
+        &memory,
+        Place::Threads,
+    )
+    .unwrap();
     assert_eq!(
         again.samples, both.samples,
         "a panel that is run again takes its own place"
@@ -70,7 +88,7 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         seeds: Some(2),
         ..only("B")
     };
-    let other = run(&e, &other, Some(both), "", &shipped(), &memory).unwrap();
+    let other = run(&e, &other, Some(both), "", &shipped(), &memory, Place::Threads).unwrap();
     assert!(other.samples.iter().all(|s| s.panel == "B"));
 
     let unknown = run(&e, &only("Z"), None, "", &shipped(), &memory).unwrap_err();
@@ -80,7 +98,16 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
 #[test]
 fn a_tree_experiment_runs_from_file_to_page() {
     let e = tiny("sherman-10");
-    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
+    let record = run(
+        &e,
+        &asked(),
+        None,
+        "",
+        &shipped(),
+        &Memory::default(),
+        Place::Threads,
+    )
+    .unwrap();
     assert_eq!(record.samples.len(), e.panels[0].all_series().count());
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
@@ -127,7 +154,7 @@ fn a_stopped_run_continues_with_its_missing_points() {
     let cases = Case::all(&e, effort).unwrap();
     let first = {
         let memory = Memory::open(&directory, "0a1b").unwrap();
-        cases::run_all("t", &cases[..1], &shipped(), &memory).unwrap()
+        cases::run_all("t", &cases[..1], &shipped(), &memory, Place::Threads).unwrap()
     };
     let file = directory.join("points.jsonl");
     let kept = fs::read_to_string(&file).unwrap();
@@ -138,7 +165,7 @@ fn a_stopped_run_continues_with_its_missing_points() {
     fs::write(&file, mark + "{\"commit\":\"0a1b\",\"key").unwrap();
     let all = |commit: &str| {
         let memory = Memory::open(&directory, commit).unwrap();
-        cases::run_all("t", &cases, &shipped(), &memory).unwrap()
+        cases::run_all("t", &cases, &shipped(), &memory, Place::Threads).unwrap()
     };
     let resumed = all("0a1b");
     assert_eq!(resumed[0].figures.metrics[&metric::Metric::Splits], 77.0);
@@ -163,7 +190,16 @@ fn the_evidence_is_what_this_program_measures() {
         leave_one_out: true,
         ..asked()
     };
-    let record = run(e, &asked, None, "", &shipped(), &Memory::default()).unwrap();
+    let record = run(
+        e,
+        &asked,
+        None,
+        "",
+        &shipped(),
+        &Memory::default(),
+        Place::Threads,
+    )
+    .unwrap();
     let section = evidence::section(e, &record);
     assert!(
         evidence.contains(&section),
@@ -182,7 +218,7 @@ fn equal_seeds_give_equal_figures_and_others_do_not() {
     };
     let figures = || {
         let cases = Case::all(&e, effort).unwrap();
-        cases::run_all("t", &cases, &shipped(), &Memory::default()).unwrap()
+        cases::run_all("t", &cases, &shipped(), &Memory::default(), Place::Threads).unwrap()
     };
     let (one, two) = (figures(), figures());
     assert!(one == two, "one seed, one run");
@@ -196,7 +232,16 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     let mut e = tiny("sherman-3");
     let over = e.panels[0].over.as_mut().unwrap();
     over.at = vec![8.0, 1024.0];
-    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
+    let record = run(
+        &e,
+        &asked(),
+        None,
+        "",
+        &shipped(),
+        &Memory::default(),
+        Place::Threads,
+    )
+    .unwrap();
     let rate = |at, metric| {
         let sample = record
             .samples
@@ -217,7 +262,16 @@ fn leaves_and_reads_run_from_file_to_claims() {
         for panel in &mut e.panels {
             panel.setup.operations = Some(10);
         }
-        let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
+        let record = run(
+            &e,
+            &asked(),
+            None,
+            "",
+            &shipped(),
+            &Memory::default(),
+            Place::Threads,
+        )
+        .unwrap();
         for outcome in &record.outcomes {
             let figure = outcome.model.unwrap().mean;
             assert!(figure > 0.0, "{name} {}: {figure}", outcome.what);
@@ -237,7 +291,16 @@ fn scans_and_writes_by_thread() {
     e.panels[0].series.truncate(1);
     e.panels[0].extra.clear();
     e.claims.clear();
-    let record = run(&e, &asked(), None, "", &shipped(), &Memory::default()).unwrap();
+    let record = run(
+        &e,
+        &asked(),
+        None,
+        "",
+        &shipped(),
+        &Memory::default(),
+        Place::Threads,
+    )
+    .unwrap();
     let figures = &record.samples[0].figures.metrics;
     let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
     assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");

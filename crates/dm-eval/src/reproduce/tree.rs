@@ -9,27 +9,19 @@ use super::cases::Figures;
 use super::metric::Metric;
 use super::setup::Resolved;
 
-/// Runs the series named `series`.
+/// Returns the point of the series named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`] if the run fails, or if a read returned a wrong value.
-pub(crate) fn run(
+/// Returns [`RunError`] if there is no such series, or if the setup has no mix.
+pub(crate) fn point(
     registry: &Registry,
     series: &str,
     setup: &Resolved,
     seed: u64,
-) -> Result<Figures, RunError> {
+) -> Result<Point, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let setting = setting(setup, seed).map_err(|e| bad(&e))?;
-    let point = registry.series_point(series, setting).map_err(|e| bad(&e))?;
-    let measured = point.run()?;
-    if measured.wrong_values > 0 {
-        return Err(RunError::Bad(format!(
-            "{} reads of wrong values",
-            measured.wrong_values
-        )));
-    }
-    Ok(figures(&point, &measured))
+    registry.series_point(series, setting).map_err(|e| bad(&e))
 }
 
 fn setting(setup: &Resolved, seed: u64) -> Result<Setting, &'static str> {
@@ -85,7 +77,14 @@ fn scaled(cpu: CpuCost, by: f64) -> CpuCost {
     }
 }
 
-fn figures(point: &Point, m: &Measured) -> Figures {
+/// Returns the figures of a point.
+///
+/// # Errors
+/// Returns [`RunError`] if a read returned a wrong value.
+pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> {
+    if m.wrong_values > 0 {
+        return Err(RunError::Bad(format!("{} reads of wrong values", m.wrong_values)));
+    }
     let (c, all) = (&m.counters, m.ops.max(1) as f64);
     let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
     let seconds = m.steady.until.saturating_sub(m.steady.from).max(1) as f64 / 1e9;
@@ -142,11 +141,15 @@ fn figures(point: &Point, m: &Measured) -> Figures {
             (Metric::Handovers, share(c.handovers, w.count)),
         ]);
     }
-    Figures {
-        metrics: metrics.into_iter().collect(),
+    Ok(Figures {
+        // A figure without a finite value, such as a share of no operations, is not a figure.
+        metrics: metrics
+            .into_iter()
+            .filter(|(_, figure)| figure.is_finite())
+            .collect(),
         round_trips: distribution(&w.round_trips),
         busiest: m.busiest.map(|busiest| busiest.resource.to_string()),
-    }
+    })
 }
 
 /// Returns a cumulative distribution as steps from 0 to 1.
