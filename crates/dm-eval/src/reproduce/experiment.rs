@@ -160,6 +160,8 @@ pub(crate) enum Sense {
     About,
     /// Only a number below the paper's counts.
     AtLeast,
+    /// Only a number above the paper's counts: bytes, or another cost that is counted.
+    AtMost,
 }
 
 /// The place on a dial at which a value is taken.
@@ -405,6 +407,12 @@ impl Experiment {
                 return Err("`source` is missing: it names the place of the number in the paper".to_owned());
             }
             _ => {}
+        }
+        if claim.sense == Sense::AtMost && !claim.metric.is_counted_cost() {
+            return Err(
+                "`at-most` is for costs that are counted: a time or a rate may be better by chance"
+                    .to_owned(),
+            );
         }
         for (at, panel) in [(claim.at, panel), (claim.over_at.or(claim.at), other)] {
             if at == Some(At::Named(Place::Peak)) && panel.places().count() < 2 {

@@ -1,11 +1,12 @@
 //! Compares samples with claims. The result of a claim is the model's figure, its range over the seeds, and a grade.
 
+use dm_index::Fill;
 use serde::{Deserialize, Serialize};
 
 use super::cases::Sample;
 use super::experiment::{At, Claim, Experiment, Kind, Panel, Place, Sense};
 use super::metric::Metric;
-use super::reason::{Point, Reason, fairness, not_understood, too_slow};
+use super::reason::{Loaded, Point, Reason, fairness, not_understood, too_large, too_late, too_slow};
 
 /// A number is reproduced if the model's figure is within this share of it.
 pub(crate) const TOLERANCE: f64 = 0.20;
@@ -16,7 +17,7 @@ pub(crate) const TOLERANCE: f64 = 0.20;
 pub(crate) enum Grade {
     /// The figure is within 20 % of the paper's number.
     Reproduced,
-    /// The figure is more than 20 % above a number that the paper's system should reach, and the comparison is fair.
+    /// The figure is more than 20 % better than a number that the paper's system should reach, and the comparison is fair.
     Exceeded,
     /// Only the direction holds: the paper gives no number, or the larger number is not shown to be fair.
     Direction,
@@ -115,7 +116,8 @@ impl Outcome {
         if matches!(self.grade, Grade::Exceeded | Grade::Direction)
             && let Some(off) = self.off()
         {
-            words += &format!(", {:.0} % above", 100.0 * off);
+            let side = if off < 0.0 { "below" } else { "above" };
+            words += &format!(", {:.0} % {side}", 100.0 * off.abs());
         }
         if let Some(here) = self.at_this_setting {
             words += &format!(" (at this setting: {})", here.words());
@@ -149,7 +151,12 @@ pub(crate) fn grade(experiment: &Experiment, samples: &[Sample], deviations: &[S
             .as_deref()
             .and_then(|name| experiment.panel(name));
         let reading = |seed| {
-            let here = Reading { panel, samples, seed };
+            let here = Reading {
+                experiment,
+                panel,
+                samples,
+                seed,
+            };
             let there = Reading {
                 panel: other.unwrap_or(panel),
                 ..here
@@ -315,19 +322,33 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
             Ok(fair) => Judged::noted(Grade::Exceeded, fair),
             Err(unfair) => Judged::noted(Grade::Direction, unfair),
         },
+        (Side::Below, Sense::AtMost) => Judged::noted(Grade::Exceeded, COUNTED),
         _ => Judged::missed(miss(claim.metric, model.mean, paper, points)),
     }
 }
 
+/// The note of a counted cost that is lower than the paper's.
+const COUNTED: &str = "Fair: this is counted and not timed, so no resource of the model has a part in it.";
+
 /// Searches the rows for the reason of a miss.
 fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     let (of, over) = (points.of.as_ref(), points.over.as_ref());
-    let slow = match model <= paper {
-        true => of.map(|of| (paper / model, of, over)),
-        false => over.map(|over| (model / paper, over, of)),
+    let (ours, theirs) = match model <= paper {
+        true => (of.map(|of| (paper / model, of, over)), over),
+        false => (over.map(|over| (model / paper, over, of)), of),
     };
-    match slow {
-        Some((factor, slow, other)) if metric.is_throughput() => too_slow(factor, slow, other),
+    // The point with the lower throughput is too slow, and so is the one with the higher latency.
+    let slow = match metric.is_latency() {
+        false => ours,
+        true => theirs.map(|slow| {
+            let other = if model <= paper { of } else { over };
+            ((paper / model).max(model / paper), slow, other)
+        }),
+    };
+    match (slow, of) {
+        (Some((factor, slow, other)), _) if metric.is_throughput() => too_slow(factor, slow, other),
+        (Some((factor, slow, other)), _) if metric.is_latency() => too_late(metric, factor, slow, other),
+        (_, Some(of)) if metric == Metric::NodeBytesPerKey && over.is_none() => too_large(paper, of),
         _ => not_understood(&[of, over]),
     }
 }
@@ -335,6 +356,7 @@ fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
 /// Reads the figures of one seed from a panel, or the means over all seeds.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
+    experiment: &'a Experiment,
     panel: &'a Panel,
     samples: &'a [Sample],
     seed: Option<u64>,
@@ -436,7 +458,20 @@ impl Reading<'_> {
             name: at.map_or_else(|| series.to_owned(), |at| format!("{series} at {at}")),
             metrics: first.figures.metrics.keys().filter_map(mean).collect(),
             busiest: first.figures.busiest.clone(),
+            loaded: self.loaded(series, at),
         })
+    }
+
+    /// Returns how a point's keys were loaded, if they were.
+    fn loaded(&self, series: &str, at: Option<f64>) -> Option<Loaded> {
+        let setup = self.experiment.resolve_for(self.panel, at, series).ok()?;
+        match setup.fill {
+            Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
+                entry: (setup.key_bytes + setup.value_bytes) as f64,
+                fill,
+            }),
+            _ => None,
+        }
     }
 
     fn here(&self, series: &str, at: Option<f64>) -> impl Iterator<Item = &Sample> {

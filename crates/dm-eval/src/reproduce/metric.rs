@@ -109,4 +109,26 @@ impl Metric {
     pub(crate) fn is_throughput(self) -> bool {
         matches!(self, Self::Mops | Self::ScanMops | Self::GbytesPerS)
     }
+
+    /// Returns whether the figure is the time of an operation.
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(self, Self::P50 | Self::P90 | Self::P99)
+    }
+
+    /// Returns whether the figure is a cost that is counted, so that it does not depend on the speed of anything.
+    pub(crate) fn is_counted_cost(self) -> bool {
+        matches!(
+            self,
+            Self::CacheBytesPerKey
+                | Self::NodeBytesPerKey
+                | Self::WriteBytes
+                | Self::UpdateBytes
+                | Self::ReadBytes
+                | Self::ReadAmplification
+                | Self::WriteAmplification
+                | Self::Metadata
+                | Self::RoundTrips
+                | Self::Verbs
+        )
+    }
 }

@@ -1,8 +1,9 @@
 //! The reason why a claim is missed. It is computed from the rows of the run, so it cannot outlive them.
 //!
 //! A miss counts as understood only if the reason covers the whole gap: a resource that is busy nearly all the time and
-//! whose own bound is too low for the paper's number, or waits for locks without which the number would be reached.
-//! Everything else is "not understood", with the measured facts.
+//! whose own bound is too low for the paper's number, waits for locks without which the number would be reached, or
+//! entries that alone take more memory than the paper's number. Everything else is "not understood", with the measured
+//! facts.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,12 @@ use dm_bench::report::figure;
 
 /// A resource that is busy for at least this share of the time (in percent) limits the throughput.
 const BINDS: f64 = 90.0;
+/// A resource that seems to be busy for more than this share (in percent) shows nothing: the part of the run whose
+/// throughput is counted is then unlike the rest, in which the resource was measured too.
+const UNLIKE: f64 = 110.0;
+/// If the 99th percentile is at most this multiple of the median, the latencies are those of one queue, which becomes
+/// shorter only as a whole.
+const ONE_QUEUE: f64 = 3.0;
 /// Waits below this share of the clients' time (in percent) are not mentioned.
 const NAMED: f64 = 10.0;
 
@@ -24,6 +31,16 @@ pub(crate) struct Point {
     pub(crate) metrics: BTreeMap<Metric, f64>,
     /// The busiest resource of the first seed.
     pub(crate) busiest: Option<String>,
+    pub(crate) loaded: Option<Loaded>,
+}
+
+/// How a point's keys were loaded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Loaded {
+    /// Bytes of a key and its value.
+    pub(crate) entry: f64,
+    /// The share of a leaf's slots that are filled.
+    pub(crate) fill: f64,
 }
 
 /// The result of the search for a reason.
@@ -46,9 +63,10 @@ impl Point {
         self.busiest.as_deref().unwrap_or("its busiest resource")
     }
 
-    /// Returns whether a resource is busy for nearly the whole time.
-    fn is_bound(&self) -> bool {
-        self.get(Metric::OfBound).is_some_and(|share| share >= BINDS)
+    /// Returns the share of time for which the busiest resource is busy, if that is nearly all the time.
+    fn bound(&self) -> Option<f64> {
+        self.get(Metric::OfBound)
+            .filter(|share| (BINDS..=UNLIKE).contains(share))
     }
 
     /// Returns the facts that may explain the point's throughput or latency.
@@ -79,19 +97,8 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
     let rest = other
         .map(|other| format!(" {}.", other.facts()))
         .unwrap_or_default();
-    let share = slow.get(Metric::OfBound);
-    if let Some(share) = share.filter(|share| *share >= BINDS && share * factor > 100.0) {
-        let text = format!(
-            "{}: {} is {share:.0} % busy. The paper's number needs {factor:.2} times this throughput, which is {:.0} % more \
-             than this resource allows.{rest}",
-            slow.name,
-            slow.resource(),
-            share * factor - 100.0
-        );
-        return Reason {
-            understood: true,
-            text,
-        };
+    if let Some(text) = bound_too_low(factor, slow) {
+        return understood(text + &rest);
     }
     let waits = slow.get(Metric::LockWaits).unwrap_or(0.0);
     if waits >= NAMED && factor * (1.0 - waits / 100.0) <= 1.0 {
@@ -101,12 +108,65 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
             slow.name,
             1.0 / (1.0 - waits / 100.0)
         );
-        return Reason {
-            understood: true,
-            text,
-        };
+        return understood(text);
     }
     not_understood(&[Some(slow), other])
+}
+
+/// Explains a latency that would have to be `factor` times as low. `slow` is the point whose operations take too long;
+/// `other` is the other point of the quotient.
+///
+/// A client begins its next operation when the last one has ended, so latency times throughput is the number of clients.
+/// A median can therefore be lower only if the throughput is higher, and so can the 99th percentile if all operations
+/// wait in one queue.
+pub(crate) fn too_late(metric: Metric, factor: f64, slow: &Point, other: Option<&Point>) -> Reason {
+    let (p50, p99) = (slow.get(Metric::P50), slow.get(Metric::P99));
+    let follows = match metric {
+        Metric::P50 => true,
+        _ => p50.zip(p99).is_some_and(|(p50, p99)| p99 <= ONE_QUEUE * p50),
+    };
+    match bound_too_low(factor, slow).filter(|_| follows) {
+        Some(text) => understood(format!(
+            "The clients' number is fixed, so latency falls only as throughput rises. {text}"
+        )),
+        None => not_understood(&[Some(slow), other]),
+    }
+}
+
+/// Explains bytes on memory nodes that are more than the paper's.
+pub(crate) fn too_large(paper: f64, point: &Point) -> Reason {
+    let least = point
+        .loaded
+        .map(|Loaded { entry, fill }| (entry, fill, entry / fill));
+    match least.filter(|(_, _, least)| *least > paper) {
+        Some((entry, fill, least)) => understood(format!(
+            "Entries of {entry} B in leaves that are {:.0} % full take at least {} B per key; the paper's number needs \
+             leaves that are at least {:.0} % full.",
+            100.0 * fill,
+            figure(least),
+            100.0 * entry / paper
+        )),
+        None => not_understood(&[Some(point)]),
+    }
+}
+
+/// Returns a text if the point's busiest resource allows less than `factor` times its throughput.
+fn bound_too_low(factor: f64, slow: &Point) -> Option<String> {
+    let share = slow.bound().filter(|share| share * factor > 100.0)?;
+    Some(format!(
+        "{}: {} is {share:.0} % busy. The paper's number needs {factor:.2} times this throughput, which is {:.0} % more \
+         than this resource allows.",
+        slow.name,
+        slow.resource(),
+        share * factor - 100.0
+    ))
+}
+
+fn understood(text: String) -> Reason {
+    Reason {
+        understood: true,
+        text,
+    }
 }
 
 /// States the facts about points whose difference from the paper nothing in the rows accounts for.
@@ -127,8 +187,8 @@ pub(crate) fn fairness(baseline: Option<&Point>) -> Result<String, String> {
                 .to_owned(),
         );
     };
-    match baseline.get(Metric::OfBound) {
-        Some(share) if baseline.is_bound() => Ok(format!(
+    match baseline.bound() {
+        Some(share) => Ok(format!(
             "Fair: the baseline {} uses {} for {share:.0} % of the time, so the excess is not a handicap of the baseline.",
             baseline.name,
             baseline.resource()
@@ -154,7 +214,39 @@ mod tests {
             name: "x at 8".to_owned(),
             metrics: metrics.into_iter().collect(),
             busiest: Some("responder of memory node 0".to_owned()),
+            loaded: None,
         }
+    }
+
+    /// A share above what a resource can do, a latency with a long tail, and half-empty leaves.
+    #[test]
+    fn only_a_bound_that_can_be_true_explains_a_latency_and_only_entries_explain_memory() {
+        assert!(!too_slow(2.0, &point(4.0, 164.0, 0.0), None).understood);
+        let with = |p50: f64, p99: f64| {
+            let mut point = point(4.0, 98.0, 0.0);
+            point.metrics.extend([(Metric::P50, p50), (Metric::P99, p99)]);
+            point
+        };
+        let median = too_late(Metric::P50, 1.4, &with(10.0, 90.0), None);
+        assert!(
+            median.understood && median.text.contains("37 % more"),
+            "{median:?}"
+        );
+        assert!(too_late(Metric::P99, 1.4, &with(10.0, 30.0), None).understood);
+        assert!(!too_late(Metric::P99, 1.4, &with(10.0, 90.0), None).understood);
+        assert!(!too_late(Metric::P50, 1.01, &with(10.0, 30.0), None).understood);
+        let loaded = |fill| Point {
+            loaded: Some(Loaded { entry: 16.0, fill }),
+            ..point(4.0, 50.0, 0.0)
+        };
+        let half = too_large(27.3, &loaded(0.5));
+        assert!(
+            half.understood
+                && half.text.contains("at least 32.0 B per key")
+                && half.text.contains("59 % full"),
+            "{half:?}"
+        );
+        assert!(!too_large(27.3, &loaded(0.7)).understood);
     }
 
     /// The same gap is understood or not, depending on the rows alone.

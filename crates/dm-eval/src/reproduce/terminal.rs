@@ -163,6 +163,7 @@ pub(crate) fn paper(outcome: &Outcome) -> String {
         (None, ..) => return String::new(),
         (Some(_), Kind::Order, _) => return "more than 1×".to_owned(),
         (Some(paper), _, Sense::AtLeast) => format!("≥ {}", with_unit(paper, outcome.unit())),
+        (Some(paper), _, Sense::AtMost) => format!("≤ {}", with_unit(paper, outcome.unit())),
         (Some(paper), ..) => with_unit(paper, outcome.unit()),
     };
     match outcome.reading_error {
@@ -230,7 +231,8 @@ pub(crate) const GRADES: [(&str, &str); 5] = [
     (
         "Exceeded",
         "it is more than 20 % above a ratio that the paper's system should reach, and the baseline is held back by \
-         nothing but its own busiest resource.",
+         nothing but its own busiest resource; or a cost that is counted, such as bytes, is more than 20 % below the \
+         paper's number.",
     ),
     (
         "Direction only",

@@ -91,7 +91,7 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
     let other = run(&e, &other, Some(both), "", &shipped(), &memory, Place::Threads).unwrap();
     assert!(other.samples.iter().all(|s| s.panel == "B"));
 
-    let unknown = run(&e, &only("Z"), None, "", &shipped(), &memory).unwrap_err();
+    let unknown = run(&e, &only("Z"), None, "", &shipped(), &memory, Place::Threads).unwrap_err();
     assert!(unknown.to_string().contains("no panel \"Z\""), "{unknown}");
 }
 
