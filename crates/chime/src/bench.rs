@@ -1,7 +1,7 @@
 //! CHIME for the harness, with the steps of its paper.
 
-use crate::{Chime, Options, Variant};
-use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
+use crate::{Chime, ChimeParts, Options, Variant};
+use dm_bench::{BenchKey, Driver, IndexEntry, Indirect, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
 const SPAN: &str = "span";
@@ -24,7 +24,16 @@ pub fn entry() -> IndexEntry {
         })
     });
     let more = "CHIME as in its paper, and locks taken in one chain with the READ";
+    let indirect =
+        "CHIME-Indirect: CHIME as in its paper, with values outside of the leaves (Figs. 13, 18 d)";
     all.variant(listed(LOCK_AND_READ_STEP, more, Variant::Speculative, Some(true)))
+        .variant(
+            VariantEntry::new("+indirect", indirect)
+                .runs(indirect_driver::<Key8>())
+                .runs(indirect_driver::<KeyN<16>>())
+                .runs(indirect_driver::<KeyN<24>>())
+                .runs(indirect_driver::<KeyN<32>>()),
+        )
 }
 
 /// The step that dmkit adds to the paper's steps.
@@ -38,8 +47,7 @@ fn listed(name: &str, help: &str, variant: Variant, on: Option<bool>) -> Variant
         .runs(driver::<KeyN<32>>(variant, on))
 }
 
-fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
-    let mut options = Options::new(at.value_bytes);
+fn options(variant: Variant, on: Option<bool>, at: &Setting, mut options: Options) -> Options {
     // The paper's cache of 100 MB includes the hotspot buffer of 30 MB.
     let percent = at.knobs.get(HOTSPOT_PERCENT).unwrap_or(30).min(100);
     options.hotspot_bytes = at.cache_bytes * percent / 100;
@@ -59,5 +67,18 @@ fn options(variant: Variant, on: Option<bool>, at: &Setting) -> Options {
 }
 
 fn driver<K: BenchKey>(variant: Variant, on: Option<bool>) -> Driver<Chime<K>> {
-    Driver::new(move |at| Ok(options(variant, on, at)))
+    Driver::new(move |at| Ok(options(variant, on, at, Options::new(at.value_bytes))))
+}
+
+fn indirect_driver<K: BenchKey>() -> Driver<Indirect<ChimeParts<K>>> {
+    Indirect::driver(|at| {
+        let items = options(Variant::Speculative, None, at, Options::items());
+        (
+            Options {
+                rdwc: Rdwc::OFF,
+                ..items
+            },
+            items.rdwc,
+        )
+    })
 }

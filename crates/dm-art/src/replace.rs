@@ -5,7 +5,7 @@
 
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
-use dm_verbs::{Control, RemotePtr, Verbs, Why};
+use dm_verbs::{Control, Event, RemotePtr, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
 use crate::block::Block;
@@ -131,6 +131,7 @@ where
     /// Reads the slot of `link` again. Returns `None` if its node may no longer be part of the tree, or if the slot does
     /// not lead to a leaf.
     async fn reread(&self, key: &KeyText, link: &Link) -> Result<Option<Link>, IndexError> {
+        self.v.meter().note(Event::StaleRead);
         let word = SlotWord::from_raw(self.v.word(link.at()).await?);
         self.note_slot(key, link, word).await;
         //= docs/protocol/smart.md M12

@@ -26,6 +26,7 @@ pub mod cluster;
 mod driver;
 mod faults;
 mod index;
+mod indirect;
 mod job;
 mod key;
 mod measured;
@@ -43,6 +44,7 @@ pub use bench::Bench;
 pub use driver::{Driver, Trips};
 pub use faults::{Deaths, Faults, Kill, Slice};
 pub use index::{BenchIndex, Checked, Footprint};
+pub use indirect::{Indirect, IndirectOptions};
 pub use job::{
     Events, INTERRUPTED, Interrupted, LATEST, Output, Place, Runs, check, perform, replot, run_all,
 };

@@ -42,6 +42,8 @@ pub struct Setting {
     pub distribution: Distribution,
     /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
     pub ranks: u64,
+    /// Whether no two clients update the same key. See [`Workload::own_updates`].
+    pub own_updates: bool,
     /// Number of keys that a scan requests.
     pub scan_length: ScanLength,
     /// Bytes of a key.
@@ -100,6 +102,7 @@ impl Setting {
             mix,
             distribution: mix.usual_distribution(),
             ranks: 1_000_000,
+            own_updates: false,
             scan_length: ScanLength::default(),
             key_bytes: 8,
             value_bytes: 8,
@@ -239,6 +242,7 @@ impl Setting {
             .distribution(self.distribution)
             .ranks(self.ranks.max(self.keys).max(1))
             .scan_length(self.scan_length)
+            .own_updates(self.own_updates)
             .clients(self.all_endpoints())
             .seed(self.seed)
             .plan()

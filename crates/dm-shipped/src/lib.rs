@@ -30,7 +30,7 @@ pub fn shipped() -> Registry {
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 33] = [
+const TITLES: [(&str, &str, &str); 37] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -50,18 +50,22 @@ const TITLES: [(&str, &str, &str); 33] = [
     ("smart", "+lock-free", "+ lock-free inner nodes"),
     ("smart", "+in-place", "+ in-place leaves"),
     ("smart", "+read-delegation", "+ read delegation"),
+    ("smart", "rcu", "SMART-RCU"),
     ("chime", "default", "CHIME"),
     ("chime", "+hopscotch-leaf", "+ hopscotch leaves"),
     ("chime", "+vacancy", "+ vacancy bitmap"),
     ("chime", "+replication", "+ metadata replication"),
     ("chime", "+speculative", "CHIME as published"),
     ("chime", "+lock-and-read", "CHIME, lock and READ chained"),
+    ("chime", "+indirect", "CHIME-Indirect"),
     ("dolphin", "default", "Dolphin"),
     ("dolphin", "paper-rtt", "Dolphin as published"),
     ("marlin", "default", "Marlin"),
     ("marlin", "published", "Marlin as published"),
+    ("marlin", "as-in-chime", "Marlin as in CHIME's paper"),
     ("rolex", "default", "ROLEX"),
     ("rolex", "as-in-chime", "ROLEX as in CHIME's paper"),
+    ("rolex", "+indirect", "ROLEX-Indirect"),
     ("rolex", "chime-learned", "CHIME-Learned"),
     (
         "rolex",

@@ -24,6 +24,13 @@ pub enum WorkloadError {
     },
     /// The mix uses loaded keys, but none are loaded.
     NoKeys,
+    /// Clients have keys of their own, but there are fewer keys than clients.
+    OwnKeys {
+        /// The loaded keys.
+        loaded: u64,
+        /// The clients.
+        clients: u32,
+    },
     /// Ranks are drawn over fewer keys than are loaded, so the other keys would never be used.
     Ranks {
         /// The ranks.
@@ -58,6 +65,12 @@ impl fmt::Display for WorkloadError {
                 )
             }
             Self::NoKeys => write!(f, "keys: the mix works on loaded keys, and none are loaded"),
+            Self::OwnKeys { loaded, clients } => {
+                write!(
+                    f,
+                    "keys: {loaded} loaded keys are too few for {clients} clients with keys of their own"
+                )
+            }
             Self::Ranks { ranks, loaded } => {
                 write!(
                     f,

@@ -31,6 +31,7 @@ pub struct Workload {
     mix: Mix,
     distribution: Distribution,
     scan_length: ScanLength,
+    own_updates: bool,
     loaded: u64,
     ranks: Option<u64>,
     operations: u64,
@@ -48,6 +49,7 @@ impl Workload {
             mix,
             distribution,
             scan_length,
+            own_updates: false,
             loaded,
             ranks: None,
             operations,
@@ -74,6 +76,13 @@ impl Workload {
         Self { scan_length, ..self }
     }
 
+    /// Sets whether no two clients update the same key. A client then replaces the key that it draws for an update, an
+    /// upsert or a read-modify-write by a loaded key of its own: with `n` clients, every `n`-th key is its own. Its hot
+    /// keys are as hot as the drawn ones. Other operations keep the keys that are drawn.
+    pub fn own_updates(self, own_updates: bool) -> Self {
+        Self { own_updates, ..self }
+    }
+
     /// Sets the number of clients among which the operations are split.
     pub fn clients(self, clients: u32) -> Self {
         Self { clients, ..self }
@@ -97,6 +106,12 @@ impl Workload {
         }
         if self.loaded == 0 && self.mix.needs_loaded_keys() {
             return Err(WorkloadError::NoKeys);
+        }
+        if self.own_updates && self.loaded < u64::from(self.clients) {
+            return Err(WorkloadError::OwnKeys {
+                loaded: self.loaded,
+                clients: self.clients,
+            });
         }
         let loaded = self.loaded.max(1); // a pure load never draws
         let ranks = self.ranks.unwrap_or(loaded);
@@ -153,6 +168,7 @@ impl Plan {
             seed,
             mix,
             scan_length,
+            own_updates,
             loaded,
             ..
         } = self.workload;
@@ -165,6 +181,7 @@ impl Plan {
         OpStream {
             mix,
             scan_length,
+            own_updates,
             chooser: self.chooser,
             loaded,
             clients,
@@ -255,6 +272,7 @@ pub struct Op {
 pub struct OpStream {
     mix: Mix,
     scan_length: ScanLength,
+    own_updates: bool,
     chooser: Chooser,
     loaded: u64,
     clients: u32,
@@ -292,6 +310,12 @@ impl OpStream {
                 Drawn::Age(age) => self.key_of_age(age, inserted),
             }
         };
+        let updates = matches!(kind, OpKind::Update | OpKind::Upsert | OpKind::ReadModifyWrite);
+        let key = if updates && self.own_updates {
+            self.own_key(key)
+        } else {
+            key
+        };
         let scan_len = if kind == OpKind::Scan {
             self.draw_scan_length()
         } else {
@@ -304,6 +328,13 @@ impl OpStream {
         self.loaded
             .wrapping_add(nth.wrapping_mul(u64::from(self.clients)))
             .wrapping_add(u64::from(client))
+    }
+
+    /// Returns the loaded key of this client in the group of `key`. A group has one key of each client.
+    fn own_key(&self, key: u64) -> u64 {
+        let clients = u64::from(self.clients);
+        let groups = self.loaded / clients;
+        (key / clients % groups) * clients + u64::from(self.client)
     }
 
     /// Returns the key of this age. Successive ages belong to successive clients: age 0 is this client's newest
@@ -416,6 +447,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn own_updates_never_meet_and_stay_skewed() {
+        let workload = Workload::new("a".parse().unwrap(), 1000, 70_000).clients(7);
+        let plan = workload.own_updates(true).plan().unwrap();
+        for client in 0..7 {
+            let updated = plan.client(client).filter(|op| op.kind == OpKind::Update);
+            let mut counts = [0_u32; 1000];
+            for op in updated {
+                assert_eq!(op.key % 7, u64::from(client));
+                counts[op.key as usize] += 1;
+            }
+            let hottest = counts.iter().max().unwrap();
+            assert!(
+                *hottest > 500,
+                "the hottest of 143 keys has {hottest} of 5000 updates"
+            );
+        }
+        let drawn = workload.plan().unwrap();
+        let gets = |plan: &Plan| -> Vec<_> { plan.client(3).filter(|op| op.kind == OpKind::Get).collect() };
+        assert_eq!(gets(&plan), gets(&drawn));
+        let few = Workload::new("a".parse().unwrap(), 6, 10).clients(7);
+        let (loaded, clients) = (6, 7);
+        assert_eq!(
+            few.own_updates(true).plan().unwrap_err(),
+            WorkloadError::OwnKeys { loaded, clients }
+        );
     }
 
     #[test]

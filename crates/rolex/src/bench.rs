@@ -1,7 +1,7 @@
 //! The entry of ROLEX for the benchmark harness.
 
-use crate::{ChimeLearned, Options, Rolex};
-use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
+use crate::{ChimeLearned, Options, Rolex, RolexParts};
+use dm_bench::{BenchKey, Driver, IndexEntry, Indirect, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
 const SPAN: &str = "span";
@@ -48,6 +48,16 @@ pub fn entry() -> IndexEntry {
             Way::AsInChime,
         ))
         .variant(
+            VariantEntry::new(
+                "+indirect",
+                "ROLEX-Indirect: as CHIME's paper measures it, with values outside of the leaves (CHIME Figs. 13, 18 d)",
+            )
+            .runs(indirect_driver::<Key8>())
+            .runs(indirect_driver::<KeyN<16>>())
+            .runs(indirect_driver::<KeyN<24>>())
+            .runs(indirect_driver::<KeyN<32>>()),
+        )
+        .variant(
             hopscotch(
                 "chime-learned",
                 "hopscotch leaves, of which a get reads one neighbourhood (CHIME §5.3)",
@@ -91,6 +101,19 @@ fn options(way: Way, at: &Setting, mut options: Options) -> Options {
 
 fn driver<K: BenchKey>(way: Way) -> Driver<Rolex<K>> {
     Driver::new(move |at| Ok(options(way, at, Options::new(at.value_bytes))))
+}
+
+fn indirect_driver<K: BenchKey>() -> Driver<Indirect<RolexParts<K>>> {
+    Indirect::driver(|at| {
+        let items = options(Way::AsInChime, at, Options::items());
+        (
+            Options {
+                rdwc: Rdwc::OFF,
+                ..items
+            },
+            items.rdwc,
+        )
+    })
 }
 
 fn hop_driver<K: BenchKey>(way: Way) -> Driver<ChimeLearned<K>> {

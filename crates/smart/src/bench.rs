@@ -32,6 +32,10 @@ impl Techniques {
         lock_free: true,
         ..Self::ART
     };
+    const RCU: Self = Self {
+        rdwc: Rdwc::ON,
+        ..Self::LOCK_FREE
+    };
     const IN_PLACE: Self = Self {
         in_place: true,
         ..Self::LOCK_FREE
@@ -86,6 +90,7 @@ pub fn entry() -> IndexEntry {
     let rear =
         "in addition, each leaf's lock at its rear: SMART without RDWC (Figs. 13, 14, 18; E-HOCL in Fig. 19)";
     let delegation = "in addition, read delegation (Fig. 18)";
+    let rcu = "SMART-RCU: lock-free inner nodes, out-of-place leaves, RDWC (CHIME Figs. 13, 18 d)";
     let waits = "in addition, write combining: SMART as in its paper, a leaf's lock awaited before the READ (Figs. 11 to 19)";
     let all = "every technique, and a leaf's lock taken in one chain with the READ";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
@@ -100,6 +105,7 @@ pub fn entry() -> IndexEntry {
             listed("+read-delegation", delegation, Techniques::READ_DELEGATION)
                 .series("art +read-delegation"),
         )
+        .variant(listed("rcu", rcu, Techniques::RCU).series("smart-rcu"))
 }
 
 fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {

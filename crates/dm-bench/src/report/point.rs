@@ -165,6 +165,7 @@ fn mode(at: &crate::Setting) -> String {
     let least = format!("least={}", at.least);
     let all = [
         (at.addresses, "addresses"),
+        (at.own_updates, "own-updates"),
         (at.by_thread, "by-thread"),
         (at.steady, "steady"),
         (at.least > 0, least.as_str()),

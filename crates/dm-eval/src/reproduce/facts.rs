@@ -116,8 +116,13 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
                 let each = r.cache_bytes as f64 / r.keys.max(1) as f64;
                 facts.push(format!("{} bytes of index cache per key", figure(each)));
             }
-            if let Some(mix) = &r.mix {
+            if dial == Some(&Dial::Inserts) {
+                facts.push("gets and inserts".to_owned());
+            } else if let Some(mix) = &r.mix {
                 facts.push(format!("mix {mix}"));
+            }
+            if r.own_updates {
+                facts.push("no two clients update the same key".to_owned());
             }
             facts.push(skew(r, dial));
             facts.push(format!(

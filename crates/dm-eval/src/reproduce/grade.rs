@@ -10,6 +10,8 @@ use super::reason::{Loaded, Point, Reason, fairness, not_understood, too_large, 
 
 /// A number is reproduced if the model's figure is within this share of it.
 pub(crate) const TOLERANCE: f64 = 0.20;
+/// The network is congested where the median latency is more than this multiple of that at the first place.
+const CONGESTED: f64 = 1.5;
 
 /// The grade of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -391,12 +393,21 @@ impl Reading<'_> {
     fn taken(&self, series: &str, metric: Metric, at: Option<At>) -> Option<f64> {
         match at {
             Some(At::Value(at)) => self.at(series, metric, Some(at)),
+            Some(At::Named(Place::Inflection)) => self.at(series, metric, self.inflection(series)?),
             _ => self
                 .panel
                 .places()
                 .filter_map(|at| self.at(series, metric, at))
                 .reduce(f64::max),
         }
+    }
+
+    /// Returns the last place of a series up to which its median latency is not raised by congestion.
+    fn inflection(&self, series: &str) -> Option<Option<f64>> {
+        let median = |at: &Option<f64>| self.at(series, Metric::P50, *at);
+        let first = median(&self.panel.places().next()?)?;
+        let calm = |at: &Option<f64>| median(at).is_some_and(|median| median <= CONGESTED * first);
+        self.panel.places().take_while(calm).last()
     }
 
     /// Returns the points from which [`Self::claim`] takes a claim's value.
@@ -449,6 +460,7 @@ impl Reading<'_> {
         };
         let at = match at {
             Some(At::Value(at)) => Some(at),
+            Some(At::Named(Place::Inflection)) => self.inflection(series)?,
             _ => best()?,
         };
         let here: Vec<&Sample> = self.here(series, at).collect();
@@ -503,13 +515,14 @@ mod tests {
     use super::*;
 
     fn sample(series: &str, at: f64, seed: u64, mops: f64, busy: f64) -> Sample {
+        let p50 = if series == "fast" { at } else { 10.0 };
         Sample {
             panel: "a".to_owned(),
             series: series.to_owned(),
             at: Some(at),
             seed,
             figures: Figures {
-                metrics: [(Metric::Mops, mops), (Metric::OfBound, busy)]
+                metrics: [(Metric::Mops, mops), (Metric::OfBound, busy), (Metric::P50, p50)]
                     .into_iter()
                     .collect(),
                 busiest: Some("link out of memory node 0".to_owned()),
@@ -524,7 +537,8 @@ mod tests {
     }
 
     /// Grades a claim on these samples: with seed 1, slow gives 2 and then 1 Mops, and fast gives 4 and then 6. With seed
-    /// 2, all figures are a tenth higher. At 8, the busiest resource is busy all the time; at 16, for half of it.
+    /// 2, all figures are a tenth higher. At 8, the busiest resource is busy all the time; at 16, for half of it. The
+    /// median latency of fast doubles, and that of slow stays.
     fn outcome(text: &str) -> Outcome {
         outcome_of(text, &[])
     }
@@ -578,6 +592,8 @@ mod tests {
     fn figures_are_taken_where_the_claim_says() {
         assert_eq!(mean("of = \"fast\"\nat = 16.0"), 6.3);
         assert_eq!(mean("of = \"slow\"\nat = \"peak\""), 2.1);
+        assert_eq!(mean("of = \"fast\"\nat = \"inflection\""), 4.2);
+        assert_eq!(mean("of = \"slow\"\nat = \"inflection\""), 1.05);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = 8.0"), 2.0);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = \"peak\""), 3.0);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = \"most\""), 6.0);

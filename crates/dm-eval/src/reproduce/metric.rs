@@ -66,6 +66,8 @@ metrics! {
     Handovers, "locks handed over", "%";
     /// READs repeated because they were torn, per million operations.
     TornReads, "torn READs per million operations", "";
+    /// READs at cached addresses that were out of date, as a share of lookups that found an address in the index cache.
+    Stale, "cached addresses out of date", "%";
     /// Share of write operations that waited for two round trips.
     TwoTrips, "writes with 2 round trips", "%";
     /// Share of write operations that waited for three round trips.

@@ -55,6 +55,8 @@ setup! {
     /// Entries of a leaf, if the paper fixes them; otherwise nodes have 1024 bytes.
     entries: usize;
     mix: String;
+    /// Whether no two clients update the same key.
+    own_updates: bool;
     /// Number of keys that a scan requests.
     scan: u32;
     /// Whether half of the threads scan, and the others run the rest of the mix.
@@ -109,6 +111,8 @@ pub(crate) enum Dial {
     Skew,
     Ranks,
     Scan,
+    /// Percent of inserts in the mix. The other operations are gets.
+    Inserts,
     KeyBytes,
     ValueBytes,
     CacheBytesPerKey,
@@ -120,13 +124,14 @@ pub(crate) enum Dial {
 
 impl Dial {
     /// The dials that are not knobs, with their names in a file and their labels for axes.
-    const NAMED: [(Self, &'static str, &'static str); 11] = [
+    const NAMED: [(Self, &'static str, &'static str); 12] = [
         (Self::Clients, "clients", "client threads"),
         (Self::Coroutines, "coroutines", "coroutines of a client thread"),
         (Self::MemoryNodes, "memory-nodes", "memory nodes"),
         (Self::Skew, "skew", "Zipf exponent"),
         (Self::Ranks, "ranks", "keys over which Zipf ranks are drawn"),
         (Self::Scan, "scan", "keys of a range query"),
+        (Self::Inserts, "inserts", "inserts, in percent of all operations"),
         (Self::KeyBytes, "key-bytes", "bytes of a key"),
         (Self::ValueBytes, "value-bytes", "bytes of a value"),
         (
@@ -187,6 +192,7 @@ pub(crate) struct Resolved {
     pub(crate) value_bytes: usize,
     pub(crate) entries: Option<usize>,
     pub(crate) mix: Option<Mix>,
+    pub(crate) own_updates: bool,
     pub(crate) scan: u32,
     pub(crate) by_thread: bool,
     pub(crate) lock_and_read: Option<bool>,
@@ -231,6 +237,7 @@ impl Setup {
                 Dial::Skew => self.skew = Some(value),
                 Dial::Ranks => self.ranks = Some(value as u64),
                 Dial::Scan => self.scan = Some(value as u32),
+                Dial::Inserts => self.mix = Some(format!("get:{},insert:{value}", 100.0 - value)),
                 Dial::KeyBytes => self.key_bytes = Some(value as usize),
                 Dial::ValueBytes => self.value_bytes = Some(value as usize),
                 Dial::CacheBytesPerKey => self.cache_bytes_per_key = Some(value),
@@ -289,6 +296,7 @@ impl Setup {
             value_bytes: self.value_bytes.unwrap_or(8),
             entries: self.entries,
             mix,
+            own_updates: self.own_updates.unwrap_or(false),
             scan: self.scan.unwrap_or(100),
             by_thread: self.by_thread.unwrap_or(false),
             lock_and_read: self.lock_and_read,
@@ -324,6 +332,8 @@ fn missing(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dm_workload::OpKind;
+
     use super::*;
 
     fn base() -> Setup {
@@ -382,6 +392,8 @@ mod tests {
         assert!(dial("span").unwrap_err().contains("memory-nodes, "));
         let with = |text, value| base().resolve(Some((&dial(text).unwrap(), value))).unwrap();
         assert_eq!(with("memory-nodes", 2.0).memory_nodes, 2);
+        let inserts = |percent| with("inserts", percent).mix.map(|mix| mix.share(OpKind::Insert));
+        assert_eq!([0.0, 40.0, 100.0].map(inserts), [0.0, 0.4, 1.0].map(Some));
         assert_eq!(with("knob span", 16.0).knobs.get("span"), Some(&16));
     }
 }

@@ -6,7 +6,9 @@ use dm_bench::{Fabric, Origin, Setting};
 #[test]
 fn every_index_has_a_row_with_keys_of_every_size() {
     let registry = dm_shipped::shipped();
-    for entry in registry.entries() {
+    let defaults = registry.entries().iter().map(|entry| (entry.name(), "default"));
+    let indirect = [("chime", "+indirect"), ("rolex", "+indirect")];
+    for (index, variant) in defaults.chain(indirect) {
         for key_bytes in [8, 16, 24, 32] {
             let setting = Setting {
                 compute_nodes: 2,
@@ -20,9 +22,7 @@ fn every_index_has_a_row_with_keys_of_every_size() {
                 mix: "get:40,upsert:20,insert:20,scan:20".parse().expect("a mix"),
                 ..Setting::new("sim:cx6-roce".parse::<Fabric>().expect("a preset"))
             };
-            let point = registry
-                .point(entry.name(), "default", setting)
-                .expect("all sizes");
+            let point = registry.point(index, variant, setting).expect("all sizes");
             let measured = point.run().expect("no faults");
             let row = Row::planned(&point, &Origin::here(None)).finished(&measured);
             let row = row.expect("figures");
