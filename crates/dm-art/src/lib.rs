@@ -64,7 +64,9 @@ mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
+pub use options::{
+    ArtOptions, Compression, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN,
+};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
 pub use single_store::{Single, SingleStore};
 pub use singles::{SingleOptions, Singles};

@@ -2,7 +2,7 @@
 
 use dm_alloc::{Block, Class};
 use dm_index::{IndexError, KeyBytes};
-use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_layout::{LINE_BYTES, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::SingleStore;
@@ -205,6 +205,7 @@ where
     /// Writes a node, and as many nodes above it as the skipped bytes need. Returns the word for the slot.
     async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
         let types = *self.client.art.types();
+        let most = self.client.art.options.compression.partial_max();
         let room = done.children.len() as f64 / self.fill;
         let mut kind = types.fitting(room.ceil() as usize);
         let mut children = done.children.clone();
@@ -212,10 +213,8 @@ where
         loop {
             // Each node above takes as many bytes as fit into a header and a slot, so that the remaining bytes fit into
             // this header.
-            let above = (branch - from)
-                .saturating_sub(PARTIAL_MAX)
-                .div_ceil(PARTIAL_MAX + 1);
-            let begin = from + above * (PARTIAL_MAX + 1);
+            let above = (branch - from).saturating_sub(most).div_ceil(most + 1);
+            let begin = from + above * (most + 1);
             let header = RadixHeader::new(begin as u8, kind, &text[begin..branch]);
             let block = self.block(node_class(&types, kind), done.memory_node).await?;
             let at = block.at;

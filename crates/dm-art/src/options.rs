@@ -1,7 +1,7 @@
 //! Options of a radix tree.
 
 use dm_index::CpuCost;
-use dm_layout::NodeTypes;
+use dm_layout::{NodeTypes, PARTIAL_MAX};
 use dm_verbs::Nanos;
 
 #[cfg(feature = "study")]
@@ -16,11 +16,36 @@ pub const DEFAULT_DEPTH_SLACK: u8 = 1;
 /// Default of [`ArtOptions::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
+/// The path compression of a tree: the number of key bytes that a header holds. If a path has more key bytes without a
+/// branch, nodes with one child hold the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Compression {
+    partial_max: u8,
+}
+
+impl Compression {
+    /// A header holds up to [`PARTIAL_MAX`] key bytes.
+    pub const PESSIMISTIC: Self = Self {
+        partial_max: PARTIAL_MAX as u8,
+    };
+    /// Headers hold no key bytes, so a path has a node for each key byte that several keys share.
+    pub const NONE: Self = Self { partial_max: 0 };
+
+    /// Returns the maximum number of key bytes in a header.
+    #[inline]
+    #[must_use]
+    pub const fn partial_max(self) -> usize {
+        self.partial_max as usize
+    }
+}
+
 /// Options of an [`crate::Art`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArtOptions {
     /// The sizes of nodes. All clients of a tree must use the same sizes.
     pub types: NodeTypes,
+    /// The path compression. All clients of a tree must use the same one.
+    pub compression: Compression,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
     /// Retry limit of an operation's loop; exceeding it returns an error.
@@ -44,6 +69,7 @@ impl ArtOptions {
     pub fn new(types: NodeTypes) -> Self {
         Self {
             types,
+            compression: Compression::PESSIMISTIC,
             cache_bytes: DEFAULT_CACHE_BYTES,
             attempts: DEFAULT_ATTEMPTS,
             turn: DEFAULT_TURN,

@@ -235,7 +235,9 @@ where
                 break Some(word);
             }
             let missing = usize::from(below.depth() - from);
-            let Some(longer) = before.get(..missing).and_then(|more| below.extended(more)) else {
+            let longer = before.get(..missing).and_then(|more| below.extended(more));
+            let most = self.art.options.compression.partial_max();
+            let Some(longer) = longer.filter(|header| header.partial().len() <= most) else {
                 break None;
             };
             let old = self.v.cas(child, seen, longer.pack()).await?;

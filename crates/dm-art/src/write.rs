@@ -1,7 +1,7 @@
 //! Insert, update and upsert share one implementation.
 
 use dm_index::{Applied, IndexError, KeyBytes, Write};
-use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_layout::{RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, NodeId, RemotePtr, Retry, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
@@ -308,8 +308,9 @@ where
         let old = word.ok_or_else(unaddressable)?;
         let types = self.art.types();
         let from = usize::from(link.slot.branch) + 1;
-        // Each further node holds six bytes in its header and one in its slot.
-        let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
+        // Each further node holds `most` bytes in its header and one in its slot.
+        let most = self.art.options.compression.partial_max();
+        let above = (at - from).saturating_sub(most).div_ceil(most + 1);
         // All of these nodes have the smallest type, even a node with only one child.
         let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
@@ -334,8 +335,8 @@ where
         let mut children = vec![old, new];
         let mut below = link.slot.word;
         for (i, block) in blocks.iter().enumerate().rev() {
-            let begin = from + i * (PARTIAL_MAX + 1);
-            let branch = if i == above { at } else { begin + PARTIAL_MAX };
+            let begin = from + i * (most + 1);
+            let branch = if i == above { at } else { begin + most };
             let header = RadixHeader::new(begin as u8, kind, &wanted.text[begin..branch]);
             build_radix_node(types, header, block.incarnation(), &children, &mut images[i]);
             below =
