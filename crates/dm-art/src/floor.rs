@@ -59,7 +59,8 @@ where
                     }
                     let bytes = self.read_node(at, node_type).await?;
                     let node = self.decode(&bytes, at, node_type)?;
-                    children(Side::Down, &text, &node, at, (from, edge), &mut rest)?;
+                    let (prefix, edge) = self.prefix(&text, &node, (at, node_type), (from, edge)).await?;
+                    children(Side::Down, &text, &node, at, (from, edge), &prefix, &mut rest)?;
                 }
             }
         }

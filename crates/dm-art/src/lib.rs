@@ -53,6 +53,7 @@ mod separators;
 mod shrink;
 mod single_store;
 mod singles;
+mod skipped;
 #[cfg_attr(
     not(feature = "study"),
     expect(unreachable_pub, reason = "public only with the feature `study`")

@@ -104,7 +104,8 @@ where
                     Some(bytes),
                 ) => {
                     let node = self.decode(&bytes, at, node_type)?;
-                    children(Side::Up, from, &node, at, (byte, edge), &mut expanded)?;
+                    let (prefix, edge) = self.prefix(from, &node, (at, node_type), (byte, edge)).await?;
+                    children(Side::Up, from, &node, at, (byte, edge), &prefix, &mut expanded)?;
                 }
                 _ => expanded.push(*item),
             }

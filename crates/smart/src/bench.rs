@@ -43,6 +43,14 @@ impl Techniques {
         types: NodeTypes::ONE,
         ..Self::ART
     };
+    const OPTIMISTIC: Self = Self {
+        compression: Compression::OPTIMISTIC,
+        ..Self::ADAPTIVE_NODES
+    };
+    const HYBRID: Self = Self {
+        compression: Compression::HYBRID,
+        ..Self::ADAPTIVE_NODES
+    };
     /// A radix tree without path compression, whose nodes have one size.
     const RADIX: Self = Self {
         compression: Compression::NONE,
@@ -121,7 +129,10 @@ pub fn entry() -> IndexEntry {
     let all = "every technique, and a leaf's lock taken in one chain with the READ";
     let radix = "a radix tree: ART without path compression, with nodes of 256 slots alone (Fig. 3 a)";
     let compressed = "in addition, path compression (Fig. 3 a)";
-    let adaptive = "in addition, nodes of 4, 16, 48 and 256 slots: ART (Fig. 3 a)";
+    let adaptive =
+        "in addition, nodes of 4, 16, 48 and 256 slots: ART (Fig. 3 a; the pessimistic kind in Fig. 3 b)";
+    let optimistic = "+adaptive-nodes with optimistic path compression (Fig. 3 b)";
+    let hybrid = "+adaptive-nodes with hybrid path compression (Fig. 3 b)";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
         .common_knobs()
         .knob(
@@ -146,6 +157,8 @@ pub fn entry() -> IndexEntry {
         .variant(
             listed("+adaptive-nodes", adaptive, Techniques::ADAPTIVE_NODES).series("radix +adaptive-nodes"),
         )
+        .variant(listed("optimistic", optimistic, Techniques::OPTIMISTIC).series("art optimistic"))
+        .variant(listed("hybrid", hybrid, Techniques::HYBRID).series("art hybrid"))
 }
 
 fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {

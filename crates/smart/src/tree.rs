@@ -62,7 +62,8 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
             !options.rear_locks,
             options.locked_nodes,
             !options.in_place,
-            options.compression == Compression::NONE,
+            options.compression.partial_max() < Compression::PESSIMISTIC.partial_max(),
+            options.compression.skips(),
         ];
         let switches = switches
             .iter()

@@ -1,7 +1,7 @@
 //! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
 //! on loopback and in the simulator.
 
-use crate::common::{Tree, art, out_of_place, plain, under_tables};
+use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_layout::RADIX_HEAD_BYTES;
 use dm_sim::{CostModel, Sim};
@@ -482,21 +482,54 @@ fn path_compression_saves_an_uncached_get_a_read_for_each_shared_byte() {
         bytes_read,
         ..LEAF
     };
-    let [compressed, uncompressed] = [
-        Options::new(8),
-        Options {
-            compression: Compression::NONE,
-            ..Options::new(8)
-        },
-    ];
+    let compressed = Options::new(8);
+    let uncompressed = Options {
+        compression: Compression::NONE,
+        ..compressed
+    };
     for inserted in [false, true] {
         let cost = |options| loopback(1).run_one(Uncached { options, inserted });
-        // The header of the node between root and leaf holds six bytes.
-        assert_eq!(cost(compressed), reads(3, 2064 + 64 + 40));
+        // The header of the node between root and leaf holds six bytes, or it skips them.
+        for options in [compressed, hybrid(compressed), optimistic(compressed)] {
+            assert_eq!(cost(options), reads(3, 2064 + 64 + 40));
+        }
         // There is a node for each of the seven shared bytes, apart from the root's.
         assert_eq!(cost(uncompressed), reads(9, 2064 + 7 * 64 + 40));
         assert_eq!(cost(plain(Options::new(8))), reads(9, 8 * 2064 + 40));
     }
+}
+
+#[test]
+fn an_insert_that_skips_key_bytes_reads_a_leaf_first() {
+    // All bytes of these prefixes fit into headers.
+    assert_eq!(loopback(1).run_one(Measure(hybrid(slack(0)))), exact());
+    let found = loopback(1).run_one(Measure(optimistic(slack(0))));
+    // The whole leaf is read, because it may be a removed one.
+    let behind_leaf = |cost: Cost| Cost {
+        round_trips: cost.round_trips + 1,
+        reads: cost.reads + 1,
+        bytes_read: cost.bytes_read + 64,
+        ..cost
+    };
+    let Costs {
+        insert,
+        header_split,
+        insert_again,
+        ..
+    } = exact();
+    let expected = Costs {
+        absent_in_node: found.absent_in_node,
+        update_absent: found.update_absent,
+        insert: behind_leaf(insert),
+        // The search ends at another key's leaf. The key is compared with this leaf, and the place is cached.
+        header_split: Cost {
+            bytes_read: 40,
+            ..behind_leaf(header_split)
+        },
+        insert_again: behind_leaf(insert_again),
+        ..exact()
+    };
+    assert_eq!(found, expected);
 }
 
 struct Scans;

@@ -37,6 +37,22 @@ pub(crate) const fn plain(options: Options) -> Options {
     }
 }
 
+/// Returns these options with headers without key bytes, which clients skip.
+pub(crate) const fn optimistic(options: Options) -> Options {
+    Options {
+        compression: Compression::OPTIMISTIC,
+        ..options
+    }
+}
+
+/// Returns these options with headers that hold some key bytes. Clients skip the others.
+pub(crate) const fn hybrid(options: Options) -> Options {
+    Options {
+        compression: Compression::HYBRID,
+        ..options
+    }
+}
+
 /// A tree with these options.
 pub(crate) struct Tree<K> {
     pub(crate) options: Options,

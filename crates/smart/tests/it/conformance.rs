@@ -1,6 +1,6 @@
 //! Runs the same script with every correct variant, in every world.
 
-use crate::common::{Tree, art, plain, under_tables};
+use crate::common::{Tree, art, hybrid, optimistic, plain, under_tables};
 use dm_testkit::{Family, TestKey};
 use smart::{NodeTypes, Options};
 
@@ -35,6 +35,8 @@ dm_testkit::conformance! {
     under_tables => With(under_tables);
     art => With(art);
     plain => With(plain);
+    optimistic => With(optimistic);
+    hybrid => With(hybrid);
 }
 
 /// Other node sizes change when nodes are copied, and smaller caches change which images are stale. Each setting runs

@@ -98,7 +98,12 @@ fn switched(options: Options) -> impl Strategy<Value = Options> {
         Just(out_of_place(options)),
         Just(art(options))
     ];
-    let compression = prop_oneof![Just(Compression::PESSIMISTIC), Just(Compression::NONE)];
+    let compression = prop_oneof![
+        Just(Compression::PESSIMISTIC),
+        Just(Compression::HYBRID),
+        Just(Compression::OPTIMISTIC),
+        Just(Compression::NONE)
+    ];
     (switches, compression).prop_map(|(switches, compression)| Options {
         compression,
         ..switches
@@ -123,6 +128,21 @@ proptest! {
     ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0)))).collect();
         run(Options { types, cache_bytes, ..switches }, &ops)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Few keys that differ far apart, so that most prefixes have bytes that no header holds.
+    #[test]
+    fn skipped_bytes(
+        ops in ops(40, 500), types in types(), cache_bytes in cache(), switches in switched(Options::new(8)),
+    ) {
+        let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0.wrapping_mul(0x0401))))).collect();
+        for compression in [Compression::OPTIMISTIC, Compression::HYBRID] {
+            run(Options { types, cache_bytes, compression, ..switches }, &ops)?;
+        }
     }
 }
 

@@ -123,16 +123,19 @@ fn out_of_place_updates() {
     }
 }
 
-/// Paths have nodes with one child, on both memory nodes.
+/// Every kind of path compression except the default: paths have more nodes with one child, or headers lack key bytes.
 #[test]
-fn without_path_compression() {
-    let uncompressed = Options {
-        compression: Compression::NONE,
-        ..options()
-    };
-    for seed in 0..4 {
-        simulated(seed, 20_000, Cards::Preset, uncompressed);
-        simulated(seed, 20_000, Cards::Weak, art(uncompressed));
+fn path_compressions() {
+    for compression in [Compression::NONE, Compression::OPTIMISTIC, Compression::HYBRID] {
+        let kind = Options {
+            compression,
+            ..options()
+        };
+        for seed in 0..4 {
+            simulated(seed, 20_000, Cards::Preset, kind);
+            simulated(seed, 20_000, Cards::Weak, art(kind));
+        }
+        loopback(&waves(50_000, 7), 32 << 10, 1 << 30, kind);
     }
 }
 
