@@ -59,7 +59,10 @@ where
                     }
                     let bytes = self.read_node(at, node_type).await?;
                     let node = self.decode(&bytes, at, node_type)?;
-                    let (prefix, edge) = self.prefix(&text, &node, (at, node_type), (from, edge)).await?;
+                    let (prefix, edge) = match self.prefix(&text, &node, at, (from, edge))? {
+                        Some(known) => known,
+                        None => Box::pin(self.shown_prefix(&text, (at, node_type))).await?,
+                    };
                     children(Side::Down, &text, &node, at, (from, edge), &prefix, &mut rest)?;
                 }
             }

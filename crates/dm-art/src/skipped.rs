@@ -265,14 +265,15 @@ where
     }
 
     /// Returns a key with the prefix of a node on the bounding key's path, and whether the node is still at the edge.
-    /// `from` and `edge` are those of its [`Item::Node`](crate::walk::Item::Node).
-    pub(crate) async fn prefix(
+    /// `from` and `edge` are those of its [`Item::Node`](crate::walk::Item::Node). Returns `None` if the node is at the
+    /// edge and its header does not hold its prefix; then a leaf below must show it ([`ArtClient::shown_prefix`]).
+    pub(crate) fn prefix(
         &self,
         bound: &KeyText,
         node: &RadixNode<'_>,
-        (at, kind): (RemotePtr, u8),
+        at: RemotePtr,
         (from, edge): (u8, bool),
-    ) -> Result<(KeyText, bool), IndexError> {
+    ) -> Result<Option<(KeyText, bool)>, IndexError> {
         let header = node.header();
         //= docs/protocol/smart.md M13
         let partial = self.art.options.compression.partial(&header, from);
@@ -280,16 +281,25 @@ where
             return Err(misplaced(at));
         };
         if edge && begin != from {
-            return Ok(match self.leaf_below(bound, (at, kind), None).await? {
-                Below::Leaf(_, other) => (other, true),
-                // No key is left out, because the keys of leaves are compared with the bound.
-                Below::Empty(..) | Below::Unread => (*bound, false),
-            });
+            return Ok(None);
         }
         let mut prefix = *bound;
         for (index, &byte) in (begin..).zip(partial) {
             prefix = prefix.with(index, byte);
         }
-        Ok((prefix, edge))
+        Ok(Some((prefix, edge)))
+    }
+
+    /// Returns what [`ArtClient::prefix`] returns, from a leaf below the node.
+    pub(crate) async fn shown_prefix(
+        &self,
+        bound: &KeyText,
+        node: (RemotePtr, u8),
+    ) -> Result<(KeyText, bool), IndexError> {
+        Ok(match self.leaf_below(bound, node, None).await? {
+            Below::Leaf(_, other) => (other, true),
+            // No key is left out, because the keys of leaves are compared with the bound.
+            Below::Empty(..) | Below::Unread => (*bound, false),
+        })
     }
 }
