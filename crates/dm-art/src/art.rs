@@ -217,6 +217,17 @@ impl KeyText {
         key.write_to(&mut bytes[..K::LEN]);
         Self { bytes, len: K::LEN }
     }
+
+    /// Returns this key with another byte at this index.
+    pub(crate) fn with(mut self, index: u8, byte: u8) -> Self {
+        self.bytes[usize::from(index)] = byte;
+        self
+    }
+}
+
+/// Returns the number of leading bytes that two keys share.
+pub(crate) fn shared(a: &KeyText, b: &KeyText) -> usize {
+    a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count()
 }
 
 impl core::ops::Deref for KeyText {

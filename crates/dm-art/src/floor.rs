@@ -59,7 +59,11 @@ where
                     }
                     let bytes = self.read_node(at, node_type).await?;
                     let node = self.decode(&bytes, at, node_type)?;
-                    children(Side::Down, &text, &node, at, (from, edge), &mut rest)?;
+                    let (prefix, edge) = match self.prefix(&text, &node, at, (from, edge))? {
+                        Some(known) => known,
+                        None => Box::pin(self.shown_prefix(&text, (at, node_type))).await?,
+                    };
+                    children(Side::Down, &text, &node, at, (from, edge), &prefix, &mut rest)?;
                 }
             }
         }

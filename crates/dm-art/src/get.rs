@@ -20,13 +20,14 @@ where
         self.v.local(LocalStep::Section).await;
         let mut from = From::Cache;
         let mut read = None;
-        if let Some((at, branch)) = self.art.cache.leaf(&KeyText::of(key)) {
+        let text = KeyText::of(key);
+        if let Some((at, branch)) = self.art.cache.leaf(&text) {
             self.v.meter().note(Event::CacheHit);
             let found = self.art.leaves.get(self.v, at, key, value).await?;
             if found == Single::Hit {
                 return Ok(true);
             }
-            if leaf_proves_absence(&found, branch, false) {
+            if leaf_proves_absence(&found, &text, branch, false) {
                 return Ok(false);
             }
             // The cached slot of a replaced leaf is read again, without the node around it.
@@ -66,7 +67,7 @@ where
                         return Ok(true);
                     }
                     self.repair(&found, &link).await?;
-                    let proved = leaf_proves_absence(&found, link.slot.branch, link.fresh);
+                    let proved = leaf_proves_absence(&found, &text, link.slot.branch, link.fresh);
                     read = kept(link.child(), found);
                     proved
                 }

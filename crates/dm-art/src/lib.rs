@@ -53,6 +53,7 @@ mod separators;
 mod shrink;
 mod single_store;
 mod singles;
+mod skipped;
 #[cfg_attr(
     not(feature = "study"),
     expect(unreachable_pub, reason = "public only with the feature `study`")
@@ -64,7 +65,9 @@ mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
+pub use options::{
+    ArtOptions, Compression, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN,
+};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
 pub use single_store::{Single, SingleStore};
 pub use singles::{SingleOptions, Singles};

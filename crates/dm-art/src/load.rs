@@ -2,11 +2,11 @@
 
 use dm_alloc::{Block, Class};
 use dm_index::{IndexError, KeyBytes};
-use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_layout::{LINE_BYTES, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::SingleStore;
-use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
+use crate::art::{ArtClient, FIRST_INCARNATION, KeyText, shared};
 use crate::block::{leaf_class, node_class};
 use crate::errors::unaddressable;
 
@@ -35,10 +35,6 @@ struct Load<'c, 'h, V: Verbs, K, L> {
     edge: Vec<Open>,
     next_node: u16,
     bytes: Vec<u8>,
-}
-
-fn shared(a: &KeyText, b: &KeyText) -> usize {
-    a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count()
 }
 
 impl<V, K, L> ArtClient<'_, V, K, L>
@@ -205,6 +201,7 @@ where
     /// Writes a node, and as many nodes above it as the skipped bytes need. Returns the word for the slot.
     async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
         let types = *self.client.art.types();
+        let compression = self.client.art.options.compression;
         let room = done.children.len() as f64 / self.fill;
         let mut kind = types.fitting(room.ceil() as usize);
         let mut children = done.children.clone();
@@ -212,11 +209,9 @@ where
         loop {
             // Each node above takes as many bytes as fit into a header and a slot, so that the remaining bytes fit into
             // this header.
-            let above = (branch - from)
-                .saturating_sub(PARTIAL_MAX)
-                .div_ceil(PARTIAL_MAX + 1);
-            let begin = from + above * (PARTIAL_MAX + 1);
-            let header = RadixHeader::new(begin as u8, kind, &text[begin..branch]);
+            let above = compression.nodes_above(from, branch);
+            let begin = from + above * (compression.partial_max() + 1);
+            let header = compression.header(kind, begin, branch, text);
             let block = self.block(node_class(&types, kind), done.memory_node).await?;
             let at = block.at;
             build_radix_node(&types, header, block.incarnation, &children, &mut self.bytes);

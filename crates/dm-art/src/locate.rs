@@ -5,7 +5,7 @@ use dm_index::{IndexError, KeyBytes};
 use dm_layout::{Find, RADIX_HEAD_BYTES, RadixNode, SlotWord};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
-use crate::art::{ArtClient, KeyText};
+use crate::art::{ArtClient, KeyText, shared};
 use crate::errors::{corrupt, misplaced};
 use crate::{Single, SingleStore};
 
@@ -60,6 +60,8 @@ pub(crate) struct Within {
     pub(crate) children: usize,
     /// The slot that points to the node; `None` for the root, and if the slot is not known.
     pub(crate) link: Option<Link>,
+    /// Whether the client skipped key bytes on its way here, so the key may not have the node's prefix.
+    pub(crate) skipped: bool,
 }
 
 /// The content of the tree at the place of a key.
@@ -100,12 +102,20 @@ impl Place {
     }
 }
 
-/// Returns whether the content of a leaf, found through a link at this branch, proves that the key is absent.
-pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
+/// Returns whether the content of a leaf, found through a link at this branch, proves that `key` is absent.
+pub(crate) fn leaf_proves_absence<K: KeyBytes>(
+    found: &Single<K>,
+    key: &KeyText,
+    branch: u8,
+    fresh: bool,
+) -> bool {
     //= docs/protocol/smart.md M11
     match found {
         Single::Hit | Single::Differs => false,
-        Single::Other { depth, .. } => fresh || *depth <= u64::from(branch),
+        Single::Other { key: other, depth } => {
+            //= docs/protocol/smart.md M30
+            fresh || *depth <= u64::from(branch) && shared(key, &KeyText::of(other)) as u64 > *depth
+        }
         Single::Removed => fresh,
         //= docs/protocol/smart.md M28
         Single::Replaced { .. } => false,
@@ -121,11 +131,14 @@ pub(crate) struct Step {
     from: u8,
     link: Option<Link>,
     fresh: bool,
+    /// Whether key bytes in front of `from` were skipped.
+    skipped: bool,
 }
 
 impl Step {
-    fn below(link: Link) -> Self {
+    fn below(link: Link, skipped: bool) -> Self {
         Self {
+            skipped,
             at: link.child(),
             node_type: node_type(link.slot.word),
             from: link.slot.branch + 1,
@@ -156,6 +169,7 @@ where
             from: 0,
             link: None,
             fresh: true,
+            skipped: false,
         }
     }
 
@@ -193,6 +207,7 @@ where
             node_type: hit.node_type,
             children: hit.children,
             link: hit.link.map(stale),
+            skipped: hit.skipped,
         };
         if from == From::Again {
             self.v.meter().note(Event::StaleRead);
@@ -202,6 +217,7 @@ where
                 from: hit.link.map_or(0, |link| link.branch + 1),
                 link: within.link,
                 fresh: hit.link.is_none(),
+                skipped: hit.skipped,
             });
         }
         let slot = |index, word| {
@@ -224,7 +240,7 @@ where
             (Find::Child(index, word), None) if word.is_leaf() => Place::Leaf(slot(index, word), within),
             (Find::Child(index, word), None) => {
                 self.v.meter().note(Event::CacheMiss);
-                return Err(Step::below(slot(index, word)));
+                return Err(Step::below(slot(index, word), hit.skipped));
             }
             (Find::Vacant(index, word), _) => Place::Vacant(slot(index, word), within),
             (Find::Full, _) => Place::Full(within, false),
@@ -245,22 +261,27 @@ where
             let header = node.header();
             let branch = header.branch();
             //= docs/protocol/smart.md M13
-            let (Some(partial), Some(&byte)) = (header.partial_from(step.from), key.get(usize::from(branch)))
-            else {
+            let partial = self.art.options.compression.partial(&header, step.from);
+            let (Some((begin, partial)), Some(&byte)) = (partial, key.get(usize::from(branch))) else {
                 return Err(misplaced(step.at));
             };
+            let skipped = step.skipped || begin != step.from;
             let within = |link| Within {
                 at: step.at,
                 node_type: step.node_type,
                 children: node.words().filter(|w| w.has_child()).count(),
                 link,
+                skipped,
             };
-            let rest = &key[usize::from(step.from)..];
+            let rest = &key[usize::from(begin)..];
             if let (Some(i), Some(link)) = (partial.iter().zip(rest).position(|(a, b)| a != b), step.link) {
                 return Ok(Place::Apart {
                     link,
-                    within: self.around(key, &link).await,
-                    at: step.from + i as u8,
+                    within: Within {
+                        skipped,
+                        ..self.around(key, &link).await
+                    },
+                    at: begin + i as u8,
                     byte: partial[i],
                 });
             }
@@ -284,6 +305,8 @@ where
                     },
                 );
             }
+            //= docs/protocol/smart.md M30
+            let fresh = step.fresh || !skipped || self.art.options.flaws().trusts_skipped;
             let slot = |index, word| Link {
                 slot: CachedSlot {
                     node: step.at,
@@ -293,7 +316,7 @@ where
                     word,
                     seen: Seen::NOT,
                 },
-                fresh: true,
+                fresh,
             };
             match node.find(byte).map_err(corrupt(step.at))? {
                 Find::Child(index, word) if word.is_leaf() => {
@@ -302,10 +325,10 @@ where
                 Find::Child(index, word) => {
                     let link = slot(index, word);
                     drop(bytes);
-                    step = Step::below(link);
+                    step = Step::below(link, skipped);
                 }
                 Find::Vacant(index, word) => return Ok(Place::Vacant(slot(index, word), within(step.link))),
-                Find::Full => return Ok(Place::Full(within(step.link), true)),
+                Find::Full => return Ok(Place::Full(within(step.link), fresh)),
             }
         }
     }
@@ -322,6 +345,7 @@ where
             link: hit
                 .and_then(|hit| hit.link)
                 .map(|slot| Link { slot, fresh: false }),
+            skipped: hit.is_some_and(|hit| hit.skipped),
         }
     }
 

@@ -39,8 +39,8 @@ where
                         unlinked.map_err(|e| e.after_effect(link.child()))?;
                         return Ok(Applied::Removed);
                     }
-                    if let Single::Replaced { by, .. } = found {
-                        match Box::pin(self.past_replaced(&text, &link, within, by)).await? {
+                    if let Single::Replaced { key, by } = found {
+                        match Box::pin(self.past_replaced(&text, &link, within, (key, by))).await? {
                             Attempt::At(place) => next = Some(place),
                             Attempt::Surer => from = from.surer(),
                             // The cache has the slot's new content.
@@ -51,7 +51,7 @@ where
                         }
                         continue;
                     }
-                    leaf_proves_absence(&found, link.slot.branch, link.fresh)
+                    leaf_proves_absence(&found, &text, link.slot.branch, link.fresh)
                 }
                 _ => place.proves_absence(),
             };

@@ -199,7 +199,8 @@ where
     }
 
     /// Returns the word by which `link` points to a node's only child directly. If the child is a node, extends its
-    /// header first. Returns `None` if the child's header has no room for the additional bytes.
+    /// header first, unless clients skip bytes that no header holds. Returns `None` if the child's header has no room for
+    /// the additional bytes.
     async fn lifted(
         &self,
         link: &Link,
@@ -218,6 +219,9 @@ where
                 .map(Some);
         }
         let word = SlotWord::inner(partial, at, kind).ok_or_else(unaddressable)?;
+        if self.art.options.compression.skips() {
+            return Ok(Some(word));
+        }
         let child = RemotePtr::from_raw(at);
         let from = link.slot.branch + 1;
         // The child's header lacks the node's own bytes, and the byte of the child's slot.
@@ -235,7 +239,9 @@ where
                 break Some(word);
             }
             let missing = usize::from(below.depth() - from);
-            let Some(longer) = before.get(..missing).and_then(|more| below.extended(more)) else {
+            let longer = before.get(..missing).and_then(|more| below.extended(more));
+            let most = self.art.options.compression.partial_max();
+            let Some(longer) = longer.filter(|header| header.partial().len() <= most) else {
                 break None;
             };
             let old = self.v.cas(child, seen, longer.pack()).await?;

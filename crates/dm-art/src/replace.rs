@@ -7,7 +7,7 @@ use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
 use dm_verbs::{Control, Event, RemotePtr, Verbs, Why};
 
-use crate::art::{ArtClient, KeyText, Scratch};
+use crate::art::{ArtClient, KeyText, Scratch, shared};
 use crate::block::Block;
 use crate::errors::unaddressable;
 use crate::locate::{From, Link, Place, Within};
@@ -107,13 +107,14 @@ where
         }
     }
 
-    /// Continues a write that has found a replaced leaf through `link`. `by` is the leaf that has replaced it.
+    /// Continues a write that has found a replaced leaf through `link`. `by` is the leaf that has replaced it, and
+    /// `others` is the key of both.
     pub(crate) async fn past_replaced(
         &self,
         key: &KeyText,
         link: &Link,
         within: Within,
-        by: RemotePtr,
+        (others, by): (K, RemotePtr),
     ) -> Result<Attempt, IndexError> {
         if link.fresh && self.art.options.flaws().renewal_waits {
             return Ok(Attempt::Raced(link.slot.node));
@@ -122,20 +123,22 @@ where
             self.swing(key, link, by, None).await?;
             return Ok(Attempt::Raced(link.slot.node));
         }
-        let fresh = self.reread(key, link).await?;
+        let fresh = self.reread(key, link, &others).await?;
         Ok(fresh.map_or(Attempt::Surer, |link| {
             Attempt::At(Box::new(Place::Leaf(link, within)))
         }))
     }
 
-    /// Reads the slot of `link` again. Returns `None` if its node may no longer be part of the tree, or if the slot does
-    /// not lead to a leaf.
-    async fn reread(&self, key: &KeyText, link: &Link) -> Result<Option<Link>, IndexError> {
+    /// Reads the slot of `link` again, which led to a leaf of the key `others`. Returns `None` if its node may no longer
+    /// be part of the tree, if `key` does not have the node's prefix, or if the slot does not lead to a leaf.
+    async fn reread(&self, key: &KeyText, link: &Link, others: &K) -> Result<Option<Link>, IndexError> {
         self.v.meter().note(Event::StaleRead);
         let word = SlotWord::from_raw(self.v.word(link.at()).await?);
         self.note_slot(key, link, word).await;
         //= docs/protocol/smart.md M12
-        if word.is_frozen() || !word.is_leaf() {
+        //= docs/protocol/smart.md M30
+        let below = shared(key, &KeyText::of(others)) >= usize::from(link.slot.branch);
+        if word.is_frozen() || !word.is_leaf() || !below {
             return Ok(None);
         }
         let slot = dm_cache::CachedSlot { word, ..link.slot };
@@ -154,7 +157,10 @@ where
     ) -> Result<Single<K>, IndexError> {
         let leaves = &self.art.leaves;
         if !link.fresh {
-            let Some(fresh) = self.reread(&KeyText::of(key), link).await? else {
+            let Single::Replaced { key: others, .. } = &found else {
+                return Ok(found);
+            };
+            let Some(fresh) = self.reread(&KeyText::of(key), link, others).await? else {
                 return Ok(found);
             };
             if fresh.child() != link.child() {

@@ -104,7 +104,12 @@ where
                     Some(bytes),
                 ) => {
                     let node = self.decode(&bytes, at, node_type)?;
-                    children(Side::Up, from, &node, at, (byte, edge), &mut expanded)?;
+                    let (prefix, edge) = match self.prefix(from, &node, at, (byte, edge))? {
+                        Some(known) => known,
+                        // A future of its own keeps that of other scans small.
+                        None => Box::pin(self.shown_prefix(from, (at, node_type))).await?,
+                    };
+                    children(Side::Up, from, &node, at, (byte, edge), &prefix, &mut expanded)?;
                 }
                 _ => expanded.push(*item),
             }

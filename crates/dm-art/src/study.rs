@@ -32,6 +32,9 @@ pub struct ArtFlaws {
     pub frees_at_once: bool,
     /// Broken twin: a block goes back to the allocator although a request to it may still be in flight.
     pub gives_back_early: bool,
+    /// Broken twin: a node that a client reaches through a cached link proves that a key is absent, although the client
+    /// skipped key bytes on its way.
+    pub trusts_skipped: bool,
 }
 
 #[cfg(feature = "study")]
@@ -50,6 +53,7 @@ impl ArtFlaws {
         swings_first: false,
         frees_at_once: false,
         gives_back_early: false,
+        trusts_skipped: false,
     };
 }
 

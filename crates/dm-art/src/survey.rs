@@ -8,6 +8,7 @@ use dm_verbs::{Control, Place, RemotePtr, Verbs};
 use crate::SingleStore;
 use crate::art::{Art, ArtClient, KeyText};
 use crate::locate::{Within, node_type};
+use crate::skipped::Below;
 
 /// A leaf, as [`SingleStore::inspect`] found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +79,7 @@ impl<K: KeyBytes, L> Art<K, L> {
     where
         L: SingleStore<V, K>,
     {
-        let frozen = self.survey_nodes(client.v, survey, each).await?;
+        let frozen = self.survey_nodes(client, survey, each).await?;
         if !survey.mends() {
             return Ok(());
         }
@@ -94,14 +95,14 @@ impl<K: KeyBytes, L> Art<K, L> {
 
     async fn survey_nodes<V: Verbs + Control>(
         &self,
-        v: &V,
+        client: &ArtClient<'_, V, K, L>,
         survey: &mut Survey,
         mut each: impl FnMut(&mut Survey, RemotePtr, K, &[u8], u64),
     ) -> Result<Vec<FrozenNode<K>>, IndexError>
     where
         L: SingleStore<V, K>,
     {
-        let types = self.types();
+        let (v, types) = (client.v, self.types());
         let mut visited = std::collections::HashSet::new();
         let mut frozen = Vec::new();
         let mut left = vec![Branch {
@@ -139,11 +140,20 @@ impl<K: KeyBytes, L> Art<K, L> {
             };
             let header = node.header();
             let branch = usize::from(header.branch());
-            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
+            let partial = self.options.compression.partial(&header, from);
+            let Some((begin, partial)) = partial.filter(|_| branch < K::LEN) else {
                 survey.fault(at, Flaw::Path, image);
                 continue;
             };
-            path[usize::from(from)..branch].copy_from_slice(partial);
+            path[usize::from(begin)..branch].copy_from_slice(partial);
+            if begin != from {
+                // The other leaves below this node are compared with this one.
+                let text = KeyText::of(&K::read_from(&path[..K::LEN]));
+                if let Below::Leaf(_, other) = client.leaf_below(&text, (at, kind), None).await? {
+                    let skipped = usize::from(from)..usize::from(begin);
+                    path[skipped.clone()].copy_from_slice(&other[skipped]);
+                }
+            }
             let children = node.words().filter(|word| word.has_child());
             survey.count(at, 1, children.clone().count(), types.block_bytes(kind) as u64);
             if node.is_frozen() {
@@ -155,6 +165,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                         node_type: kind,
                         children: children.clone().count(),
                         link: None,
+                        skipped: begin != from,
                     },
                 });
             }

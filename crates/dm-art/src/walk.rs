@@ -59,23 +59,23 @@ impl Side {
 }
 
 /// Appends the children of the node at `at` that may be on this side of the key, in key order. `byte` and `edge` are
-/// those of its [`Item::Node`].
+/// those of its [`Item::Node`]. `prefix` is a key with the node's prefix; its bytes count only at the edge.
 pub(crate) fn children(
     side: Side,
     key: &KeyText,
     node: &RadixNode<'_>,
     at: RemotePtr,
     (byte, mut edge): (u8, bool),
+    prefix: &KeyText,
     out: &mut Vec<Item>,
 ) -> Result<(), IndexError> {
-    let header = node.header();
-    let branch = header.branch();
-    //= docs/protocol/smart.md M13
-    let (Some(partial), Some(&bound)) = (header.partial_from(byte), key.get(usize::from(branch))) else {
+    let branch = node.header().branch();
+    let own = usize::from(byte)..usize::from(branch);
+    let (Some(partial), Some(&bound)) = (prefix.get(own.clone()), key.get(usize::from(branch))) else {
         return Err(misplaced(at));
     };
     if edge {
-        match side.compare(partial, &key[usize::from(byte)..usize::from(branch)]) {
+        match side.compare(partial, &key[own]) {
             Ordering::Less => return Ok(()),
             Ordering::Equal => {}
             Ordering::Greater => edge = false,

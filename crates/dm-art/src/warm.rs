@@ -54,10 +54,12 @@ impl<K: KeyBytes, L> Art<K, L> {
             let node = dm_layout::RadixNode::decode(&bytes, types, kind).map_err(corrupt(at))?;
             let header = node.header();
             let branch = usize::from(header.branch());
-            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
+            let partial = self.options.compression.partial(&header, from);
+            let Some((begin, partial)) = partial.filter(|_| branch < K::LEN) else {
                 return Err(misplaced(at));
             };
-            key[usize::from(from)..branch].copy_from_slice(partial);
+            // No bytes of images are compared with skipped bytes, so these stay as they are.
+            key[usize::from(begin)..branch].copy_from_slice(partial);
             if node.is_frozen() {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Insert, update and upsert share one implementation.
 
 use dm_index::{Applied, IndexError, KeyBytes, Write};
-use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_layout::{SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, NodeId, RemotePtr, Retry, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
@@ -20,7 +20,7 @@ pub(crate) struct Wanted<'k, K> {
 }
 
 /// The content of the place where a new leaf belongs.
-enum Beside<K> {
+pub(crate) enum Beside<K> {
     /// Nothing: the slot is free, or its leaf was removed.
     Nothing,
     /// A leaf of another key.
@@ -126,12 +126,17 @@ where
                     Single::Differs => return Ok(Attempt::Done(Applied::Differs)),
                     Single::Other { key, depth } => Beside::Leaf { key, depth },
                     Single::Removed => Beside::Nothing,
-                    Single::Replaced { by, .. } => {
-                        return Box::pin(self.past_replaced(&wanted.text, &link, within, by)).await;
+                    Single::Replaced { key, by } => {
+                        return Box::pin(self.past_replaced(&wanted.text, &link, within, (key, by))).await;
                     }
                 };
                 if updates {
-                    return Ok(absent(leaf_proves_absence(&found, link.slot.branch, link.fresh)));
+                    return Ok(absent(leaf_proves_absence(
+                        &found,
+                        &wanted.text,
+                        link.slot.branch,
+                        link.fresh,
+                    )));
                 }
                 (link, within, beside)
             }
@@ -147,6 +152,13 @@ where
                 self.renew(&wanted.text, &within).await?;
                 return Ok(Attempt::Raced(within.at));
             }
+        };
+        let (link, within, beside) = match within.skipped {
+            false => (link, within, beside),
+            true => match Box::pin(self.spot(&wanted.text, (link, within, beside))).await? {
+                Some(spot) => spot,
+                None => return Ok(Attempt::Raced(link.slot.node)),
+            },
         };
         if link.slot.word.is_frozen() {
             self.renew_begun(&wanted.text, &within).await?;
@@ -308,8 +320,8 @@ where
         let old = word.ok_or_else(unaddressable)?;
         let types = self.art.types();
         let from = usize::from(link.slot.branch) + 1;
-        // Each further node holds six bytes in its header and one in its slot.
-        let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
+        let compression = self.art.options.compression;
+        let above = compression.nodes_above(from, at);
         // All of these nodes have the smallest type, even a node with only one child.
         let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
@@ -334,9 +346,12 @@ where
         let mut children = vec![old, new];
         let mut below = link.slot.word;
         for (i, block) in blocks.iter().enumerate().rev() {
-            let begin = from + i * (PARTIAL_MAX + 1);
-            let branch = if i == above { at } else { begin + PARTIAL_MAX };
-            let header = RadixHeader::new(begin as u8, kind, &wanted.text[begin..branch]);
+            let begin = from + i * (compression.partial_max() + 1);
+            let branch = match i == above {
+                true => at,
+                false => begin + compression.partial_max(),
+            };
+            let header = compression.header(kind, begin, branch, &wanted.text);
             build_radix_node(types, header, block.incarnation(), &children, &mut images[i]);
             below =
                 SlotWord::inner(wanted.text[begin - 1], block.at().raw(), kind).ok_or_else(unaddressable)?;

@@ -65,6 +65,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
     }
 
     fn descriptor(options: &Options) -> Descriptor {
+        let [types, more_types] = options.types.describe();
         let numbers = [
             u64::from(options.items)
                 | u64::from(options.shared_updates) << 8
@@ -72,7 +73,8 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
             K::LEN as u64,
             options.value_bytes as u64,
             options.leaf_bytes as u64,
-            u64::from_le_bytes(options.types.describe()),
+            types,
+            more_types,
         ];
         Descriptor {
             locks: options.lock_plan(),

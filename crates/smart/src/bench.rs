@@ -1,8 +1,10 @@
 //! The entry of SMART for the benchmark harness.
 
-use crate::{Options, Smart};
+use crate::{Compression, NodeTypes, Options, Smart};
 use dm_bench::{BenchKey, Driver, IndexEntry, OpKind, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
+
+const NODE_TYPES: &str = "node-types";
 
 /// Maximum number of replaced leaves of each key for which the harness provides memory. A run with more updates per
 /// key needs memory of replaced leaves again before it ends. If that memory is not free by then, because a client or
@@ -17,6 +19,8 @@ struct Techniques {
     rear_lock: bool,
     rdwc: Rdwc,
     lock_and_read: bool,
+    types: NodeTypes,
+    compression: Compression,
 }
 
 impl Techniques {
@@ -27,6 +31,30 @@ impl Techniques {
         rear_lock: false,
         rdwc: Rdwc::OFF,
         lock_and_read: false,
+        types: NodeTypes::SHIPPED,
+        compression: Compression::PESSIMISTIC,
+    };
+    /// ART with the node sizes of its paper.
+    const ADAPTIVE_NODES: Self = Self {
+        types: NodeTypes::ART,
+        ..Self::ART
+    };
+    const PATH_COMPRESSION: Self = Self {
+        types: NodeTypes::ONE,
+        ..Self::ART
+    };
+    const OPTIMISTIC: Self = Self {
+        compression: Compression::OPTIMISTIC,
+        ..Self::ADAPTIVE_NODES
+    };
+    const HYBRID: Self = Self {
+        compression: Compression::HYBRID,
+        ..Self::ADAPTIVE_NODES
+    };
+    /// A radix tree without path compression, whose nodes have one size.
+    const RADIX: Self = Self {
+        compression: Compression::NONE,
+        ..Self::PATH_COMPRESSION
     };
     const LOCK_FREE: Self = Self {
         lock_free: true,
@@ -60,8 +88,19 @@ impl Techniques {
         ..Self::PAPER
     };
 
-    fn options(self, at: &Setting) -> Options {
+    fn types(self, at: &Setting) -> Result<NodeTypes, String> {
+        let Some(count) = at.knobs.get(NODE_TYPES) else {
+            return Ok(self.types);
+        };
+        let types = usize::try_from(count).ok().map(NodeTypes::geometric);
+        let types = types.and_then(Result::ok);
+        types.ok_or_else(|| format!("{NODE_TYPES} is {count}: a tree has 1 to 10 node types"))
+    }
+
+    fn options(self, at: &Setting) -> Result<Options, String> {
         let mut options = Options::new(at.value_bytes);
+        options.types = self.types(at)?;
+        options.compression = self.compression;
         options.locked_nodes = !self.lock_free;
         options.in_place = self.in_place;
         options.rear_locks = self.rear_lock;
@@ -69,7 +108,7 @@ impl Techniques {
         options.rdwc = at.sharing_or(self.rdwc);
         options.lock_and_read = at.lock_and_read_or(self.lock_and_read);
         options.cpu = at.cpu();
-        options
+        Ok(options)
     }
 }
 
@@ -93,8 +132,18 @@ pub fn entry() -> IndexEntry {
     let rcu = "SMART-RCU: lock-free inner nodes, out-of-place leaves, RDWC (CHIME Figs. 13, 18 d)";
     let waits = "in addition, write combining: SMART as in its paper, a leaf's lock awaited before the READ (Figs. 11 to 19)";
     let all = "every technique, and a leaf's lock taken in one chain with the READ";
+    let radix = "a radix tree: ART without path compression, with nodes of 256 slots alone (Fig. 3 a)";
+    let compressed = "in addition, path compression (Fig. 3 a)";
+    let adaptive =
+        "in addition, nodes of 4, 16, 48 and 256 slots: ART (Fig. 3 a; the pessimistic kind in Fig. 3 b)";
+    let optimistic = "+adaptive-nodes with optimistic path compression (Fig. 3 b)";
+    let hybrid = "+adaptive-nodes with hybrid path compression (Fig. 3 b)";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
         .common_knobs()
+        .knob(
+            NODE_TYPES,
+            "number of node sizes, from 4 to 256 slots in a geometric sequence",
+        )
         .variant(listed(IndexEntry::DEFAULT, all, Techniques::ALL).series("smart +lock-and-read"))
         .variant(listed("paper-rtt", waits, Techniques::PAPER).series("smart"))
         .variant(listed("-rdwc", rear, Techniques::REAR_LOCK))
@@ -106,10 +155,20 @@ pub fn entry() -> IndexEntry {
                 .series("art +read-delegation"),
         )
         .variant(listed("rcu", rcu, Techniques::RCU).series("smart-rcu"))
+        .variant(listed("radix", radix, Techniques::RADIX).series("radix"))
+        .variant(
+            listed("+path-compression", compressed, Techniques::PATH_COMPRESSION)
+                .series("radix +path-compression"),
+        )
+        .variant(
+            listed("+adaptive-nodes", adaptive, Techniques::ADAPTIVE_NODES).series("radix +adaptive-nodes"),
+        )
+        .variant(listed("optimistic", optimistic, Techniques::OPTIMISTIC).series("art optimistic"))
+        .variant(listed("hybrid", hybrid, Techniques::HYBRID).series("art hybrid"))
 }
 
 fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
-    Driver::new(move |at| Ok(on.options(at))).entry_bytes(move |at| {
+    Driver::new(move |at| on.options(at)).entry_bytes(move |at| {
         // A leaf has whole lines. The estimate includes nodes of all sizes that were replaced by larger ones.
         let leaf = ((at.key_bytes + at.value_bytes + 8) as u64).next_multiple_of(64);
         // A run may end before the memory of replaced leaves is used again.
@@ -117,7 +176,18 @@ fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
             true => 0,
             false => updates(at).div_ceil(at.keys.max(1)).min(REPLACED_MAX),
         };
-        leaf * (4 + replaced)
+        // If all nodes have 256 slots, a node for each second key is more than the keys of the harness need. Without
+        // path compression, a node for each byte that keys share comes on top.
+        let types = on.types(at).unwrap_or(on.types);
+        let node = match types.largest() {
+            1 => types.block_bytes(1) as u64 / 2,
+            _ => 0,
+        };
+        let chained = match on.compression == Compression::NONE {
+            true => at.key_bytes as u64,
+            false => 1,
+        };
+        leaf * (4 + replaced) + node * chained
     })
 }
 

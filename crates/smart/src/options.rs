@@ -2,8 +2,7 @@
 //! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
-use dm_art::ArtOptions;
-use dm_art::SingleOptions;
+use dm_art::{ArtOptions, Compression, SingleOptions};
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
@@ -21,6 +20,8 @@ pub struct Options {
     pub items: bool,
     /// Sizes of inner nodes. This is a layout option.
     pub types: NodeTypes,
+    /// Path compression. This is a layout option.
+    pub compression: Compression,
     /// Whether each leaf has a lock word of its own at its end (the paper's rear embedded lock). Otherwise the locks of
     /// leaves are in lock tables, as in Sherman (HOCL). This is a layout option.
     pub rear_locks: bool,
@@ -92,6 +93,7 @@ impl Options {
             value_bytes,
             items: false,
             types: NodeTypes::SHIPPED,
+            compression: Compression::PESSIMISTIC,
             in_place: true,
             rear_locks: true,
             locked_nodes: false,
@@ -170,6 +172,7 @@ impl Options {
 
     pub(crate) fn inner(&self) -> ArtOptions {
         let mut options = ArtOptions::new(self.types);
+        options.compression = self.compression;
         options.cache_bytes = self.cache_bytes;
         options.attempts = self.attempts;
         options.turn = self.turn;

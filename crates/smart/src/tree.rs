@@ -1,7 +1,7 @@
 //! The tree that the threads of a compute node share.
 
 use dm_alloc::{Allocator, Descriptor};
-use dm_art::{Art, Singles};
+use dm_art::{Art, Compression, Singles};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_index::{Exchange, IndexError, Survey};
 use dm_layout::{KeyBytes, SingleLeaf};
@@ -62,16 +62,20 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
             !options.rear_locks,
             options.locked_nodes,
             !options.in_place,
+            options.compression.partial_max() < Compression::PESSIMISTIC.partial_max(),
+            options.compression.skips(),
         ];
         let switches = switches
             .iter()
             .rev()
             .fold(0, |bits, &on| bits << 1 | u64::from(on));
+        let [types, more_types] = options.types.describe();
         let numbers = [
             switches,
             K::LEN as u64,
             options.value_bytes as u64,
-            u64::from_le_bytes(options.types.describe()),
+            types,
+            more_types,
         ];
         Descriptor {
             // If the locks are in the leaves, the lock table of the pool is not used.

@@ -91,6 +91,9 @@ pub struct PrefixHit {
     pub link: Option<CachedSlot>,
     /// The child in the key's slot, if the child is cached but the key does not have its prefix.
     pub apart: Option<Apart>,
+    /// Whether the prefixes of the cached nodes on the path, and of the child in `apart`, have bytes that the images do
+    /// not hold. If so, the key may differ from them in these bytes.
+    pub skipped: bool,
 }
 
 /// The prefix cache that the threads of a compute node share.
@@ -198,6 +201,18 @@ impl PrefixCache {
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         self.tree.with_read(|tree| tree.leaf(key))
+    }
+
+    /// Returns the deepest node on `key`'s path that [`PrefixCache::lookup`] would pass and whose branch is at most
+    /// `byte`, and the branch of its child in the key's slot, if the child is cached.
+    pub fn over(&self, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
+        self.tree.with_read(|tree| tree.over(&self.types, key, byte))
+    }
+
+    /// Returns the address of a leaf below the node at `at`, on `key`'s path: the leaf on the key's own path if there is
+    /// one. Returns `None` if no such leaf is found among the cached nodes.
+    pub fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
+        self.tree.with_read(|tree| tree.leaf_below(key, at))
     }
 
     /// Caches the image of a node on `key`'s path, if its cached parent points to it (the root needs none) and there is

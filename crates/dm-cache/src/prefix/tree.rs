@@ -39,6 +39,8 @@ struct Way<'a> {
     byte: u8,
     place: Result<usize, usize>,
     apart: Option<Apart>,
+    /// Whether an image on the path, or the one that is apart, does not hold its whole prefix.
+    skipped: bool,
 }
 
 impl Way<'_> {
@@ -59,12 +61,14 @@ impl Way<'_> {
     }
 }
 
-/// Returns the first position, from `from` on, at which `key` differs from `partial`.
+/// Returns the first position at which `key` differs from the stored bytes in front of the branch of `below`.
 #[inline]
-fn leaves(key: &[u8], from: u8, partial: &[u8]) -> Option<Apart> {
+fn leaves(key: &[u8], below: View<'_>) -> Option<Apart> {
+    let partial = below.partial();
     if partial.is_empty() {
         return None;
     }
+    let from = below.branch() - partial.len() as u8;
     let rest = &key[usize::from(from)..];
     let i = partial.iter().zip(rest).position(|(a, b)| a != b)?;
     Some(Apart {
@@ -193,6 +197,7 @@ impl Tree {
             byte: 0,
             place: Err(0),
             apart: None,
+            skipped: false,
         };
         loop {
             let branch = way.view.branch();
@@ -206,7 +211,8 @@ impl Tree {
             let Some(below) = self.view(kid).filter(|_| on(way.view, kid)) else {
                 break;
             };
-            way.apart = leaves(key, branch + 1, below.partial());
+            way.skipped |= usize::from(below.branch() - branch) != 1 + below.partial().len();
+            way.apart = leaves(key, below);
             if way.apart.is_some() {
                 break;
             }
@@ -235,7 +241,7 @@ impl Tree {
                 Below::Other => return None,
             };
             let below = self.young(kid)?;
-            if leaves(key, branch + 1, below.partial()).is_some() {
+            if leaves(key, below).is_some() {
                 return None;
             }
             (image, view) = (kid, below);
@@ -243,7 +249,41 @@ impl Tree {
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
-        let way = self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?;
+        self.hit(types, self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?)
+    }
+
+    /// Returns the deepest valid image on `key`'s path whose branch is at most `byte`, and the branch of the image
+    /// below it, if there is one.
+    pub(super) fn over(&self, types: &NodeTypes, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
+        let branch = |image| self.young(image).map(|view| view.branch());
+        let way = self.walk(key, |_, image| branch(image).is_some_and(|branch| branch <= byte))?;
+        let below = match way.view.slots().below(way.place.ok()?) {
+            Below::Kid(kid) => branch(kid),
+            Below::Leaf(_) | Below::Other => None,
+        };
+        Some((self.hit(types, way)?, below))
+    }
+
+    /// Returns a leaf below the node at `at`, on `key`'s path. Every image above the leaf is valid.
+    pub(super) fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
+        let young = |image| self.arena.age(image) < EXPIRED;
+        let way = self.walk(key, |view, image| view.at() != at.raw() && young(image))?;
+        let mut view = self.young(way.image).filter(|view| view.at() == at.raw())?;
+        loop {
+            let slots = view.slots();
+            let own = key.get(usize::from(view.branch())).map(|&byte| slots.place(byte));
+            let places = own.and_then(Result::ok).into_iter().chain(0..view.len());
+            // Only one path is tried: if it ends at a node that is not cached, the client reads nodes.
+            let below = places.map(|place| slots.below(place));
+            match below.into_iter().find(|below| !matches!(below, Below::Other))? {
+                Below::Kid(kid) => view = self.young(kid)?,
+                Below::Leaf(leaf) => return Some(RemotePtr::from_raw(leaf)),
+                Below::Other => return None,
+            }
+        }
+    }
+
+    fn hit(&self, types: &NodeTypes, way: Way<'_>) -> Option<PrefixHit> {
         // The walk has checked the ages of all images except the root's.
         self.young(way.image)?;
         self.arena.touch(way.image);
@@ -257,6 +297,7 @@ impl Tree {
             children: way.view.children(),
             link: way.link(),
             apart: way.apart,
+            skipped: way.skipped,
         })
     }
 
@@ -398,6 +439,10 @@ impl Tree {
         let (header, at) = (image.header, image.at);
         let branch = header.branch();
         let (parent, from) = if self.root == NONE {
+            // Only the tree's root may be the root here, and no other node differs by the first key byte.
+            if branch > 0 {
+                return None;
+            }
             (NONE, 0)
         } else {
             let way = self.walk(key, |view, _| view.branch() < branch)?;
@@ -408,7 +453,8 @@ impl Tree {
             }
             (way.image, way.view.branch() + 1)
         };
-        let partial = header.partial_from(from)?;
+        // A header that begins behind `from` does not hold the whole prefix.
+        let partial = header.partial_from(from.max(header.depth()))?;
         let about = About {
             at: at.raw(),
             incarnation: image.incarnation,

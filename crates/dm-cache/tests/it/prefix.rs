@@ -154,6 +154,37 @@ fn the_deepest_node_on_the_way_answers() {
 }
 
 #[test]
+fn skipped_bytes_are_reported_and_a_leaf_below_shows_them() {
+    let cache = PrefixCache::new(TYPES, 1 << 20);
+    let header = RadixHeader::new(4, 1, b"e");
+    let node = [leaf(b'x', 30), leaf(b'y', 31)];
+    assert!(
+        !cache.admit(b"abcdex", image(10, header, &node)),
+        "the root comes first"
+    );
+    let mut words = vec![SlotWord::empty(1); 256];
+    words[usize::from(b'a')] = inner(b'a', 10, 1);
+    assert!(cache.admit(b"abcdex", image(1, RadixHeader::new(0, 3, &[]), &words)));
+    // The root's child holds one of the four bytes in front of its branch.
+    assert!(cache.admit(b"abcdex", image(10, header, &node)));
+    assert_eq!(cache.leaf(b"aqqqey").map(|(leaf, _)| leaf), Some(at(31)));
+    let other = hit(&cache, b"aqqqey");
+    assert!(other.skipped && other.apart.is_none() && other.at == at(10));
+    let apart = hit(&cache, b"aqqqfy");
+    let byte = Apart { at: 4, byte: b'e' };
+    assert!(apart.skipped && apart.apart == Some(byte) && apart.at == at(1));
+    assert!(!hit(&cache, b"qqqqey").skipped);
+    // The leaf of the key's own slot comes first, and otherwise any leaf will do.
+    assert_eq!(cache.leaf_below(b"aqqqey", at(10)), Some(at(31)));
+    assert_eq!(cache.leaf_below(b"aqqqez", at(10)), Some(at(30)));
+    assert_eq!(cache.leaf_below(b"aqqqez", at(11)), None);
+    for (byte, node, below) in [(3, at(1), Some(5)), (5, at(10), None)] {
+        let (over, end) = cache.over(b"aqqqey", byte).expect("the root is cached");
+        assert_eq!((over.at, end), (node, below));
+    }
+}
+
+#[test]
 fn it_learns_slot_by_slot_and_drops_what_moved() {
     let cache = small(1 << 20);
     cache.learn(b"\x01abz", at(10), 2, leaf(b'z', 40));

@@ -9,7 +9,9 @@ use super::node::RADIX_HEAD_BYTES;
 pub const DIRECT: usize = 256;
 
 /// Maximum number of types of one tree.
-const TYPES_MAX: usize = 8;
+const TYPES_MAX: usize = 10;
+/// Number of slots of the smallest type of [`NodeTypes::geometric`].
+const SMALLEST: u16 = 4;
 
 /// The sizes of the nodes of a tree, one for each type. Type 1 is the smallest. The number of types can be chosen
 /// (SMART §5.4.3).
@@ -22,19 +24,29 @@ pub struct NodeTypes {
 impl NodeTypes {
     /// The shipped sizes: nodes of 64, 256 and 2,064 bytes. A node grows at most twice.
     pub const SHIPPED: Self = Self {
-        slots: [6, 30, 256, 0, 0, 0, 0, 0],
+        slots: [6, 30, 256, 0, 0, 0, 0, 0, 0, 0],
         count: 3,
     };
     /// Seven sizes, as in the paper. A READ of a node fetches fewer bytes than with [`SHIPPED`](Self::SHIPPED), but
     /// growing nodes are copied more often.
     pub const FINE: Self = Self {
-        slots: [4, 8, 16, 32, 64, 128, 256, 0],
+        slots: [4, 8, 16, 32, 64, 128, 256, 0, 0, 0],
         count: 7,
+    };
+    /// The four sizes of ART.
+    pub const ART: Self = Self {
+        slots: [4, 16, 48, 256, 0, 0, 0, 0, 0, 0],
+        count: 4,
+    };
+    /// One size: all nodes have a slot for each key byte.
+    pub const ONE: Self = Self {
+        slots: [256, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        count: 1,
     };
     /// Small sizes for models. Nodes fit into a line, and there is no direct node. A root with four key bytes cannot
     /// grow.
     pub const TINY: Self = Self {
-        slots: [2, 4, 0, 0, 0, 0, 0, 0],
+        slots: [2, 4, 0, 0, 0, 0, 0, 0, 0, 0],
         count: 2,
     };
 
@@ -61,6 +73,36 @@ impl NodeTypes {
             slots: all,
             count: slots.len() as u8,
         })
+    }
+
+    /// Makes `count` node types (1 to 10) whose numbers of slots are approximately a geometric sequence from 4 to 256,
+    /// as in SMART §5.4.3. A single type has 256 slots.
+    ///
+    /// # Errors
+    /// Returns [`GeometryError::Span`] if there cannot be so many types.
+    ///
+    /// ```
+    /// use dm_layout::NodeTypes;
+    ///
+    /// assert_eq!(NodeTypes::geometric(7), Ok(NodeTypes::FINE));
+    /// assert_eq!(NodeTypes::geometric(1), NodeTypes::new(&[256]));
+    /// assert!(NodeTypes::geometric(11).is_err());
+    /// ```
+    pub fn geometric(count: usize) -> Result<Self, GeometryError> {
+        let mut slots = [DIRECT as u16; TYPES_MAX];
+        let Some(slots) = slots.get_mut(..count) else {
+            return Err(GeometryError::Span(0));
+        };
+        let steps = count.saturating_sub(1) as u32;
+        for (i, slots) in slots.iter_mut().enumerate().take(steps as usize) {
+            // The exact size is 4 · 64^(i / steps). The comparison uses powers of twice the size, so that it rounds to
+            // the nearest number and stays in integers: 2^85 at most.
+            let exact =
+                u128::from(2 * SMALLEST).pow(steps) * (DIRECT as u128 / u128::from(SMALLEST)).pow(i as u32);
+            let above = |size: &u16| (2 * u128::from(*size) + 1).pow(steps) > exact;
+            *slots = (SMALLEST..DIRECT as u16).find(above).unwrap_or(*slots);
+        }
+        Self::new(slots)
     }
 
     /// Returns the largest type, which is the type of a root.
@@ -104,9 +146,12 @@ impl NodeTypes {
         (1..=self.count).find(fits).unwrap_or(self.count)
     }
 
-    /// Returns one byte per type for the description of a pool: the number of slots minus one.
+    /// Returns one byte per type for the description of a pool: the number of slots minus one. The first word has the
+    /// first eight types.
     #[must_use]
-    pub fn describe(&self) -> [u8; 8] {
-        self.slots.map(|slots| slots.saturating_sub(1) as u8)
+    pub fn describe(&self) -> [u64; 2] {
+        let byte = |slots: &u16| u64::from(slots.saturating_sub(1) as u8);
+        let word = |slots: &[u16]| slots.iter().rev().fold(0, |word, slots| word << 8 | byte(slots));
+        [word(&self.slots[..8]), word(&self.slots[8..])]
     }
 }

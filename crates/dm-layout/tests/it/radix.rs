@@ -70,9 +70,18 @@ fn a_leaf_is_as_pictured() {
 #[test]
 fn types_are_ascending_up_to_a_direct_one() {
     assert_eq!(NodeTypes::new(&[6, 30, 256]), Ok(NodeTypes::SHIPPED));
-    for wrong in [&[][..], &[1, 256], &[6, 6, 256], &[6, 30], &[2; 9]] {
+    for wrong in [&[][..], &[1, 256], &[6, 6, 256], &[6, 30], &[2; 11]] {
         assert!(NodeTypes::new(wrong).is_err(), "{wrong:?}");
     }
+    for count in 1..=10 {
+        let types = NodeTypes::geometric(count).expect("as many types as the paper has");
+        assert_eq!(usize::from(types.largest()), count);
+    }
+    let ten = NodeTypes::new(&[4, 6, 10, 16, 25, 40, 64, 102, 161, 256]);
+    assert_eq!(NodeTypes::geometric(10), ten);
+    assert_eq!(ten.unwrap().describe(), [0x65_3f_27_18_0f_09_05_03, 0xff_a0]);
+    assert_eq!(NodeTypes::SHIPPED.describe(), [0xff_1d_05, 0]);
+    assert!([0, 11].map(NodeTypes::geometric).iter().all(Result::is_err));
     let t = NodeTypes::SHIPPED;
     assert_eq!([0, 6, 7, 31, 300].map(|n| t.fitting(n)), [1, 1, 2, 3, 3]);
 }

@@ -7,12 +7,15 @@ use dm_verbs::RemotePtr;
 
 use crate::tree::world::number_of;
 
-/// Returns all entries in ascending order of keys. Fails if a node does not store its whole prefix, if a leaf is
-/// linked in a place where its key does not belong, or if a key byte has two slots.
-pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
+/// The bytes of a path, `None` for each byte that no header holds.
+type Path = [Option<u8>];
+
+/// Returns all entries in ascending order of keys. Fails if a node does not store its whole prefix and clients do not
+/// skip bytes, if a leaf is linked in a place where its key does not belong, or if a key byte has two slots.
+pub(crate) fn contents(end: &End<'_>, types: &NodeTypes, skips: bool) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));
-    visit(end, types, root, types.largest(), &[], &mut all)?;
+    visit(end, (types, skips), root, types.largest(), &[], &mut all)?;
     all.sort_unstable();
     match all.is_sorted_by(|a, b| a.0 < b.0) {
         true => Ok(all),
@@ -22,41 +25,63 @@ pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64
 
 fn visit(
     end: &End<'_>,
-    types: &NodeTypes,
+    (types, skips): (&NodeTypes, bool),
     at: RemotePtr,
     node_type: u8,
-    prefix: &[u8],
+    prefix: &Path,
     all: &mut Vec<(u64, u64)>,
 ) -> Result<(), String> {
     let bytes = end.bytes(at, types.bytes(node_type) as u32);
     let node = RadixNode::decode(bytes, types, node_type).map_err(|e| format!("node {at}: {e}"))?;
     let header = node.header();
-    let Some(partial) = header.partial_from(prefix.len() as u8) else {
+    let skipped = usize::from(header.depth()).saturating_sub(prefix.len());
+    if skipped > 0 && !skips {
         return Err(format!("node {at} does not store its prefix behind {prefix:?}"));
-    };
-    let prefix = [prefix, partial].concat();
+    }
+    let mut prefix = [prefix, &vec![None; skipped]].concat();
+    let partial = header.partial_from(prefix.len() as u8).unwrap_or(&[]);
+    prefix.extend(partial.iter().copied().map(Some));
+    let first = all.len();
     let mut seen = Vec::new();
     for word in node.words().filter(|w| !w.is_empty()) {
         if seen.contains(&word.partial()) {
             return Err(format!("node {at} has two slots for byte {:#x}", word.partial()));
         }
         seen.push(word.partial());
-        let below = [&prefix[..], &[word.partial()]].concat();
+        let below = [&prefix[..], &[Some(word.partial())]].concat();
         match word.decode().map_err(|e| format!("node {at}: {e}"))? {
             RadixSlot::Empty | RadixSlot::Removed { .. } => {}
             RadixSlot::Inner { at, node_type, .. } => {
-                visit(end, types, RemotePtr::from_raw(at), node_type, &below, all)?;
+                visit(
+                    end,
+                    (types, skips),
+                    RemotePtr::from_raw(at),
+                    node_type,
+                    &below,
+                    all,
+                )?;
             }
             RadixSlot::Leaf { .. } => entry(end, word, &below, header.branch(), all)?,
         }
     }
-    Ok(())
+    let mut prefixes = all[first..].iter().map(|(key, _)| {
+        let bytes = key.to_be_bytes();
+        bytes[..usize::from(header.branch())].to_vec()
+    });
+    let one = prefixes.next();
+    match prefixes.all(|prefix| Some(prefix) == one) {
+        true => Ok(()),
+        false => Err(format!(
+            "keys below node {at} differ in its prefix: {:?}",
+            &all[first..]
+        )),
+    }
 }
 
 fn entry(
     end: &End<'_>,
     word: SlotWord,
-    prefix: &[u8],
+    prefix: &Path,
     branch: u8,
     all: &mut Vec<(u64, u64)>,
 ) -> Result<(), String> {
@@ -64,7 +89,9 @@ fn entry(
     let at = RemotePtr::from_raw(word.pointer());
     let bytes = end.bytes(at, layout.read_bytes() as u32);
     let leaf = layout.open(bytes).map_err(|e| format!("leaf {at}: {e}"))?;
-    if !leaf.key.0.to_be_bytes().starts_with(prefix) {
+    let bytes = leaf.key.0.to_be_bytes();
+    let differs = |(path, byte): (&Option<u8>, &u8)| path.is_some_and(|path| path != *byte);
+    if prefix.iter().zip(&bytes).any(differs) {
         return Err(format!("leaf {at} of {:?} hangs below {prefix:?}", leaf.key));
     }
     if let Some(next) = leaf.next {

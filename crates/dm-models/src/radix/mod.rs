@@ -6,6 +6,7 @@ mod locked;
 pub(crate) mod memory;
 mod out_of_place;
 mod races;
+mod skipped;
 mod world;
 
 use crate::Entry;
@@ -22,6 +23,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     out_of_place::RACES,
     out_of_place::CRASH,
     out_of_place::CANCEL,
+    skipped::RACES,
     flaws::T_M1,
     flaws::T_M2,
     flaws::T_M3,

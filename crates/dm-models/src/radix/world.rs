@@ -38,6 +38,6 @@ impl SubjectParts for SmartParts<Key8> {
     }
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
-        contents(end, &options.types)
+        contents(end, &options.types, options.compression.skips())
     }
 }

@@ -41,7 +41,7 @@ impl SubjectParts for DolphinParts<Key8> {
     }
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
-        let separators = radix::memory::contents(end, &options.types)?;
+        let separators = radix::memory::contents(end, &options.types, false)?;
         // The separator of the smallest key leads to the first leaf, and each leaf leads to the next one.
         let Some(&(0, first)) = separators.first() else {
             return Err(format!("no separator names the first leaf: {separators:?}"));

@@ -71,14 +71,14 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
     fn descriptor(shape: &Shape) -> Descriptor {
         let [key, value, span, near] =
             [K::LEN, shape.value_bytes, shape.span, shape.neighbourhood].map(|size| size as u64);
-        let types = u64::from_le_bytes(shape.types.describe());
+        let [types, more_types] = shape.types.describe();
         Descriptor {
             locks: LockPlan {
                 home: LockHome::ChipIfAny,
                 per_node: shape.locks_per_node,
             },
             members: shape.members,
-            ..Descriptor::of(b"a*hs", [key, value, span, near, types])
+            ..Descriptor::of(b"a*hs", [key, value, span, near, types, more_types])
         }
     }
 

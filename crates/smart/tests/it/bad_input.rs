@@ -1,12 +1,14 @@
 //! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
 //! lost.
 
-use crate::common::{Tree, art, out_of_place, under_tables};
+use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
-use smart::{Applied, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
+use smart::{
+    Applied, Compression, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart,
+};
 
 /// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
@@ -197,7 +199,20 @@ fn keys_of_every_kind_are_ordinary() {
 
 #[test]
 fn a_pool_of_other_techniques_is_refused() {
-    let switches: [fn(Options) -> Options; 4] = [core::convert::identity, under_tables, out_of_place, art];
+    let uncompressed = |options| Options {
+        compression: Compression::NONE,
+        ..options
+    };
+    let switches: [fn(Options) -> Options; 8] = [
+        core::convert::identity,
+        under_tables,
+        out_of_place,
+        art,
+        plain,
+        uncompressed,
+        optimistic,
+        hybrid,
+    ];
     for (i, created) in switches.iter().enumerate() {
         let pool = Loopback::builder().build().expect("memory");
         let v = pool.connect(0).expect("a client");

@@ -1,13 +1,13 @@
 //! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
 //! on loopback and in the simulator.
 
-use crate::common::{Tree, art, out_of_place, under_tables};
+use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_layout::RADIX_HEAD_BYTES;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
-use smart::{Key8, Options};
+use smart::{Compression, Key8, Options};
 
 /// The counters that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -435,6 +435,108 @@ fn several_memory_nodes_cost_at_most_one_more_round_trip() {
         );
         assert!(found.leaf_split.round_trips <= 3, "{found:?}");
     }
+}
+
+/// A job that reads one of two keys that differ in their last byte, without a cache.
+struct Uncached {
+    options: Options,
+    /// Whether the keys are inserted, or else bulk-loaded.
+    inserted: bool,
+}
+
+impl Job for Uncached {
+    type Out = Cost;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Cost {
+        let tree = Tree::<Key8>::new(Options {
+            cache_bytes: 0,
+            ..self.options
+        });
+        let tree = tree.open(v).await.expect("an empty pool");
+        let client = tree.client(v);
+        let (keys, value) = ([Key8(0x0102_0304_0506_0708), Key8(0x0102_0304_0506_0709)], [1; 8]);
+        if self.inserted {
+            for key in &keys {
+                assert_eq!(client.insert(key, &value).await, Ok(Applied::Inserted));
+            }
+        } else {
+            let mut next = keys.into_iter();
+            let loaded = client.bulk_load(1.0, |out| {
+                out.extend_from_slice(&value);
+                next.next()
+            });
+            assert_eq!(loaded.await, Ok(2));
+        }
+        let before = v.meter().counters();
+        assert_eq!(client.get(&keys[0], &mut Vec::new()).await, Ok(true));
+        let mut cost = v.meter().counters() - before;
+        assert_eq!(core::mem::take(&mut cost.cache_misses), 1);
+        Cost::of(cost)
+    }
+}
+
+#[test]
+fn path_compression_saves_an_uncached_get_a_read_for_each_shared_byte() {
+    let reads = |reads: u64, bytes_read: u64| Cost {
+        round_trips: reads,
+        reads,
+        bytes_read,
+        ..LEAF
+    };
+    let compressed = Options::new(8);
+    let uncompressed = Options {
+        compression: Compression::NONE,
+        ..compressed
+    };
+    for inserted in [false, true] {
+        let cost = |options| loopback(1).run_one(Uncached { options, inserted });
+        // The header of the node between root and leaf holds six bytes, or it skips them.
+        for options in [compressed, hybrid(compressed), optimistic(compressed)] {
+            assert_eq!(cost(options), reads(3, 2064 + 64 + 40));
+        }
+        // There is a node for each of the seven shared bytes, apart from the root's.
+        assert_eq!(cost(uncompressed), reads(9, 2064 + 7 * 64 + 40));
+        assert_eq!(cost(plain(Options::new(8))), reads(9, 8 * 2064 + 40));
+    }
+}
+
+#[test]
+fn an_insert_that_skips_key_bytes_reads_a_leaf_first() {
+    // All bytes of these prefixes fit into headers.
+    assert_eq!(loopback(1).run_one(Measure(hybrid(slack(0)))), exact());
+    let found = loopback(1).run_one(Measure(optimistic(slack(0))));
+    // The whole leaf is read, because it may be a removed one.
+    let behind_leaf = |cost: Cost| Cost {
+        round_trips: cost.round_trips + 1,
+        reads: cost.reads + 1,
+        bytes_read: cost.bytes_read + 64,
+        ..cost
+    };
+    let Costs {
+        insert,
+        header_split,
+        insert_again,
+        ..
+    } = exact();
+    // The node that is cached proves nothing, so its READ is followed by those of all four nodes on the path.
+    let absent = Cost {
+        round_trips: 5,
+        reads: 5,
+        bytes_read: 2064 + (2064 + 64 + 256 + 2064),
+        ..LEAF
+    };
+    let expected = Costs {
+        absent_in_node: absent,
+        update_absent: absent,
+        insert: behind_leaf(insert),
+        // The search ends at another key's leaf. The key is compared with this leaf, and the place is cached.
+        header_split: Cost {
+            bytes_read: 40,
+            ..behind_leaf(header_split)
+        },
+        insert_again: behind_leaf(insert_again),
+        ..exact()
+    };
+    assert_eq!(found, expected);
 }
 
 struct Scans;

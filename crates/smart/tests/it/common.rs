@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
-use smart::{Options, RangeIndex, Smart};
+use smart::{Compression, NodeTypes, Options, RangeIndex, Smart};
 
 /// Returns these options with every lock in a lock table: those of leaves (HOCL), and those of inner nodes (ROWEX).
 pub(crate) const fn under_tables(options: Options) -> Options {
@@ -26,6 +26,31 @@ pub(crate) const fn out_of_place(options: Options) -> Options {
 /// Returns these options as in the paper's baseline ART: out-of-place updates, and inner nodes under locks.
 pub(crate) const fn art(options: Options) -> Options {
     out_of_place(under_tables(options))
+}
+
+/// Returns these options without path compression, and with nodes of 256 slots alone.
+pub(crate) const fn plain(options: Options) -> Options {
+    Options {
+        types: NodeTypes::ONE,
+        compression: Compression::NONE,
+        ..options
+    }
+}
+
+/// Returns these options with headers without key bytes, which clients skip.
+pub(crate) const fn optimistic(options: Options) -> Options {
+    Options {
+        compression: Compression::OPTIMISTIC,
+        ..options
+    }
+}
+
+/// Returns these options with headers that hold some key bytes. Clients skip the others.
+pub(crate) const fn hybrid(options: Options) -> Options {
+    Options {
+        compression: Compression::HYBRID,
+        ..options
+    }
 }
 
 /// A tree with these options.

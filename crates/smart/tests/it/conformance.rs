@@ -1,6 +1,6 @@
 //! Runs the same script with every correct variant, in every world.
 
-use crate::common::{Tree, art, under_tables};
+use crate::common::{Tree, art, hybrid, optimistic, plain, under_tables};
 use dm_testkit::{Family, TestKey};
 use smart::{NodeTypes, Options};
 
@@ -34,6 +34,9 @@ dm_testkit::conformance! {
     default => Trees(NodeTypes::SHIPPED, ALL);
     under_tables => With(under_tables);
     art => With(art);
+    plain => With(plain);
+    optimistic => With(optimistic);
+    hybrid => With(hybrid);
 }
 
 /// Other node sizes change when nodes are copied, and smaller caches change which images are stale. Each setting runs
@@ -45,6 +48,12 @@ mod others {
     #[test]
     fn seven_sizes() {
         conform(&Trees(NodeTypes::FINE, ALL), WorldKind::SimCx6);
+    }
+
+    #[test]
+    fn ten_sizes() {
+        let ten = NodeTypes::geometric(10).expect("as many as the paper has");
+        conform(&Trees(ten, ALL), WorldKind::SimCx6);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
 use dm_verbs::{Counters, Env};
 use proptest::prelude::*;
-use smart::{Key8, KeyN, Options};
+use smart::{Compression, Key8, KeyN, Options};
 
 fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCaseError> {
     let world = Loopback::builder()
@@ -79,7 +79,12 @@ fn ops(keys: u64, most: usize) -> impl Strategy<Value = Vec<Op<Key8>>> {
 
 fn types() -> impl Strategy<Value = NodeTypes> {
     let small = NodeTypes::new(&[2, 3, 5, 256]).expect("ascending");
-    prop_oneof![Just(NodeTypes::SHIPPED), Just(NodeTypes::FINE), Just(small)]
+    prop_oneof![
+        Just(NodeTypes::SHIPPED),
+        Just(NodeTypes::FINE),
+        Just(NodeTypes::ONE),
+        Just(small)
+    ]
 }
 
 fn cache() -> impl Strategy<Value = u64> {
@@ -87,12 +92,22 @@ fn cache() -> impl Strategy<Value = u64> {
 }
 
 fn switched(options: Options) -> impl Strategy<Value = Options> {
-    prop_oneof![
+    let switches = prop_oneof![
         Just(options),
         Just(under_tables(options)),
         Just(out_of_place(options)),
         Just(art(options))
-    ]
+    ];
+    let compression = prop_oneof![
+        Just(Compression::PESSIMISTIC),
+        Just(Compression::HYBRID),
+        Just(Compression::OPTIMISTIC),
+        Just(Compression::NONE)
+    ];
+    (switches, compression).prop_map(|(switches, compression)| Options {
+        compression,
+        ..switches
+    })
 }
 
 proptest! {
@@ -113,6 +128,21 @@ proptest! {
     ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0)))).collect();
         run(Options { types, cache_bytes, ..switches }, &ops)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Few keys that differ far apart, so that most prefixes have bytes that no header holds.
+    #[test]
+    fn skipped_bytes(
+        ops in ops(40, 500), types in types(), cache_bytes in cache(), switches in switched(Options::new(8)),
+    ) {
+        let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0.wrapping_mul(0x0401))))).collect();
+        for compression in [Compression::OPTIMISTIC, Compression::HYBRID] {
+            run(Options { types, cache_bytes, compression, ..switches }, &ops)?;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use dm_layout::NodeTypes;
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 use dm_verbs::Nanos;
-use smart::{Key8, KeyN, Options, ReclaimOptions};
+use smart::{Compression, Key8, KeyN, Options, ReclaimOptions};
 
 /// Returns options with small nodes, so that they are copied often, and with values of two words, which can be torn.
 fn options() -> Options {
@@ -120,6 +120,22 @@ fn out_of_place_updates() {
     for seed in 0..4 {
         simulated(seed, 20_000, Cards::Preset, out_of_place(options()));
         simulated(seed, 20_000, Cards::Weak, out_of_place(options()));
+    }
+}
+
+/// Every kind of path compression except the default: paths have more nodes with one child, or headers lack key bytes.
+#[test]
+fn path_compressions() {
+    for compression in [Compression::NONE, Compression::OPTIMISTIC, Compression::HYBRID] {
+        let kind = Options {
+            compression,
+            ..options()
+        };
+        for seed in 0..4 {
+            simulated(seed, 20_000, Cards::Preset, kind);
+            simulated(seed, 20_000, Cards::Weak, art(kind));
+        }
+        loopback(&waves(50_000, 7), 32 << 10, 1 << 30, kind);
     }
 }
 
