@@ -132,7 +132,6 @@ where
     /// Reads the slot of `link` again, which led to a leaf of the key `others`. Returns `None` if its node may no longer
     /// be part of the tree, if `key` does not have the node's prefix, or if the slot does not lead to a leaf.
     async fn reread(&self, key: &KeyText, link: &Link, others: &K) -> Result<Option<Link>, IndexError> {
-        self.v.meter().note(Event::StaleRead);
         let word = SlotWord::from_raw(self.v.word(link.at()).await?);
         self.note_slot(key, link, word).await;
         //= docs/protocol/smart.md M12
@@ -141,6 +140,8 @@ where
         if word.is_frozen() || !word.is_leaf() || !below {
             return Ok(None);
         }
+        // Otherwise the search begins again with a surer place, and notes it there.
+        self.v.meter().note(Event::StaleRead);
         let slot = dm_cache::CachedSlot { word, ..link.slot };
         Ok(Some(Link { slot, fresh: true }))
     }

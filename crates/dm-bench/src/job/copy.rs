@@ -5,42 +5,52 @@
 //! seen outside of the copy.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::exit;
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+
+/// The signals that the command handles. A copy ignores them: the command decides what they mean.
+const COMMANDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A copy of this process.
 #[derive(Debug)]
 pub(super) struct Copy(Pid);
 
 impl Copy {
-    /// Makes a copy that runs `work`, and then ends. The copy ignores Ctrl-C: this process decides what that means.
+    /// Makes a copy that runs `work`, and then ends. It also ends when the thread that has made it ends.
     ///
     /// Other threads of this process do not exist in the copy. A lock that one of them holds at this moment is never
     /// released there, so no other thread may be at work now that `work` could wait for.
     ///
     /// # Errors
-    /// Returns the system's error if there can be no further process.
+    /// Returns the system's error if there can be no further process. `work` was not called then.
     pub(super) fn start(work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
         // Text that is not written yet would be written by both processes.
         io::stdout().flush()?;
+        // The handler of a signal that arrives before the copy ignores it would tell the command of it once more.
+        let mut blocked = SigSet::empty();
+        blocked.extend(COMMANDS);
+        let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
         // SAFETY: a copy of a process with one thread may do what the process may do. If there are further threads, the
         // caller has made sure that `work` waits for none of their locks; the C library releases its own ones (those of
         // the heap) in the copy.
-        match unsafe { fork() }? {
+        let forked = unsafe { fork() };
+        if let Ok(ForkResult::Child) = forked {
+            ignore_commands();
+            end_with_parent();
+            let _unblocked = before.thread_set_mask();
+            // A panic must not go on to the callers of this function, which belong to the other process.
+            let done = catch_unwind(AssertUnwindSafe(work));
+            exit(i32::from(!matches!(done, Ok(Ok(())))));
+        }
+        before.thread_set_mask()?;
+        match forked? {
             ForkResult::Parent { child } => Ok(Self(child)),
-            ForkResult::Child => {
-                for number in [Signal::SIGINT, Signal::SIGHUP] {
-                    // SAFETY: ignoring a signal runs no handler.
-                    let _ignored = unsafe { signal(number, SigHandler::SigIgn) };
-                }
-                // SAFETY: the default for SIGTERM ends the process, without a handler.
-                let _default = unsafe { signal(Signal::SIGTERM, SigHandler::SigDfl) };
-                exit(i32::from(work().is_err()))
-            }
+            ForkResult::Child => Err(io::Error::other("the copy has ended before")),
         }
     }
 
@@ -63,18 +73,42 @@ impl Copy {
     }
 }
 
-/// Returns the bytes that `work` returns in a copy of this process.
+fn ignore_commands() {
+    for number in COMMANDS {
+        // SAFETY: an ignored signal runs no handler.
+        let _ignored = unsafe { signal(number, SigHandler::SigIgn) };
+    }
+}
+
+/// Lets this process be killed when its parent dies, so that nothing is left of a command that was killed.
+fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    {
+        let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+        // The parent may have died before: another process is the parent then.
+        if nix::unistd::getppid().as_raw() == 1 {
+            exit(1);
+        }
+    }
+}
+
+/// Returns the bytes that `work` returns in a copy of this process. Returns `None` if there can be no further process.
 ///
 /// # Errors
-/// Returns an error if there can be no further process, or if the copy was killed.
-pub(super) fn in_copy(work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
-    let (mut from, mut to) = io::pipe()?;
-    let copy = Copy::start(|| to.write_all(&work()))?;
+/// Returns an error if the copy was killed.
+pub(super) fn in_copy(work: impl FnOnce() -> io::Result<Vec<u8>>) -> Option<io::Result<Vec<u8>>> {
+    let (from, mut to) = io::pipe().ok()?;
+    let mut from = Some(from);
+    let copy = Copy::start(|| {
+        // If the other process dies, writing fails instead of waiting for a reader.
+        drop(from.take());
+        to.write_all(&work()?)
+    })
+    .ok()?;
     drop(to);
     let mut bytes = Vec::new();
-    let read = from.read_to_end(&mut bytes);
-    copy.join()?;
-    read.map(|_| bytes)
+    let read = from.take().map(|mut from| from.read_to_end(&mut bytes));
+    Some(copy.join().and_then(|()| read.transpose()).map(|_| bytes))
 }
 
 /// Writes bytes, and their number before them.

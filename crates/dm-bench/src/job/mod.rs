@@ -118,7 +118,13 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
         records: Mutex::new(records),
         stop,
     };
-    run_all(&shown, output.place, &shown, |over| shown.progress.show(&over));
+    // A single point counts its operations on a thread, and has nothing to share.
+    let place = if left.len() == 1 {
+        Place::Threads
+    } else {
+        output.place
+    };
+    run_all(&shown, place, &shown, |over| shown.progress.show(&over));
     let records = shown
         .records
         .into_inner()

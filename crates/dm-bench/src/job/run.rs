@@ -2,7 +2,7 @@
 //! ready.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 // Runs are independent of each other, each on a thread of std or in a process, because no model runs them.
@@ -72,8 +72,8 @@ pub fn run_all<R: Runs>(
         true => place,
         false => Place::Threads,
     };
-    let groups = groups(runs, place);
-    let hands = side_by_side(&points).min(groups.len());
+    let hands = side_by_side(&points, place).min(runs.count());
+    let groups = groups(runs, place, hands);
     let mut workers = Vec::new();
     if place == Place::Processes {
         // Processes are copied before this process has more threads. If the system has no room for another process, the
@@ -85,28 +85,36 @@ pub fn run_all<R: Runs>(
             }
         }
     }
-    let next = Mutex::new(groups.into_iter());
+    let crew = Mutex::new(Crew {
+        groups: groups.into(),
+        hands,
+    });
+    let crew = || crew.lock().expect("no thread panics while it holds this");
     let work = &|mut worker: Option<Worker>| {
-        let take = || next.lock().expect("no thread panics while it holds this").next();
+        // The lock is released before the group's runs.
+        let take = || crew().take();
         while let Some(group) = take() {
             for (i, &number) in group.iter().enumerate() {
                 if events.stops() {
                     return;
                 }
                 let counter = events.begins(number);
-                let answer = worker
-                    .as_mut()
-                    .map(|worker| worker.run(number, i + 1 == group.len()));
-                let result = match answer {
-                    None => here(runs, number, &counter),
-                    Some(Ok(result)) => result,
-                    Some(Err(e)) => {
-                        // The later runs of this thread take place here.
-                        worker = None;
-                        Err(bad(format_args!("the process of this run is lost: {e}")))
-                    }
+                let Some(at_work) = &mut worker else {
+                    events.ended(number, here(runs, number, &counter));
+                    continue;
                 };
+                let answer = at_work.run(number, i + 1 == group.len());
+                let lost = answer.is_err();
+                let result =
+                    answer.unwrap_or_else(|e| Err(bad(format_args!("the process of this run is lost: {e}"))));
                 events.ended(number, result);
+                if lost {
+                    // Other workers do the rest. If there are none, it takes place here.
+                    worker = None;
+                    if crew().leaves(&group[i + 1..]) {
+                        return;
+                    }
+                }
             }
         }
     };
@@ -127,9 +135,37 @@ pub fn run_all<R: Runs>(
     });
 }
 
+/// The groups that no hand has taken, and the hands that may still take one.
+struct Crew {
+    groups: VecDeque<Vec<usize>>,
+    hands: usize,
+}
+
+impl Crew {
+    /// Takes a group. If there is none, the hand leaves.
+    fn take(&mut self) -> Option<Vec<usize>> {
+        let group = self.groups.pop_front();
+        self.hands -= usize::from(group.is_none());
+        group
+    }
+
+    /// A hand leaves, and the others do the rest of its group. Returns `false` if there are no others: it stays then.
+    fn leaves(&mut self, rest: &[usize]) -> bool {
+        if self.hands <= 1 {
+            return false;
+        }
+        self.hands -= 1;
+        if !rest.is_empty() {
+            self.groups.push_front(rest.to_vec());
+        }
+        true
+    }
+}
+
 /// Returns the runs in groups. In processes, the runs of a group begin with the same loaded index; the largest groups come
-/// first, so that no core waits for the last one.
-fn groups<R: Runs>(runs: &R, place: Place) -> Vec<Vec<usize>> {
+/// first, so that no core waits for the last one. There are at least as many groups as hands, even if two of them then
+/// load the same index.
+fn groups<R: Runs>(runs: &R, place: Place, hands: usize) -> Vec<Vec<usize>> {
     let all = 0..runs.count();
     if place == Place::Threads {
         return all.map(|number| vec![number]).collect();
@@ -144,8 +180,20 @@ fn groups<R: Runs>(runs: &R, place: Place) -> Vec<Vec<usize>> {
             None => groups.push(vec![number]),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
-    groups
+    loop {
+        groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+        match groups.first_mut() {
+            Some(largest) if largest.len() > 1 && hands > 0 => {
+                let half = largest.len() / 2;
+                if groups.len() >= hands {
+                    return groups;
+                }
+                let rest = groups[0].split_off(half);
+                groups.push(rest);
+            }
+            _ => return groups,
+        }
+    }
 }
 
 /// Does run `number` in this process, and loads its index anew.
@@ -163,12 +211,15 @@ pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, 
 
 /// Returns the number of runs that may take place at once. A simulation uses one core, and all simulations must fit into
 /// memory. A loopback run uses all cores.
-fn side_by_side(points: &[&Point]) -> usize {
+fn side_by_side(points: &[&Point], place: Place) -> usize {
     if !points.iter().all(|point| point.setting.fabric.is_simulated()) {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    // A worker keeps the index while its copy changes its own.
+    let each = if place == Place::Processes { 2 } else { 1 };
     let most = points.iter().map(|point| point.needs().bytes).max().unwrap_or(0);
+    let most = most.saturating_mul(each);
     let fit = available_bytes().map_or(u64::MAX, |bytes| bytes / most.max(1));
     cores.min(usize::try_from(fit).unwrap_or(usize::MAX)).max(1)
 }

@@ -64,9 +64,20 @@ impl Worker {
         number: usize,
         last: bool,
     ) -> io::Result<Result<T, RunError>> {
+        self.answer(Asked { number, last })
+            .map(|bytes| decoded(&bytes))
+            .map_err(|e| {
+                // The end of the process says more than the end of the pipe.
+                self.numbers = None;
+                let ended = self.copy.take().map_or(Ok(()), Copy::join);
+                ended.err().unwrap_or(e)
+            })
+    }
+
+    fn answer(&mut self, asked: Asked) -> io::Result<Vec<u8>> {
         let numbers = self.numbers.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        send(numbers, &Asked { number, last }.to_bytes())?;
-        Ok(decoded(&receive(&mut self.results)?))
+        send(numbers, &asked.to_bytes())?;
+        receive(&mut self.results)
     }
 
     /// Drops a worker of another process.
@@ -151,15 +162,19 @@ fn run<R: Runs>(
     let mut measure = || {
         encoded(caught(|| {
             let (_, ready) = loaded.take().expect("it was just loaded");
+            point.check()?;
             let measured = ready.measure(&point.setting, &hidden)?;
             runs.result(number, Some(measured))
         }))
     };
-    if asked.last {
-        return measure();
-    }
-    in_copy(|| measure().unwrap_or_default())
-        .or_else(|e| encoded::<R::Result>(Err(bad(format_args!("the run: {e}")))))
+    // If there can be no further process, the worker itself measures, and loads the index for the next run again.
+    let copied = match asked.last {
+        true => None,
+        false => in_copy(&mut measure),
+    };
+    copied.map_or_else(&mut measure, |copied| {
+        copied.or_else(|e| encoded::<R::Result>(Err(bad(format_args!("the run: {e}")))))
+    })
 }
 
 /// Encodes a result for the other process.

@@ -1,6 +1,7 @@
 //! Runs a point in its world.
 
 use std::fmt;
+use std::sync::Arc;
 
 use dm_assemble::OpenError;
 use dm_index::{Fill, IndexError, KeyBytes, RangeIndex};
@@ -100,8 +101,9 @@ impl Point {
         let at = &self.setting;
         let shares = at.fabric.is_simulated() && at.trace.is_none() && at.faults == Faults::NONE;
         shares.then(|| {
-            let (index, variant, bytes) = (&self.index, &self.variant, self.driver.memory_bytes(at));
-            format!("{index} {variant} {bytes} {:?}", at.of_load())
+            // Two drivers may have one name. Points of a registry share its driver.
+            let (driver, bytes) = (Arc::as_ptr(&self.driver), self.driver.memory_bytes(at));
+            format!("{driver:p} {bytes} {:?}", at.of_load())
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-// Runs are independent simulations, each on a thread of std, because no model runs them.
+// The results belong to threads of std, because no model runs them.
 use std::sync::{Mutex, MutexGuard};
 
 use dm_bench::{Events, Measured, Place, Point, Registry, RunError, Runs};
@@ -349,10 +349,13 @@ pub(crate) fn run_all(
         ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise}, {eta_precise} left {msg}");
     bar.set_style(style.expect("a valid template"));
     bar.set_message(name.to_owned());
-    let mut results: Vec<_> = cases.iter().map(|case| memory.get(&case.key()).map(Ok)).collect();
+    let keys: Vec<String> = cases.iter().map(Case::key).collect();
+    let mut results: Vec<_> = keys.iter().map(|key| memory.get(key).map(Ok)).collect();
     let (mut left, mut points) = (Vec::new(), Vec::new());
+    let mut first = HashMap::new();
     for (at, case) in cases.iter().enumerate() {
-        if results[at].is_some() {
+        // Cases of different panels may be one run.
+        if results[at].is_some() || *first.entry(&keys[at]).or_insert(at) != at {
             bar.inc(1);
             continue;
         }
@@ -377,15 +380,18 @@ pub(crate) fn run_all(
         .into_inner()
         .expect("no thread panics while it holds this");
     bar.finish_and_clear();
-    let outcome = |(case, result): (&Case, Option<Result<Figures, RunError>>)| {
-        let figures = result.expect("every case was run").map_err(|e| {
+    let outcome = |(at, case): (usize, &Case)| {
+        let result = results[at]
+            .as_ref()
+            .or_else(|| results[first[&keys[at]]].as_ref());
+        let figures = result.expect("every case was run").as_ref().map_err(|e| {
             let at = case.at.map(|at| format!(" at {at}")).unwrap_or_default();
             io::Error::other(format!(
                 "{name} {}, {}{at}, seed {}: {e}",
                 case.panel, case.series, case.seed
             ))
         })?;
-        Ok(case.sample(figures))
+        Ok(case.sample(figures.clone()))
     };
-    cases.iter().zip(results).map(outcome).collect()
+    cases.iter().enumerate().map(outcome).collect()
 }

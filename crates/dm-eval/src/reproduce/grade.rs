@@ -188,6 +188,15 @@ struct Points {
     over: Option<Point>,
 }
 
+impl Points {
+    /// Returns the point that a system is compared with. A lower latency is the quotient of the baseline and the system,
+    /// and a higher throughput is that of the system and the baseline.
+    fn baseline(&self, metric: Metric) -> Option<&Point> {
+        let both = self.of.as_ref().zip(self.over.as_ref());
+        both.map(|(of, over)| if metric.is_latency() { of } else { over })
+    }
+}
+
 /// The side of the paper's number on which a figure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -320,7 +329,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
     }
     match (sides[0], claim.sense) {
         (Side::Within, _) => Judged::plain(Grade::Reproduced),
-        (Side::Above, Sense::AtLeast) => match fairness(points.over.as_ref()) {
+        (Side::Above, Sense::AtLeast) => match fairness(points.baseline(claim.metric)) {
             Ok(fair) => Judged::noted(Grade::Exceeded, fair),
             Err(unfair) => Judged::noted(Grade::Direction, unfair),
         },
@@ -329,8 +338,9 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
     }
 }
 
-/// The note of a counted cost that is lower than the paper's.
-const COUNTED: &str = "Fair: this is counted and not timed, so no resource of the model has a part in it.";
+/// The note of memory in use that is less than the paper's.
+const COUNTED: &str =
+    "Fair: bytes are counted and not timed, so no resource of the model has a part in them.";
 
 /// Searches the rows for the reason of a miss.
 fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
@@ -350,7 +360,7 @@ fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     match (slow, of) {
         (Some((factor, slow, other)), _) if metric.is_throughput() => too_slow(factor, slow, other),
         (Some((factor, slow, other)), _) if metric.is_latency() => too_late(metric, factor, slow, other),
-        (_, Some(of)) if metric == Metric::NodeBytesPerKey && over.is_none() => too_large(paper, of),
+        (_, Some(of)) if metric == Metric::NodeBytesPerKey && over.is_none() => too_large(model, paper, of),
         _ => not_understood(&[of, over]),
     }
 }
@@ -402,12 +412,14 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns the last place of a series up to which its median latency is not raised by congestion.
+    /// Returns the last place of a series up to which its median latency is not raised by congestion. Returns `None` if
+    /// it is nowhere raised.
     fn inflection(&self, series: &str) -> Option<Option<f64>> {
         let median = |at: &Option<f64>| self.at(series, Metric::P50, *at);
         let first = median(&self.panel.places().next()?)?;
         let calm = |at: &Option<f64>| median(at).is_some_and(|median| median <= CONGESTED * first);
-        self.panel.places().take_while(calm).last()
+        let congested = self.panel.places().any(|at| !calm(&at));
+        self.panel.places().take_while(calm).last().filter(|_| congested)
     }
 
     /// Returns the points from which [`Self::claim`] takes a claim's value.
@@ -481,6 +493,7 @@ impl Reading<'_> {
             Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
                 entry: (setup.key_bytes + setup.value_bytes) as f64,
                 fill,
+                clients: f64::from(setup.clients * setup.coroutines.max(1)),
             }),
             _ => None,
         }
@@ -544,6 +557,10 @@ mod tests {
     }
 
     fn outcome_of(text: &str, deviations: &[String]) -> Outcome {
+        outcome_of_claim(claim(text), deviations)
+    }
+
+    fn outcome_of_claim(claim: Claim, deviations: &[String]) -> Outcome {
         let panel = Panel {
             name: "a".to_owned(),
             title: String::new(),
@@ -567,7 +584,7 @@ mod tests {
             differs: Vec::new(),
             setup: Setup::default(),
             panels: vec![panel],
-            claims: vec![claim(text)],
+            claims: vec![claim],
         };
         let mut samples = Vec::new();
         for (seed, by) in [(1, 1.0), (2, 1.1)] {
@@ -593,7 +610,8 @@ mod tests {
         assert_eq!(mean("of = \"fast\"\nat = 16.0"), 6.3);
         assert_eq!(mean("of = \"slow\"\nat = \"peak\""), 2.1);
         assert_eq!(mean("of = \"fast\"\nat = \"inflection\""), 4.2);
-        assert_eq!(mean("of = \"slow\"\nat = \"inflection\""), 1.05);
+        // The median latency of slow is nowhere raised.
+        assert!(outcome("of = \"slow\"\nat = \"inflection\"").model.is_none());
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = 8.0"), 2.0);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = \"peak\""), 3.0);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = \"most\""), 6.0);
@@ -650,6 +668,25 @@ mod tests {
         let unfair = at("16.0");
         assert_eq!(unfair.words(), "direction only, 275 % above");
         assert!(unfair.why().unwrap().contains("not shown to be fair"));
+    }
+
+    /// The baseline of a lower latency is the system whose latency is higher.
+    #[test]
+    fn a_lower_latency_is_fair_if_nothing_else_holds_the_slower_system_back() {
+        let lower = |at: &str| {
+            let base = "panel = \"a\"\nwhat = \"w\"\nmetric = \"p50\"\nsense = \"at-least\"\n";
+            let text = format!("{base}of = \"slow\"\nover = \"fast\"\nat = {at}\npaper = 0.4");
+            outcome_of_claim(toml::from_str(&text).unwrap(), &[])
+        };
+        let fair = lower("8.0");
+        assert_eq!(fair.grade, Grade::Exceeded, "{fair:?}");
+        assert!(
+            fair.why().unwrap().contains("the baseline slow at 8 uses"),
+            "{fair:?}"
+        );
+        let unfair = lower("16.0");
+        assert_eq!(unfair.grade, Grade::Direction, "{unfair:?}");
+        assert!(unfair.why().unwrap().contains("slow at 16"), "{unfair:?}");
     }
 
     /// An order between a point and itself holds always, so it is no evidence.

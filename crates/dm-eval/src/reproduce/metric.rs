@@ -117,20 +117,11 @@ impl Metric {
         matches!(self, Self::P50 | Self::P90 | Self::P99)
     }
 
-    /// Returns whether the figure is a cost that is counted, so that it does not depend on the speed of anything.
-    pub(crate) fn is_counted_cost(self) -> bool {
+    /// Returns whether the figure is a number of bytes in use, so that it does not depend on the speed of anything.
+    pub(crate) fn is_memory(self) -> bool {
         matches!(
             self,
-            Self::CacheBytesPerKey
-                | Self::NodeBytesPerKey
-                | Self::WriteBytes
-                | Self::UpdateBytes
-                | Self::ReadBytes
-                | Self::ReadAmplification
-                | Self::WriteAmplification
-                | Self::Metadata
-                | Self::RoundTrips
-                | Self::Verbs
+            Self::CacheBytesPerKey | Self::NodeBytesPerKey | Self::Metadata
         )
     }
 }

@@ -231,8 +231,7 @@ pub(crate) const GRADES: [(&str, &str); 5] = [
     (
         "Exceeded",
         "it is more than 20 % above a ratio that the paper's system should reach, and the baseline is held back by \
-         nothing but its own busiest resource; or a cost that is counted, such as bytes, is more than 20 % below the \
-         paper's number.",
+         nothing but its own busiest resource; or memory in use is more than 20 % below the paper's number.",
     ),
     (
         "Direction only",
