@@ -29,8 +29,8 @@ const FIGURES: [(&str, &str); 5] = [
     (CACHE_PANEL, "CHIME, Figure 18 b"),
 ];
 /// Operations of each point, and scans of each point of workload E. A scan returns 50 keys on average.
-const OPS: u64 = 80_000;
-const SCANS: u64 = 8_000;
+const OPS: u64 = 78_000;
+const SCANS: u64 = 14_000;
 /// The time after which all clients have joined the pool. They join one after another, each in its first operation. All
 /// points use the time of the largest number of clients, because the points of a curve must not differ in the warm-up.
 const WARM_UP_NS: u64 = 1_700_000;
