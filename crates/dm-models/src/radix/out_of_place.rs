@@ -69,11 +69,17 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// The client that inserts takes its leaf from the allocator of the client that updates.
-const REUSE: &[Shape] = &[(
-    "update and insert, get",
-    with(ROOM, &[(0, &[Update(1), Insert(3)]), (1, &[Get(1)])]),
-)];
+/// The insert takes its leaf from the allocator to which the update gives the old leaf back, too early or in time.
+const REUSE: &[Shape] = &[
+    (
+        "update and insert, get",
+        with(ROOM, &[(0, &[Update(1), Insert(3)]), (1, &[Get(1)])]),
+    ),
+    (
+        "update and insert, update",
+        with(ROOM, &[(0, &[Update(1), Insert(3), Get(3)]), (1, &[Update(1)])]),
+    ),
+];
 
 pub(crate) const RACES: Entry = Entry {
     name: "radix-out-of-place",
@@ -86,10 +92,10 @@ pub(crate) const RACES: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "frees-at-once",
-        about: "an update gives the old leaf back to the allocator, although other clients have cached its address",
+        about: "an update gives the old leaf back to the allocator, although another client is about to mark it",
         cases: || {
             plain()
-                .map(|k| Case::fails(How::NotLinearizable, "update and insert, get", k))
+                .map(|k| Case::fails(How::NotLinearizable, "update and insert, update", k))
                 .into()
         },
     }],
@@ -97,7 +103,7 @@ pub(crate) const RACES: Entry = Entry {
         let mut options = replacing();
         options.flaws.inner.frees_at_once = s.mutant("frees-at-once");
         match s.shape {
-            "update and insert, get" => build(REUSE, s, options),
+            "update and insert, get" | "update and insert, update" => build(REUSE, s, options),
             _ => build(SHAPES, s, options),
         }
     },
