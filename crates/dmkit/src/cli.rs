@@ -16,7 +16,7 @@ use crate::{cluster, main_job, new};
 /// Without a command it runs the main job: every shipped index, and the baseline FG+, with small caches on the model
 /// `cx6-roce`, under YCSB C, A, LOAD and E with four client counts each, and C with five sizes of caches. It
 /// checks every value read, prints a table and a sentence for each panel, and writes a page with the curves. This
-/// takes about a minute on two cores.
+/// takes about half a minute on two cores.
 #[derive(Debug, Parser)]
 #[command(name = "dmkit", version, about, max_term_width = 110)]
 pub struct Cli {
