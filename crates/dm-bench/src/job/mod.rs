@@ -2,7 +2,7 @@
 //! is written to disk when its point ends, so no row is lost if another point fails.
 
 #[expect(unsafe_code, reason = "a copy of a process is outside of what Rust checks")]
-mod copy;
+mod child;
 mod directory;
 mod progress;
 mod run;

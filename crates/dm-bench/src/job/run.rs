@@ -47,7 +47,7 @@ pub enum Place {
     Processes,
 }
 
-/// What the runs tell their caller meanwhile.
+/// The caller of [`run_all`] learns of its runs by this trait, and can stop them.
 pub trait Events<T>: Sync {
     /// Returns whether no further run may begin.
     fn stops(&self) -> bool;
@@ -197,7 +197,7 @@ fn groups<R: Runs>(runs: &R, place: Place, hands: usize) -> Vec<Vec<usize>> {
 }
 
 /// Does run `number` in this process, and loads its index anew.
-fn here<R: Runs>(runs: &R, number: usize, counter: &ProgressBar) -> Result<R::Result, RunError> {
+pub(super) fn here<R: Runs>(runs: &R, number: usize, counter: &ProgressBar) -> Result<R::Result, RunError> {
     caught(|| {
         let measured = runs.point(number).map(|point| point.run_with(counter));
         runs.result(number, measured.transpose()?)

@@ -13,8 +13,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::copy::{Copy, in_copy, receive, send};
-use super::run::{Runs, caught};
+use super::child::{Child, in_child, receive, send};
+use super::run::{Runs, caught, here};
 use crate::RunError;
 use crate::run::{Ready, bad};
 
@@ -24,7 +24,7 @@ pub(super) struct Worker {
     /// `None` when there are no more runs.
     numbers: Option<PipeWriter>,
     results: PipeReader,
-    copy: Option<Copy>,
+    child: Option<Child>,
 }
 
 impl Worker {
@@ -37,7 +37,7 @@ impl Worker {
         let ((take, give), (results, tell)) = (io::pipe()?, io::pipe()?);
         let (mut give, mut results) = (Some(give), Some(results));
         let mut ends = Some((take, tell));
-        let copy = Copy::start(|| {
+        let child = Child::start(|| {
             drop((give.take(), results.take()));
             for other in others.drain(..) {
                 other.forget();
@@ -51,7 +51,7 @@ impl Worker {
         Ok(Self {
             numbers: Some(give),
             results,
-            copy: Some(copy),
+            child: Some(child),
         })
     }
 
@@ -69,7 +69,7 @@ impl Worker {
             .map_err(|e| {
                 // The end of the process says more than the end of the pipe.
                 self.numbers = None;
-                let ended = self.copy.take().map_or(Ok(()), Copy::join);
+                let ended = self.child.take().map_or(Ok(()), Child::join);
                 ended.err().unwrap_or(e)
             })
     }
@@ -82,20 +82,20 @@ impl Worker {
 
     /// Drops a worker of another process.
     fn forget(mut self) {
-        self.copy = None;
+        self.child = None;
     }
 }
 
 impl Drop for Worker {
     /// Lets the worker end, and waits for it.
     fn drop(&mut self) {
-        if let Some(copy) = self.copy.take() {
+        if let Some(child) = self.child.take() {
             // The worker is told, because another process may have a copy of this end of the pipe. If this fails, the
             // worker has died.
             let _told = self.numbers.as_mut().map(|numbers| send(numbers, &[]));
             self.numbers = None;
             // The worker's results have arrived, or their runs have an error.
-            let _ended = copy.join();
+            let _ended = child.join();
         }
     }
 }
@@ -146,10 +146,7 @@ fn run<R: Runs>(
         .and_then(|point| Some((point, point.load_key()?)))
     else {
         *loaded = None;
-        return encoded(caught(|| {
-            let measured = runs.point(number).map(|point| point.run_with(&hidden));
-            runs.result(number, measured.transpose()?)
-        }));
+        return encoded(here(runs, number, &hidden));
     };
     if loaded.as_ref().is_none_or(|(of, _)| *of != key) {
         // The old index goes before there is a new one.
@@ -170,7 +167,7 @@ fn run<R: Runs>(
     // If there can be no further process, the worker itself measures, and loads the index for the next run again.
     let copied = match asked.last {
         true => None,
-        false => in_copy(&mut measure),
+        false => in_child(&mut measure),
     };
     copied.map_or_else(&mut measure, |copied| {
         copied.or_else(|e| encoded::<R::Result>(Err(bad(format_args!("the run: {e}")))))

@@ -11,16 +11,16 @@ use std::process::exit;
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
 /// The signals that the command handles. A copy ignores them: the command decides what they mean.
 const COMMANDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A copy of this process.
 #[derive(Debug)]
-pub(super) struct Copy(Pid);
+pub(super) struct Child(Pid);
 
-impl Copy {
+impl Child {
     /// Makes a copy that runs `work`, and then ends. It also ends when the thread that has made it ends.
     ///
     /// Other threads of this process do not exist in the copy. A lock that one of them holds at this moment is never
@@ -35,13 +35,14 @@ impl Copy {
         let mut blocked = SigSet::empty();
         blocked.extend(COMMANDS);
         let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
+        let parent = getpid();
         // SAFETY: a copy of a process with one thread may do what the process may do. If there are further threads, the
         // caller has made sure that `work` waits for none of their locks; the C library releases its own ones (those of
         // the heap) in the copy.
         let forked = unsafe { fork() };
         if let Ok(ForkResult::Child) = forked {
             ignore_commands();
-            end_with_parent();
+            end_with(parent);
             let _unblocked = before.thread_set_mask();
             // A panic must not go on to the callers of this function, which belong to the other process.
             let done = catch_unwind(AssertUnwindSafe(work));
@@ -80,15 +81,13 @@ fn ignore_commands() {
     }
 }
 
-/// Lets this process be killed when its parent dies, so that nothing is left of a command that was killed.
-fn end_with_parent() {
+/// Lets this process be killed when `parent` dies, so that nothing is left of a command that was killed.
+fn end_with(parent: Pid) {
     #[cfg(target_os = "linux")]
-    {
-        let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
-        // The parent may have died before: another process is the parent then.
-        if nix::unistd::getppid().as_raw() == 1 {
-            exit(1);
-        }
+    let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    // The parent may have died before. This process then has another parent.
+    if getppid() != parent {
+        exit(1);
     }
 }
 
@@ -96,10 +95,10 @@ fn end_with_parent() {
 ///
 /// # Errors
 /// Returns an error if the copy was killed.
-pub(super) fn in_copy(work: impl FnOnce() -> io::Result<Vec<u8>>) -> Option<io::Result<Vec<u8>>> {
+pub(super) fn in_child(work: impl FnOnce() -> io::Result<Vec<u8>>) -> Option<io::Result<Vec<u8>>> {
     let (from, mut to) = io::pipe().ok()?;
     let mut from = Some(from);
-    let copy = Copy::start(|| {
+    let child = Child::start(|| {
         // If the other process dies, writing fails instead of waiting for a reader.
         drop(from.take());
         to.write_all(&work()?)
@@ -108,7 +107,7 @@ pub(super) fn in_copy(work: impl FnOnce() -> io::Result<Vec<u8>>) -> Option<io::
     drop(to);
     let mut bytes = Vec::new();
     let read = from.take().map(|mut from| from.read_to_end(&mut bytes));
-    Some(copy.join().and_then(|()| read.transpose()).map(|_| bytes))
+    Some(child.join().and_then(|()| read.transpose()).map(|_| bytes))
 }
 
 /// Writes bytes, and their number before them.
