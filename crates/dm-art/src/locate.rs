@@ -122,6 +122,19 @@ pub(crate) fn leaf_proves_absence<K: KeyBytes>(
     }
 }
 
+/// Returns the slot `index` of a node that was read at `at`. The slot holds `word`.
+#[inline]
+pub(crate) fn slot_of(at: RemotePtr, node: &RadixNode<'_>, index: usize, word: SlotWord) -> CachedSlot {
+    CachedSlot {
+        node: at,
+        incarnation: node.incarnation(),
+        branch: node.header().branch(),
+        index,
+        word,
+        seen: Seen::NOT,
+    }
+}
+
 /// A node that must be read.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -220,16 +233,7 @@ where
                 skipped: hit.skipped,
             });
         }
-        let slot = |index, word| {
-            stale(CachedSlot {
-                node: hit.at,
-                incarnation: hit.incarnation,
-                branch: hit.branch,
-                index,
-                word,
-                seen: hit.seen,
-            })
-        };
+        let slot = |index, word| stale(hit.slot(index, word));
         let place = match (hit.find, hit.apart) {
             (Find::Child(index, word), Some(apart)) => Place::Apart {
                 link: slot(index, word),
@@ -308,14 +312,7 @@ where
             //= docs/protocol/smart.md M30
             let fresh = step.fresh || !skipped || self.art.options.flaws().trusts_skipped;
             let slot = |index, word| Link {
-                slot: CachedSlot {
-                    node: step.at,
-                    incarnation: node.incarnation(),
-                    branch,
-                    index,
-                    word,
-                    seen: Seen::NOT,
-                },
+                slot: slot_of(step.at, &node, index, word),
                 fresh,
             };
             match node.find(byte).map_err(corrupt(step.at))? {

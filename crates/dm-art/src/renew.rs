@@ -12,7 +12,7 @@ use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
 use crate::block::{Block, node_class, retire};
 use crate::errors::{corrupt, misplaced, unaddressable};
-use crate::locate::{Link, Within, node_type};
+use crate::locate::{Link, Within, node_type, slot_of};
 use crate::publish::{Fresh, Published};
 
 /// Maximum number of CASes in one chain.
@@ -77,14 +77,7 @@ where
             if word.is_leaf() {
                 return Ok(None);
             }
-            let slot = dm_cache::CachedSlot {
-                node: here,
-                incarnation: node.incarnation(),
-                branch,
-                index,
-                word,
-                seen: dm_cache::Seen::NOT,
-            };
+            let slot = slot_of(here, &node, index, word);
             link = Some(Link { slot, fresh: true });
             (here, kind) = (RemotePtr::from_raw(word.pointer()), node_type(word));
         }

@@ -4,7 +4,6 @@
 //! decide where the new leaf belongs. Any leaf below a node has the node's prefix, whether or not the leaf is live, and
 //! neither the prefix nor the leaf's key ever changes.
 
-use dm_cache::{CachedSlot, Seen};
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::{Find, RadixNode};
 use dm_verbs::{Control, LocalStep, RemotePtr, Verbs};
@@ -12,7 +11,7 @@ use dm_verbs::{Control, LocalStep, RemotePtr, Verbs};
 use crate::SingleStore;
 use crate::art::{ArtClient, KeyText, shared};
 use crate::errors::{corrupt, misplaced};
-use crate::locate::{Link, Within, node_type};
+use crate::locate::{Link, Within, node_type, slot_of};
 use crate::write::{Beside, link_kind};
 
 /// The result of looking for a leaf below a node.
@@ -102,14 +101,7 @@ where
             if word.is_leaf() {
                 return Ok(Ok(child));
             }
-            let slot = CachedSlot {
-                node: at,
-                incarnation: node.incarnation(),
-                branch,
-                index,
-                word,
-                seen: Seen::NOT,
-            };
+            let slot = slot_of(at, &node, index, word);
             link = Some(Link { slot, fresh: true });
             (at, kind) = (child, node_type(word));
         }
@@ -205,14 +197,7 @@ where
             let Find::Child(index, word) = hit.find else {
                 return Ok(None);
             };
-            let slot = CachedSlot {
-                node: hit.at,
-                incarnation: hit.incarnation,
-                branch: hit.branch,
-                index,
-                word,
-                seen: hit.seen,
-            };
+            let slot = hit.slot(index, word);
             let within = Within {
                 at: hit.at,
                 node_type: hit.node_type,
@@ -250,14 +235,7 @@ where
                 link: link.map(|(link, _)| link),
                 skipped: true,
             };
-            let slot = CachedSlot {
-                node: at,
-                incarnation: node.incarnation(),
-                branch,
-                index,
-                word,
-                seen: Seen::NOT,
-            };
+            let slot = slot_of(at, &node, index, word);
             let found = Link { slot, fresh: false };
             (at, kind) = (found.child(), node_type(word));
             link = Some((found, within));

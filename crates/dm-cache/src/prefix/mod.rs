@@ -96,6 +96,21 @@ pub struct PrefixHit {
     pub skipped: bool,
 }
 
+impl PrefixHit {
+    /// Returns the slot `index` of the node, which holds `word`.
+    #[inline]
+    pub fn slot(&self, index: usize, word: SlotWord) -> CachedSlot {
+        CachedSlot {
+            node: self.at,
+            incarnation: self.incarnation,
+            branch: self.branch,
+            index,
+            word,
+            seen: self.seen,
+        }
+    }
+}
+
 /// The prefix cache that the threads of a compute node share.
 ///
 /// ```

@@ -24,6 +24,11 @@ fn tiny(name: &str) -> Experiment {
     e.only(|panel| panel == first)
 }
 
+/// Runs an experiment without results of earlier runs.
+fn run_whole(e: &Experiment, asked: &Reproduce) -> Record {
+    run(e, asked, None, "", &shipped(), &Memory::default(), Place::Threads).unwrap()
+}
+
 fn asked() -> Reproduce {
     Reproduce {
         names: Vec::new(),
@@ -98,16 +103,7 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
 #[test]
 fn a_tree_experiment_runs_from_file_to_page() {
     let e = tiny("sherman-10");
-    let record = run(
-        &e,
-        &asked(),
-        None,
-        "",
-        &shipped(),
-        &Memory::default(),
-        Place::Threads,
-    )
-    .unwrap();
+    let record = run_whole(&e, &asked());
     assert_eq!(record.samples.len(), e.panels[0].all_series().count());
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
@@ -190,16 +186,7 @@ fn the_evidence_is_what_this_program_measures() {
         leave_one_out: true,
         ..asked()
     };
-    let record = run(
-        e,
-        &asked,
-        None,
-        "",
-        &shipped(),
-        &Memory::default(),
-        Place::Threads,
-    )
-    .unwrap();
+    let record = run_whole(e, &asked);
     let section = evidence::section(e, &record);
     assert!(
         evidence.contains(&section),
@@ -232,16 +219,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     let mut e = tiny("sherman-3");
     let over = e.panels[0].over.as_mut().unwrap();
     over.at = vec![8.0, 1024.0];
-    let record = run(
-        &e,
-        &asked(),
-        None,
-        "",
-        &shipped(),
-        &Memory::default(),
-        Place::Threads,
-    )
-    .unwrap();
+    let record = run_whole(&e, &asked());
     let rate = |at, metric| {
         let sample = record
             .samples
@@ -262,16 +240,7 @@ fn leaves_and_reads_run_from_file_to_claims() {
         for panel in &mut e.panels {
             panel.setup.operations = Some(10);
         }
-        let record = run(
-            &e,
-            &asked(),
-            None,
-            "",
-            &shipped(),
-            &Memory::default(),
-            Place::Threads,
-        )
-        .unwrap();
+        let record = run_whole(&e, &asked());
         for outcome in &record.outcomes {
             let figure = outcome.model.unwrap().mean;
             assert!(figure > 0.0, "{name} {}: {figure}", outcome.what);
@@ -291,16 +260,7 @@ fn scans_and_writes_by_thread() {
     e.panels[0].series.truncate(1);
     e.panels[0].extra.clear();
     e.claims.clear();
-    let record = run(
-        &e,
-        &asked(),
-        None,
-        "",
-        &shipped(),
-        &Memory::default(),
-        Place::Threads,
-    )
-    .unwrap();
+    let record = run_whole(&e, &asked());
     let figures = &record.samples[0].figures.metrics;
     let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
     assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
