@@ -85,6 +85,8 @@ pub fn run_all<R: Runs>(
             }
         }
     }
+    // Without a process, the runs take place on threads of this one.
+    let hands = if workers.is_empty() { hands } else { workers.len() };
     let crew = Mutex::new(Crew {
         groups: groups.into(),
         hands,
@@ -229,4 +231,23 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_hand_stays_until_nothing_is_left() {
+        let mut crew = Crew {
+            groups: [vec![0, 1, 2], vec![3]].into(),
+            hands: 2,
+        };
+        assert_eq!((crew.take(), crew.take()), (Some(vec![0, 1, 2]), Some(vec![3])));
+        // The hand of the first group is lost, and the other one takes the rest. When it is lost too, nobody is left.
+        assert!(crew.leaves(&[1, 2]));
+        assert_eq!(crew.take(), Some(vec![1, 2]));
+        assert!(!crew.leaves(&[2]));
+        assert_eq!((crew.take(), crew.hands), (None, 0));
+    }
 }
