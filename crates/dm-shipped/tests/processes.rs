@@ -1,46 +1,11 @@
 //! Points of the shipped indexes that begin with copies of one loaded index. This program has one test, because copies
 //! of a process with other tests would also have the files that those have open.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::sync::Mutex;
+use std::fs::{self, File};
+use std::io::BufReader;
 
-use dm_bench::report::Row;
-use dm_bench::{Events, Measured, Origin, Place, Point, RunError, Runs, Setting, run_all};
-use indicatif::ProgressBar;
-
-struct Rows {
-    points: Vec<Point>,
-    ended: Mutex<Vec<Option<Row>>>,
-}
-
-impl Runs for Rows {
-    type Result = Row;
-
-    fn count(&self) -> usize {
-        self.points.len()
-    }
-    fn point(&self, number: usize) -> Option<&Point> {
-        self.points.get(number)
-    }
-    fn result(&self, number: usize, measured: Option<Measured>) -> Result<Row, RunError> {
-        let planned = Row::planned(&self.points[number], &Origin::here(None));
-        let mut row = planned.finished(&measured.unwrap()).unwrap();
-        row.date.clear();
-        Ok(row)
-    }
-}
-
-impl Events<Row> for Rows {
-    fn stops(&self) -> bool {
-        false
-    }
-    fn begins(&self, _number: usize) -> ProgressBar {
-        ProgressBar::hidden()
-    }
-    fn ended(&self, number: usize, result: Result<Row, RunError>) {
-        self.ended.lock().unwrap()[number] = Some(result.unwrap());
-    }
-}
+use dm_bench::report::{Row, read_json_lines};
+use dm_bench::{LATEST, Mix, Output, Place, Setting, perform};
 
 /// Every index has the same rows with an index of its own and with a copy, under skew, with a small cache, and whatever
 /// ran before.
@@ -50,7 +15,7 @@ fn every_index_has_the_same_row_with_a_copy() {
     let mut points = Vec::new();
     for entry in registry.entries() {
         for (mix, clients) in [("c", 4), ("a", 8), ("c", 8), ("e", 4)] {
-            let mix: dm_bench::Mix = mix.parse().unwrap();
+            let mix: Mix = mix.parse().unwrap();
             let setting = Setting {
                 mix,
                 compute_nodes: 2,
@@ -66,15 +31,25 @@ fn every_index_has_the_same_row_with_a_copy() {
         }
     }
     let rows = |place| {
-        let rows = Rows {
-            points: points.clone(),
-            ended: Mutex::new(vec![None; points.len()]),
+        let out = std::env::temp_dir().join(format!("dmkit-{place:?}-{}", std::process::id()));
+        let output = Output {
+            out: out.clone(),
+            no_plot: true,
+            place,
+            ..Output::default()
         };
-        run_all(&rows, place, &rows, drop);
-        rows.ended.into_inner().unwrap()
+        assert!(perform("copies", &points, &output).unwrap());
+        let file = File::open(out.join(LATEST).join("rows.jsonl")).unwrap();
+        let mut rows = read_json_lines(BufReader::new(file)).unwrap();
+        fs::remove_dir_all(&out).unwrap();
+        rows.iter_mut().for_each(|row| row.date.clear());
+        // Rows are written when their points end.
+        rows.sort_by_key(Row::name);
+        rows
     };
     let (copies, own) = (rows(Place::Processes), rows(Place::Threads));
+    assert_eq!(copies.len(), points.len());
     for (copy, own) in copies.into_iter().zip(own) {
-        assert_eq!(copy.unwrap(), own.unwrap());
+        assert_eq!(copy, own);
     }
 }
