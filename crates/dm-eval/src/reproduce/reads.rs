@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(redundant(&[]), 0.0);
     }
 
-    /// One client is never redundant. Skewed clients are more often redundant than uniform ones.
+    /// A single client makes no redundant accesses. With skewed keys, more accesses are redundant than with uniform
+    /// ones.
     #[test]
     fn clients_and_skew_make_accesses_redundant() {
         assert_eq!(figure("read", &setup(1, 0.99), Metric::Redundant), 0.0);

@@ -155,7 +155,8 @@ fn a_stopped_run_continues_with_its_missing_points() {
     let file = directory.join("points.jsonl");
     let kept = fs::read_to_string(&file).unwrap();
     assert_eq!(kept.lines().count(), 1);
-    // The process was killed while it wrote the next line, and the kept point is made recognisable.
+    // This file is as after a kill in the middle of the next line. The stored point gets a metric of its own, so that
+    // the test recognises it.
     let mark = kept.replace("\"operations\":", "\"splits\":77.0,\"operations\":");
     assert_ne!(mark, kept);
     fs::write(&file, mark + "{\"commit\":\"0a1b\",\"key").unwrap();
@@ -171,7 +172,7 @@ fn a_stopped_run_continues_with_its_missing_points() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// The cheap part of docs/EVIDENCE.md is what this program measures.
+/// Runs one cheap experiment. Its section in docs/EVIDENCE.md must be what this program measures.
 #[test]
 fn the_evidence_is_what_this_program_measures() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EVIDENCE.md");
