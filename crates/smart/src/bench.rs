@@ -177,7 +177,7 @@ fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
             false => updates(at).div_ceil(at.keys.max(1)).min(REPLACED_MAX),
         };
         // If all nodes have 256 slots, a node for each second key is more than the keys of the harness need. Without
-        // path compression, a node for each byte that keys share comes on top.
+        // path compression, each byte that keys share needs a node in addition.
         let types = on.types(at).unwrap_or(on.types);
         let node = match types.largest() {
             1 => types.block_bytes(1) as u64 / 2,
