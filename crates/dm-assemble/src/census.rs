@@ -7,7 +7,7 @@ use dm_verbs::{Control, Nanos, Verbs};
 use crate::check::{WALKS, Walk};
 use crate::{Handle, Parts};
 
-/// Leases after which a census is given up if a member does not answer it.
+/// Number of leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
 /// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later
 /// epoch only after two turns of their caches.

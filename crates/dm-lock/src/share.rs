@@ -355,8 +355,9 @@ impl<'a, V: Verbs> Share<'a, V> {
         left
     }
 
-    /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS found:
-    /// `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one chain.
+    /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS
+    /// found: `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one
+    /// chain.
     ///
     /// # Errors
     /// Returns the same errors as [`Share::write_back`].

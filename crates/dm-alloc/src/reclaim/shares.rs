@@ -192,8 +192,8 @@ impl Allocator {
             let may = self.roster.is_clear(look.own) && m.gate.order() == look.gate.order();
             may.then(|| self.roster.gate().occupy(v.client().0))
         });
-        // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets nothing
-        // before the client's requests have landed.
+        // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets
+        // nothing before the client's requests have landed.
         let Some(pass) = pass else {
             return Ok(());
         };
