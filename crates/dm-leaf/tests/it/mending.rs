@@ -387,8 +387,8 @@ fn a_torn_node_is_mended_only_in_doubt() {
     }
 }
 
-/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies of
-/// all hop counts equal again.
+/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies
+/// of all hop counts equal again.
 #[test]
 fn an_unfinished_hop_is_finished() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();

@@ -121,7 +121,8 @@ fn walked() -> RemotePtr {
     word(5)
 }
 
-/// The number of the round at which all members record, and of the round at which the first grace ends.
+/// The number of the round in which all members have begun to record. The next constant is the number of the round in
+/// which the first grace period ends.
 const RECORDED: u64 = 2;
 const QUIET: u64 = 3;
 const AGAIN: u64 = 2;
