@@ -37,9 +37,9 @@ impl Child {
         blocked.extend(COMMANDS);
         let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
         let parent = getpid();
-        // SAFETY: a copy of a process with one thread may do what the process may do. If there are further threads, the
-        // caller has made sure that `work` waits for none of their locks; the C library releases its own ones (those of
-        // the heap) in the copy.
+        // SAFETY: the copy has only the thread that called `fork`. If this process has no other threads, the copy may
+        // do everything. If it has, the caller has made sure that `work` needs no lock that one of them may hold; the C
+        // library releases its own locks (those of the heap) in the copy.
         let forked = unsafe { fork() };
         if let Ok(ForkResult::Child) = forked {
             ignore_commands();

@@ -154,8 +154,8 @@ impl Crew {
         group
     }
 
-    /// Removes the calling thread from the count, and gives the rest of its group to the others. Returns `false` and
-    /// changes nothing if there are no others.
+    /// Removes the calling thread from the number of threads, and gives the rest of its group to the other threads.
+    /// Returns `false` and changes nothing if there are no other threads.
     fn leaves(&mut self, rest: &[usize]) -> bool {
         if self.hands <= 1 {
             return false;

@@ -308,7 +308,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
         let note = format!("Fitted: this number determines {}.", claim.fitted.join(" and "));
         return Judged::noted(Grade::NotGraded, note);
     }
-    // Two different series never agree to the last bit in every seed, so these points are one.
+    // Two different series never agree to the last bit in every seed, so both points are the same point.
     if quotient && (model.low, model.high) == (1.0, 1.0) {
         return Judged::noted(
             Grade::NotGraded,

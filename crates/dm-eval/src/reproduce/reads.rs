@@ -229,7 +229,8 @@ mod tests {
             ended: Nanos(ended),
             block,
         };
-        // The first window contains three others, of which two are of its block. The second has none.
+        // During the first access three others begin, two of them to the same block. During the second access none
+        // begins.
         let log = [
             done(0, 10, 1),
             done(1, 30, 1),

@@ -108,8 +108,8 @@ fn a_tree_experiment_runs_from_file_to_page() {
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
         assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
-        // Of 8,000 operations, the first quarter is the warm-up and is not counted. Neither are the operations that
-        // other clients had not finished when the first client had none left, at most one per client.
+        // Of 8,000 operations, the first quarter is the warm-up and is not counted. When the first client has done its
+        // last operation, each other client may have one operation in progress; these are not counted either.
         let counted = figure(metric::Metric::Operations);
         assert!((6_000.0 - 176.0..=6_000.0).contains(&counted), "{counted}");
     }

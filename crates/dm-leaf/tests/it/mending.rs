@@ -424,7 +424,7 @@ fn an_unfinished_hop_is_finished() {
     );
     assert!(writes.len() > 1);
     let absent = (hopping + 1..).find(|key| !keys.contains(key)).unwrap();
-    // All WRITEs before number `whole` have landed, and some lines of this one.
+    // The WRITEs before number `whole` have landed completely, and of this WRITE only some lines.
     for (whole, (from, last)) in writes.iter().enumerate() {
         let lines: Vec<usize> = (from / LINE..(from + last.len()).div_ceil(LINE)).collect();
         for mask in 0..1_u64 << lines.len() {

@@ -129,8 +129,8 @@ const AGAIN: u64 = 2;
 /// Rounds of the second census before W retires the block that it holds.
 const HELD_ROUNDS: u32 = 2;
 
-/// Returns the address of the number of the last round that the other member has done for S. It is `u64::MAX` if that
-/// member does none.
+/// Returns the address of a word with the number of the last round that the other member has done for S. The word is
+/// `u64::MAX` if that member does no rounds.
 fn done() -> RemotePtr {
     word(3)
 }
