@@ -383,8 +383,9 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                         at = RemotePtr::from_raw(next);
                         hops += 1;
                         match hops {
-                            // The first leaf may stay replaced, so this is not an attempt. Without a new loop, an
-                            // attempt at the next leaf would be rewound to a point before this step.
+                            // Finding that the first leaf was replaced does not count as a failed attempt, because it
+                            // may have been replaced long ago. A new loop begins, because otherwise a failed attempt at
+                            // the next leaf would be rewound to a point before this step.
                             1 => retry = v.retry(self.options.attempts),
                             // Later leaves were replaced during this operation.
                             _ => retry.again_wiser(at, Why::Stale).await?,

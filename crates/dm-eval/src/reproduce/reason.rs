@@ -1,9 +1,9 @@
 //! The reason why a claim is missed. It is computed from the rows of the run, so it cannot become stale.
 //!
-//! A miss counts as understood only if the reason covers the whole gap: a resource that is busy nearly all the time and
-//! whose own bound is too low for the paper's number, waits for locks without which the number would be reached, or
-//! entries that alone take more memory than the paper's number. Everything else is "not understood", with the measured
-//! facts.
+//! A miss counts as understood only if the reason covers the whole gap. There are three such reasons: a resource is
+//! busy nearly all the time, and its own bound is below the paper's number; clients wait for locks, and without these
+//! waits they would reach the number; the entries alone take more memory than the paper's number. Everything else is
+//! "not understood", with the measured facts.
 
 use std::collections::BTreeMap;
 

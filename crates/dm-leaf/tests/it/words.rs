@@ -1,4 +1,4 @@
-//! Leaves of words: updates share a leaf and exchange a word by CAS, and an insert holds the leaf beside them.
+//! Leaves of words: updates share a leaf's lock and exchange a word by CAS, and an insert holds the lock beside them.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
