@@ -34,7 +34,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Whether an insert gets the free slots together with the lock, without another READ (CHIME §4.2.1).
     pub vacancy_piggyback: bool,
-    /// Whether a get finds the range of its leaf in the neighbourhood, without another READ (CHIME §4.2.2).
+    /// Whether each neighbourhood contains a copy of the leaf's fence keys, so that a get needs no second READ for them
+    /// (CHIME §4.2.2).
     pub metadata_replication: bool,
     /// Bytes of a compute node's hotspot buffer (CHIME §4.3), which guides speculative reads. With 0 there is
     /// no buffer, and there are no speculative reads.
@@ -66,8 +67,8 @@ pub struct Options {
     pub flaws: crate::Flaws,
 }
 
-/// Default of [`Options::span`]: with keys and values of 8 bytes, a leaf has 960 bytes, so it takes one packet of 1,024. The
-/// paper has [`PUBLISHED_SPAN`]. Scans read fewer bytes of smaller leaves, but inserts split them more often
+/// Default of [`Options::span`]: with keys and values of 8 bytes, a leaf has 960 bytes, so it takes one packet of
+/// 1,024. The paper has [`PUBLISHED_SPAN`]. Scans read fewer bytes of smaller leaves, but inserts split them more often
 /// (docs/protocol/chime.md, Bounds).
 pub const DEFAULT_SPAN: usize = 42;
 /// Entries of the paper's nodes (CHIME §5.1), and the default of [`Options::inner_span`].

@@ -71,9 +71,9 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of at most [`DEFAULT_CHUNK_BYTES`]. The round robin
-    /// starts at a memory node that depends on `compute_node`, so that different compute nodes start with different
-    /// memory nodes.
+    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of at most [`DEFAULT_CHUNK_BYTES`]. The
+    /// round robin starts at a memory node that depends on `compute_node`, so that different compute nodes start with
+    /// different memory nodes.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
         Self {
             pools: (0..memory_nodes)
@@ -100,8 +100,8 @@ impl Allocator {
         }
     }
 
-    /// Returns this allocator with the lock tables of the pool. If it expels a member, it frees this member's locks before
-    /// the slot of the member can be used again.
+    /// Returns this allocator with the lock tables of the pool. If it expels a member, it frees this member's locks
+    /// before the slot of the member can be used again.
     #[must_use]
     pub fn sweeping(mut self, sweep: Sweep) -> Self {
         self.sweep = Some(sweep);
@@ -315,8 +315,8 @@ impl Allocator {
                 .sum::<usize>()
     }
 
-    /// Takes a block on `node`. Returns `None` if the memory node is full or the request to it failed; in the
-    /// second case this sets `failed`. If `receives` is set, the depot comes before a new chunk.
+    /// Takes a block on `node`. Returns `None` if the memory node is full or the request to it failed; in the second
+    /// case this sets `failed`. If `receives` is set, this tries the depot before it fetches a new chunk.
     pub(crate) async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,

@@ -24,7 +24,7 @@ use crate::{AllocError, Allocator};
 
 /// Number of READs that are in flight at the same time.
 const PARALLEL: usize = 16;
-/// Number of times that a depot is read until it has not changed meanwhile.
+/// Maximum number of times that a depot is read. It is read again if its head has changed meanwhile.
 const DEPOT_READS: u32 = 16;
 /// Bytes at the beginning of a block that hold the life of its node.
 const LIFE_BYTES: u32 = 64;

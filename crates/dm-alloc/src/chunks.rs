@@ -1,8 +1,9 @@
 //! Records of the pool's chunks. A record contains the place of a chunk's first block and the class of its blocks.
 //! With the records, a census finds the blocks that a dead member has lost.
 //!
-//! All blocks of a chunk are of one class. The last line of each chunk is its *record*. The records of a memory node form a
-//! list, to which members only add. Its head is a word in the members' area: the address of the last record that was added.
+//! All blocks of a chunk are of one class. The last line of each chunk is its *record*. The records of a memory node
+//! form a list, to which members only add. Its head is a word in the members' area: the address of the last record that
+//! was added.
 //!
 //! ```text
 //!   record   next record 8 · start of the chunk 8 · bytes of a block 4 · kind 1 · zero 3 · magic 8 · zero 32

@@ -81,8 +81,8 @@ impl<V: Verbs> Drop for Batch<'_, V> {
     }
 }
 
-/// Blocks that are being taken from a depot. Once they are taken, they belong to this compute node even if the operation is
-/// dropped.
+/// Blocks that are being taken from a depot. Once they are taken, they belong to this compute node even if the
+/// operation is dropped, because the destructor puts them into the pool.
 struct Taken<'a> {
     pool: &'a Mutex<NodePool>,
     magazine: RemotePtr,
@@ -195,8 +195,8 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 }
 
 impl Allocator {
-    /// Moves free blocks of this compute node into the depots, as long as it has at least `least` of one class on a memory
-    /// node.
+    /// Moves free blocks of this compute node into the depots, as long as it has at least `least` of one class on a
+    /// memory node.
     pub(crate) async fn give_up<V: Verbs + Control>(
         &self,
         v: &V,
@@ -219,8 +219,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Moves free blocks of one class into the depot of `node`, within an operation. Returns `false` if no class has `least`
-    /// of them, or there is no room for a magazine.
+    /// Moves free blocks of one class into the depot of `node`, within an operation. Returns `false` if no class has
+    /// `least` of them, or there is no room for a magazine.
     async fn give_batch<V: Verbs + Control>(
         &self,
         v: &V,
@@ -312,8 +312,8 @@ impl Allocator {
         }
     }
 
-    /// Returns the blocks in the depot of `node`, and its magazines. Returns `None` if the depot has changed meanwhile, or is
-    /// unreadable.
+    /// Returns the blocks in the depot of `node`, and its magazines. Returns `None` if the depot has changed meanwhile,
+    /// or is unreadable.
     pub(crate) async fn depot_blocks<V: Verbs>(
         &self,
         v: &V,

@@ -85,7 +85,7 @@ impl List {
         image
     }
 
-    /// Decodes the bytes of a list, or returns `None` if they are none.
+    /// Decodes the bytes of a list. Returns `None` if they are not a list.
     pub(crate) fn decode(image: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*image.get(at..)?.first_chunk()?));
         let half = |at: usize| Some(u64::from(u32::from_le_bytes(*image.get(at..)?.first_chunk()?)));

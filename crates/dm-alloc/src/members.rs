@@ -384,8 +384,8 @@ impl Membership {
 
 impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
-        // The fingerprint omits times, because the explorer itself adds the times that a client has observed. `suspects`
-        // decides only when a round is due, so it is omitted too.
+        // The fingerprint omits times, because the explorer itself adds the times that a client has observed.
+        // `suspects` decides only when a round is due, so it is omitted too.
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         let gate = (self.gate, self.orphan);

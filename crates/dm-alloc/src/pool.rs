@@ -48,12 +48,14 @@ pub(crate) enum Found {
     Full,
 }
 
-/// Blocks that were taken out of a pool and may come back. The blocks that operations take are no trip.
+/// Blocks that were taken out of a pool for a short time and may come back. Blocks that an operation takes for its
+/// nodes do not count.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a trip that never ends keeps this compute node from answering a census"]
 pub(crate) struct Trip {
     life: u32,
-    /// The census in whose record the blocks are; 0 if they are in none. A later census waits for the return of the blocks.
+    /// The census in whose record the blocks are; 0 if they are in none. A later census waits for the return of the
+    /// blocks.
     round: u64,
 }
 
@@ -63,7 +65,8 @@ pub(crate) struct Trip {
 #[must_use = "a block that is held for ever is lost"]
 pub struct Held {
     pub(crate) at: RemotePtr,
-    /// The life of the pool in which the block was held; `None` if the block did not belong to the compute node any more.
+    /// The life of the pool in which the block was held; `None` if the block did not belong to the compute node any
+    /// more.
     life: Option<u32>,
 }
 
@@ -162,7 +165,8 @@ impl NodePool {
         }
     }
 
-    /// Begins a record of the blocks that leave this pool for the census `round`, or continues the record of this census.
+    /// Begins a record of the blocks that leave this pool for the census `round`, or continues the record of this
+    /// census.
     pub(crate) fn begin_record(&mut self, round: u64) {
         if self.record.is_some() && self.round == round {
             return;
@@ -180,7 +184,8 @@ impl NodePool {
         self.round = 0;
     }
 
-    /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has ended.
+    /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has
+    /// ended.
     pub(crate) fn is_recorded(&self) -> bool {
         self.away == 0
             && self
@@ -276,8 +281,8 @@ impl NodePool {
         same
     }
 
-    /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the size of a large chunk, of which
-    /// the last `kept` bytes are not for blocks.
+    /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the size of a large chunk, of
+    /// which the last `kept` bytes are not for blocks.
     pub(crate) fn take(&mut self, client: ClientId, class: Class, (chunk, kept): (u64, u64)) -> Found {
         if let Some(block) = self.at_hand(client, class) {
             return Found::Block(block);

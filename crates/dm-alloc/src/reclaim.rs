@@ -175,8 +175,8 @@ impl Allocator {
         self.pool_of(held.at).with(|pool| pool.release(&held))
     }
 
-    /// Retires a block that was held, like [`Allocator::retire`], unless it belongs to others by now. The caller need not be in
-    /// an operation.
+    /// Retires a block that was held, like [`Allocator::retire`], unless it belongs to others by now. The caller need
+    /// not be in an operation.
     pub fn retire_held(&self, held: Held, block: Block, class: Class) {
         debug_assert_eq!(held.at, block.at, "another block is held");
         self.retire_if(block, class, |_, pool| {
@@ -372,8 +372,8 @@ impl Allocator {
         })
     }
 
-    /// Returns whether a member takes a census, as far as this compute node knows. The census waits until this compute node's
-    /// operations begin in a later epoch, so turns should be short meanwhile.
+    /// Returns whether a member takes a census, as far as this compute node knows. The census waits until this compute
+    /// node's operations begin in a later epoch, so turns should be short meanwhile.
     pub fn is_in_census(&self) -> bool {
         let open = |r: &Reclaim| r.membership.with(|m| !m.census.is_closed());
         self.reclaim.as_ref().is_some_and(open)

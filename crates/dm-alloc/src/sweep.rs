@@ -71,8 +71,8 @@ impl Sweep {
         Ok(freed)
     }
 
-    /// Reads all tables, and resets the count of sharers in each word by CAS. Returns the number of words that it changed.
-    /// No client may share a lock meanwhile, and nothing that a client posted for a share may land.
+    /// Reads all tables, and resets the count of sharers in each word by CAS. Returns the number of words that it
+    /// changed. No client may share a lock meanwhile, and nothing that a client posted for a share may land.
     ///
     /// # Errors
     /// Returns the first error. The words that come later were not changed.
@@ -89,8 +89,8 @@ impl Sweep {
         Ok(changed)
     }
 
-    /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This takes
-    /// one READ for each 2048 words (16 KiB); up to eight READs are in flight at the same time.
+    /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This
+    /// takes one READ for each 2048 words (16 KiB); up to eight READs are in flight at the same time.
     ///
     /// # Errors
     /// Returns the first error.

@@ -100,8 +100,8 @@ impl<K, L> Art<K, L> {
         })
     }
 
-    /// Returns this tree with locks of nodes (ROWEX): a client takes a node's lock before it changes the node. Readers take
-    /// no lock. All clients of the tree must use the same lock tables. The leaves may use the same locks.
+    /// Returns this tree with locks of nodes (ROWEX): a client takes a node's lock before it changes the node. Readers
+    /// take no lock. All clients of the tree must use the same lock tables. The leaves may use the same locks.
     #[must_use]
     pub fn with_node_locks(self, locks: Arc<Locks>) -> Self {
         Self {

@@ -71,7 +71,8 @@ pub(crate) enum Place {
     Leaf(Link, Within),
     /// A slot without a child.
     Vacant(Link, Within),
-    /// There is no slot for the key, and the node is full. The flag shows whether the node was read within the operation.
+    /// There is no slot for the key, and the node is full. The flag shows whether the node was read within the
+    /// operation.
     Full(Within, bool),
     /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Apart {

@@ -44,8 +44,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Takes the lock of the node at `at`. Does nothing if the tree's nodes have no locks. The client must hold no other
-    /// lock, because two nodes can have the same lock.
+    /// Takes the lock of the node at `at`. Does nothing if the tree's nodes have no locks. The client must hold no
+    /// other lock, because two nodes can have the same lock.
     pub(crate) async fn lock_node(&self, at: RemotePtr) -> Result<NodeLock<'h, V>, IndexError> {
         //= docs/protocol/smart.md M24
         match &self.art.node_locks {

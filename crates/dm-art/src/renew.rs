@@ -192,8 +192,8 @@ where
     }
 
     /// Returns the word by which `link` points to a node's only child directly. If the child is a node, extends its
-    /// header first, unless clients skip bytes that no header holds. Returns `None` if the child's header has no room for
-    /// the additional bytes.
+    /// header first, unless clients skip bytes that no header holds. Returns `None` if the child's header has no room
+    /// for the additional bytes.
     async fn lifted(
         &self,
         link: &Link,

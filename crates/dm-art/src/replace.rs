@@ -21,8 +21,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Replaces the leaf of `link` by a leaf with the new value, if it is the live leaf of the key. If `before` is given,
-    /// replaces only a leaf with that value.
+    /// Replaces the leaf of `link` by a leaf with the new value, if it is the live leaf of the key. If `before` is
+    /// given, replaces only a leaf with that value.
     pub(crate) async fn replace_leaf<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -67,8 +67,8 @@ where
         }
     }
 
-    /// Makes the slot that leads to the leaf of `link` lead to the leaf `next`, which has replaced it. If the slot leads
-    /// to another leaf, another client has done this. `depth` is the link depth of `next`, if it is known.
+    /// Makes the slot that leads to the leaf of `link` lead to the leaf `next`, which has replaced it. If the slot
+    /// leads to another leaf, another client has done this. `depth` is the link depth of `next`, if it is known.
     pub(crate) async fn swing(
         &self,
         key: &KeyText,
@@ -129,8 +129,8 @@ where
         }))
     }
 
-    /// Reads the slot of `link` again, which led to a leaf of the key `others`. Returns `None` if its node may no longer
-    /// be part of the tree, if `key` does not have the node's prefix, or if the slot does not lead to a leaf.
+    /// Reads the slot of `link` again, which led to a leaf of the key `others`. Returns `None` if its node may no
+    /// longer be part of the tree, if `key` does not have the node's prefix, or if the slot does not lead to a leaf.
     async fn reread(&self, key: &KeyText, link: &Link, others: &K) -> Result<Option<Link>, IndexError> {
         let word = SlotWord::from_raw(self.v.word(link.at()).await?);
         self.note_slot(key, link, word).await;
@@ -146,9 +146,9 @@ where
         Ok(Some(Link { slot, fresh: true }))
     }
 
-    /// Continues a get that has found a replaced leaf through `link`, until it finds a leaf that was not replaced. Reads the
-    /// slot again if it was not read within the operation, and updates `link`. If this returns [`Single::Replaced`], the
-    /// slot could not be read again, and proves nothing.
+    /// Continues a get that has found a replaced leaf through `link`, until it finds a leaf that was not replaced.
+    /// Reads the slot again if it was not read within the operation, and updates `link`. If this returns
+    /// [`Single::Replaced`], the slot could not be read again, and proves nothing.
     pub(crate) async fn follow(
         &self,
         key: &K,

@@ -22,8 +22,8 @@ const LOOKS: u32 = 8;
 pub struct SingleOptions {
     /// Maximum number of READs of a torn leaf; after that the operation returns an error.
     pub attempts: u32,
-    /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and no
-    /// operation takes a leaf's lock. All clients of a tree must use the same value.
+    /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and
+    /// no operation takes a leaf's lock. All clients of a tree must use the same value.
     pub in_place: bool,
     /// Published flaws that are switched on.
     #[cfg(feature = "study")]
@@ -168,8 +168,9 @@ impl<K: KeyBytes> Singles<K> {
         }
     }
 
-    /// Ends the life of the leaf at `at` by a CAS of its state. If there is a `next` leaf, writes its bytes first. Returns
-    /// whether the leaf was still live. This takes one round trip, or two if the leaves are on two memory nodes.
+    /// Ends the life of the leaf at `at` by a CAS of its state. If there is a `next` leaf, writes its bytes first.
+    /// Returns whether the leaf was still live. This takes one round trip, or two if the leaves are on two memory
+    /// nodes.
     async fn end<V: Verbs>(
         &self,
         v: &V,
@@ -382,8 +383,9 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                         at = RemotePtr::from_raw(next);
                         hops += 1;
                         match hops {
-                            // The first leaf may stay replaced, so this is not an attempt. Without a new loop, an
-                            // attempt at the next leaf would be rewound to a point before this step.
+                            // Finding that the first leaf was replaced does not count as a failed attempt, because it
+                            // may have been replaced long ago. A new loop begins, because otherwise a failed attempt at
+                            // the next leaf would be rewound to a point before this step.
                             1 => retry = v.retry(self.options.attempts),
                             // Later leaves were replaced during this operation.
                             _ => retry.again_wiser(at, Why::Stale).await?,

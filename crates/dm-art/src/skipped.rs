@@ -33,8 +33,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Finds a leaf below the node at `at` of this type, which is on `key`'s path. If `known` is the leaf that it finds,
-    /// the leaf is not read again.
+    /// Finds a leaf below the node at `at` of this type, which is on `key`'s path. If `known` is the leaf that it
+    /// finds, the leaf is not read again.
     pub(crate) async fn leaf_below(
         &self,
         key: &KeyText,
@@ -107,8 +107,9 @@ where
         }
     }
 
-    /// Returns the place of a new leaf of `key`, whose search has skipped key bytes and ended at `spot`. Returns `None` if
-    /// the tree has changed meanwhile, or if this had to remove a node without a child. Then the insert must search again.
+    /// Returns the place of a new leaf of `key`, whose search has skipped key bytes and ended at `spot`. Returns `None`
+    /// if the tree has changed meanwhile, or if this had to remove a node without a child. Then the insert must search
+    /// again.
     pub(crate) async fn spot(
         &self,
         key: &KeyText,
@@ -186,8 +187,8 @@ where
         self.art.cache.forget(key, at);
     }
 
-    /// Finds the link on `key`'s path that leads across key byte `byte`: its node has a smaller branch, and its child has
-    /// a larger one, which is also returned.
+    /// Finds the link on `key`'s path that leads across key byte `byte`: its node has a smaller branch, and its child
+    /// has a larger one, which is also returned.
     async fn link_over(&self, key: &KeyText, byte: usize) -> Result<Option<(Link, Within, u8)>, IndexError> {
         self.v.local(LocalStep::Section).await;
         let mut link = None;

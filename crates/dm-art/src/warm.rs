@@ -32,8 +32,8 @@ impl<K: KeyBytes, L> Art<K, L> {
         self.as_operation(v, adopt).await
     }
 
-    /// Reads inner nodes into the cache until all are there or the cache is full. The verbs are metered as housekeeping.
-    /// Returns the number of nodes that the cache has admitted.
+    /// Reads inner nodes into the cache until all are there or the cache is full. The verbs are metered as
+    /// housekeeping. Returns the number of nodes that the cache has admitted.
     ///
     /// # Errors
     /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
@@ -46,7 +46,7 @@ impl<K: KeyBytes, L> Art<K, L> {
         let types = self.types();
         let mut left = vec![(self.root, types.largest(), 0, [0; KEY_BYTES_MAX])];
         let mut nodes = 0;
-        // A cache that is full already has its images read again: they may have expired.
+        // If the cache is already full, its nodes are read again, because they may have expired.
         let stops = !self.cache.is_full();
         while let Some((at, kind, from, mut key)) = left.pop() {
             let turns = self.cache.turns();

@@ -72,7 +72,7 @@ where
             };
             match self.attempt(&wanted, place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
-                // The place was read within the operation, so this is not repeated.
+                // This happens at most once, because the place was read within the operation.
                 Attempt::At(place) => next = Some(place),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),

@@ -7,13 +7,13 @@ use dm_verbs::{Control, Nanos, Verbs};
 use crate::check::{WALKS, Walk};
 use crate::{Handle, Parts};
 
-/// Leases after which a census is given up if a member does not answer it.
+/// Number of leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
 /// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later
 /// epoch only after two turns of their caches.
 const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
-/// Parts of a lease for each list of lost blocks: while other work keeps a member busy, it does only one list at each
-/// of its looks, of which it makes about 62 in a lease.
+/// Each list of lost blocks adds this part of a lease to the time limit. While a member is busy, it does only one list
+/// at each look, and it makes about 62 looks in a lease.
 const LIST_PARTS: u64 = 16;
 /// Parts of a lease that lie between two rounds of a census.
 const CENSUS_PARTS: u64 = 64;

@@ -9,8 +9,8 @@ use dm_verbs::{Control, Nanos, Place, Verbs};
 
 use crate::{Handle, Parts};
 
-/// Maximum number of walks of a check. The check reports a fault only if two successive walks find it unchanged. Maximum number
-/// of walks of a census, too.
+/// Maximum number of walks of a check, and of a census. A check reports a fault only if two successive walks find it
+/// unchanged.
 pub(crate) const WALKS: u32 = 4;
 /// The time between two walks. It is longer than any operation that is not interrupted.
 const BETWEEN: Nanos = Nanos::from_millis(5);
@@ -209,8 +209,8 @@ impl<P: Parts> Handle<P> {
     /// Visits the whole index, and returns counts of its parts and its faults. It changes nothing. Other clients may
     /// work meanwhile, so a fault is reported only if two successive walks have found it in the same bytes.
     ///
-    /// This takes a round trip for each node of a B-link tree, each radix node and each leaf of many keys, and one for each 64
-    /// leaves of one key. If anything looks wrong, it takes up to four times as long. The verbs are metered as
+    /// This takes a round trip for each node of a B-link tree, each radix node and each leaf of many keys, and one for
+    /// each 64 leaves of one key. If anything looks wrong, it takes up to four times as long. The verbs are metered as
     /// housekeeping.
     ///
     /// # Errors

@@ -62,7 +62,8 @@ impl Bench {
         self
     }
 
-    /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of them.
+    /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of
+    /// them.
     ///
     /// # Errors
     /// Returns [`RunError`] if a point has no result. It is the error of the first such point.

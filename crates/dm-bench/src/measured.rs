@@ -54,8 +54,8 @@ pub struct Measured {
 pub struct Busiest {
     /// The resource, and its node. `ns` is the time for which it was busy in the run.
     pub resource: Busy,
-    /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used it for
-    /// as long as in this run. This includes the effects of skew and of repeated work.
+    /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used
+    /// it for as long as in this run. This includes the effects of skew and of repeated work.
     pub bound_mops: f64,
 }
 

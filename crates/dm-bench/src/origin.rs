@@ -51,7 +51,8 @@ impl Utc {
 
     fn from_epoch(seconds: u64) -> Self {
         let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // The calendar repeats after 400 years. Years begin in March here, so that a leap day is the last day of a year.
+        // The calendar repeats after 400 years. Years begin in March here, so that a leap day is the last day of a
+        // year.
         let day = days + 719_468;
         let (era, of_era) = (day / 146_097, day % 146_097);
         let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -407,8 +407,8 @@ impl VariantEntry {
         self
     }
 
-    /// Marks the variant to be tried with a device's promises, as the default variant is. A variant needs this if it
-    /// may run on devices on which the default variant does not.
+    /// Marks the variant as one that `dmkit doctor` tries with a device's promises. The default variant is always
+    /// tried. Mark another variant if it may run on devices on which the default variant does not.
     #[must_use]
     pub fn probed(mut self) -> Self {
         self.probed = true;
@@ -425,7 +425,7 @@ impl VariantEntry {
         &self.help
     }
 
-    /// Returns whether the variant is tried with a device's promises.
+    /// Returns whether `dmkit doctor` tries the variant with a device's promises.
     pub fn is_probed(&self) -> bool {
         self.probed
     }

@@ -152,8 +152,8 @@ impl Setting {
         self.knobs.get(Self::LOCK_AND_READ).map_or(own, |on| on != 0)
     }
 
-    /// Returns the part of the setting on which the loaded index and its warm caches depend. Everything else has a fixed
-    /// value: clients, operations, and when they begin and end.
+    /// Returns the part of the setting on which the loaded index and its warm caches depend. Everything else has a
+    /// fixed value: clients, operations, and when they begin and end.
     pub(crate) fn of_load(&self) -> Self {
         Self {
             clients: 0,

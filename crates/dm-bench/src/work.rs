@@ -159,8 +159,8 @@ impl Tally {
         }
     }
 
-    /// Sets the time in which an operation must end to be counted: from the end of a warm-up that begins at `began`, for
-    /// the setting's duration. Returns the end of this time.
+    /// Sets the time in which an operation must end to be counted: from the end of a warm-up that begins at `began`,
+    /// for the setting's duration. Returns the end of this time.
     pub(crate) fn count_in(&mut self, began: u64, setting: &Setting) -> u64 {
         self.warm_until = self.warm_until.max(began.saturating_add(setting.warm_up_ns));
         if let Some(duration) = setting.duration_ns {

@@ -115,16 +115,16 @@ impl<K: CacheKey> IndexCache<K> {
     /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
     /// were admitted again.
     ///
-    /// Returns `false` and does nothing if there is no such image, no room, or no packed form for the new child beside
-    /// the others. The caller should then admit the node.
+    /// Returns `false` and does nothing if there is no such image, if the cache has no room, or if the new child cannot
+    /// be packed together with the others. The caller should then admit the node.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }
 
     /// Adds one child of `level` - 1 to the image that covers `separator`, regardless of the image's node. Use this for
     /// structures whose images are not copies of remote nodes. Returns `false` and does nothing if no image covers the
-    /// separator, if the image already has a child that starts there, or if there is no room, or no packed form for the
-    /// new child beside the others.
+    /// separator, if the image already has a child that starts there, if there is no room, or if the image cannot be
+    /// packed together with the new child.
     ///
     /// ```
     /// # use dm_cache::{IndexCache, NodeImage};

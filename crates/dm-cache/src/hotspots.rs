@@ -78,8 +78,9 @@ impl Set {
 /// # Invariants
 /// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
-/// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two threads
-///   change it at the same time, one of them must read it again, so no thread restores an entry that another removed.
+/// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two
+///   threads change it at the same time, one of them must read it again, so no thread restores an entry that another
+///   removed.
 #[derive(Debug)]
 pub struct Hotspots {
     sets: Box<[Set]>,

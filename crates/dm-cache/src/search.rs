@@ -18,8 +18,7 @@ pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);
     let mut step = span / 2;
-    // There is always a key at `at + step`. The check makes the loop end if there were none, because this costs less
-    // than an index that can panic.
+    // There is always a key at `at + step`. `get` is used here because it costs less than indexing, which can panic.
     while let Some(middle) = keys.get(at + step)
         && step > 0
     {

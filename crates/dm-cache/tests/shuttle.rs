@@ -309,8 +309,9 @@ impl Sketched {
         let hint = self.sketch.leaf(&Key8(key))?;
         let (leaf, life) = Self::known(hint);
         assert!(leaf * WIDTH <= key, "a leaf to the right");
-        // At other keys a removed leaf may be returned once more, if a run ended within the range of another one. If
-        // there is no room for all leaves, a leaf is also returned for keys of omitted leaves to its right.
+        // A removed leaf must not be returned for the key with which it was reported. For other keys it may still be
+        // returned, if one run of admitted leaves ended within the range of another run. If there is no room for all
+        // leaves, a leaf is also returned for keys of omitted leaves to its right.
         let gone = self.budget == ROOMY && ended.contains(&(life, key));
         assert!(!gone, "a leaf that was taken away");
         Some(hint)

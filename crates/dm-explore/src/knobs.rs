@@ -72,11 +72,13 @@ pub enum Retries {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Late {
-    /// Until the control plane has fenced their client, or until the client's next request to that memory node takes
-    /// effect. The traits of `dm-verbs` promise this: when a client reconnects, its old queue pair is shut first.
+    /// Pending requests may take effect until the control plane has fenced the client, or until the client's next
+    /// request to that memory node takes effect. The traits of `dm-verbs` promise this: when a client reconnects, its
+    /// old queue pair is shut first.
     UntilNext,
-    /// Until the control plane has fenced their client. The client's later requests use another queue pair, and have no
-    /// order with those of the old one. This is for protocols on connections that do not shut the old queue pair first.
+    /// Pending requests may take effect until the control plane has fenced the client. The client's later requests use
+    /// another queue pair, so they are not ordered after the pending ones. Use this for protocols whose connections do
+    /// not shut the old queue pair before they use a new one.
     UntilFenced,
 }
 

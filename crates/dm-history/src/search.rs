@@ -126,8 +126,8 @@ struct Frame<S: Spec> {
     state: S::State,
     state_index: Option<u32>,
     placed: usize,
-    /// The length of the shared stack below this frame's candidates. Those that are left above it were not tried yet;
-    /// the most urgent one is on top.
+    /// The length of the shared stack below this frame's candidates. The candidates that are still on the stack were
+    /// not tried yet; the one to try next is on top.
     candidates_from: usize,
     set_hash: u128,
 }

@@ -34,8 +34,8 @@ pub(crate) enum Edit<'x> {
 }
 
 impl<K: KeyBytes> Neighbourhoods<K> {
-    /// Returns the addresses and lengths of the READs under the lock. They cover the neighbourhood, or the whole node if
-    /// entries span lines.
+    /// Returns the addresses and lengths of the READs under the lock. They cover the neighbourhood, or the whole node
+    /// if entries span lines.
     #[inline]
     pub(crate) fn under_lock(&self, at: RemotePtr, reach: &Reach) -> (Span, Option<Span>) {
         match self.format.geometry().is_in_line() {

@@ -353,8 +353,8 @@ pub trait Inner<V: Verbs, K> {
     /// Visits all nodes of the inner structure and all leaves, for a check, and adds what it finds to `survey`. With
     /// [`Survey::mends`], this also finishes what other clients have left unfinished.
     ///
-    /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers. Then a
-    /// sweep gives no memory back, because it does not know which blocks the inner structure uses.
+    /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers. Then
+    /// a sweep gives no memory back, because it does not know which blocks the inner structure uses.
     fn survey<L: Restructure<V, K>>(
         &self,
         v: &V,

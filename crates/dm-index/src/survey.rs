@@ -395,8 +395,8 @@ pub enum Listing {
     Unknown,
 }
 
-/// Visits the leaves of an index and counts their keys. `listed` has the leaves as the inner structure lists them. If it
-/// lists none, the survey misses nodes.
+/// Visits the leaves of an index and counts their keys. `listed` has the leaves as the inner structure lists them. If
+/// it lists none, the survey misses nodes.
 ///
 /// # Errors
 /// Returns the same errors as [`survey_level`].

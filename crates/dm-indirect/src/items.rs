@@ -50,8 +50,8 @@ pub struct Items<'h, V, I: Exchange> {
     pub(crate) flaws: crate::ItemFlaws,
 }
 
-/// A running operation. If it is dropped while the index exchanges a word, it stays announced until the client's requests
-/// have landed. Otherwise the old word could return to the index, and a late CAS would find it there.
+/// A running operation. If it is dropped while the index exchanges a word, it stays announced until the client's
+/// requests have landed. Otherwise the old word could return to the index, and a late CAS would find it there.
 struct Announced<'s> {
     running: Option<Running<'s>>,
     /// Whether the index exchanges the word.
@@ -120,8 +120,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         self
     }
 
-    /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the values
-    /// of any other index are not references.
+    /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the
+    /// values of any other index are not references.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if `made_for_items` is `false`, and the errors of [`Items::new`].
@@ -200,8 +200,9 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         self.apply(key, Write::Remove).await
     }
 
-    /// Sets `key` to `after` if it has `before`, as [`Exchange::exchange`] does. It takes the round trips of an insert if
-    /// no other key has the same prefix and the key is absent, and otherwise those of an update with a READ of the block.
+    /// Sets `key` to `after` if it has `before`, as [`Exchange::exchange`] does. It takes the round trips of an insert
+    /// if no other key has the same prefix and the key is absent, and otherwise those of an update with a READ of the
+    /// block.
     ///
     /// # Errors
     /// Returns an error for the reasons of [`Items::insert`].

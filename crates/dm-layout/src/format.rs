@@ -61,7 +61,7 @@ pub enum Lookup<'a> {
     Stale(Stale),
 }
 
-/// The reason why a node is not the expected one.
+/// The reason why a node cannot answer for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stale {
     /// The key is less than the low fence key.

@@ -377,7 +377,8 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
     plan: Plan,
 ) -> Result<(), IndexError> {
     //= docs/protocol/sherman.md S24
-    // All WRITEs to the two nodes are in one chain. The unlocks of both nodes follow it, even if this future is dropped.
+    // All WRITEs to the two nodes are in one chain. The unlocks of both nodes follow it, even if this future is
+    // dropped.
     let mut chain = v.chain(plan.node);
     let mut relisting = Relisting { v, piece: None };
     if let Some(Unlisting { removal, entry }) = plan.unlisting {

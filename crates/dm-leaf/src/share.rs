@@ -40,8 +40,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
     }
 
-    /// Returns whether `write` adds a key, and then holds the lock beside clients that share it: it changes only an entry
-    /// that no other client changes.
+    /// Returns whether `write` adds a key, and then holds the lock beside clients that share it: it changes only an
+    /// entry that no other client changes.
     //= docs/protocol/marlin.md B3
     #[inline]
     pub(crate) fn inserts_beside(&self, write: Write<'_>) -> bool {
@@ -76,8 +76,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Tries a write once, as [`Nodes::write_shared`] does. Returns [`Applied::Differs`] if the value is not the expected
-    /// one, or if another client has changed it since it was read.
+    /// Tries a write once, as [`Nodes::write_shared`] does. Returns [`Applied::Differs`] if the value is not the
+    /// expected one, or if another client has changed it since it was read.
     async fn try_shared<V: Verbs + Control>(
         &self,
         v: &V,

@@ -18,8 +18,8 @@ pub struct LeafFlaws {
     pub right_born_live: bool,
     /// Broken twin: a merge makes the left node, with the keys of both, live before the right node is dead (S24).
     pub open_before_burial: bool,
-    /// T-D7, T-B4: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
-    /// A value can end up under another key, and two clients can insert one key.
+    /// T-D7, T-B4: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update
+    /// does. A value can end up under another key, and two clients can insert one key.
     pub slots_shared: bool,
     /// T-B3: an insert of a word writes the word first, and its key afterwards.
     pub pointer_first: bool,
@@ -36,8 +36,8 @@ pub struct LeafFlaws {
     /// Broken twin: a writer waits for the other client although that client is gone, as the suspect lock word shows
     /// (S24b).
     pub forgets_doubt: bool,
-    /// Broken twin: a writer that got the address of an unborn node from a cache waits for the client that made the node,
-    /// although that client may have died (R9).
+    /// Broken twin: a writer that got the address of an unborn node from a cache waits for the client that made the
+    /// node, although that client may have died (R9).
     pub waits_for_unborn: bool,
 }
 

@@ -215,8 +215,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         (header.state == NodeState::Dead).then_some(header.sibling)
     }
 
-    /// Releases the lock, because the node does not cover the key, or cannot be written now. `forward` is the forwarding
-    /// address if the header is dead.
+    /// Releases the lock, because the node does not cover the key, or cannot be written now. `forward` is the
+    /// forwarding address if the header is dead.
     async fn turned_away<V: Verbs>(
         &self,
         guard: Guard<'_, V>,

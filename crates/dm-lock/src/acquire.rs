@@ -157,8 +157,8 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
-    /// Adds a second READ under the lock, of `len` bytes at `at` on the same memory node. It has its own doorbell, behind
-    /// the one of the first READ. [`Attempt::take_second`] returns it.
+    /// Adds a second READ under the lock, of `len` bytes at `at` on the same memory node. It has its own doorbell,
+    /// behind the one of the first READ. [`Attempt::take_second`] returns it.
     #[inline]
     pub fn and_read(mut self, at: RemotePtr, len: u32) -> Self {
         self.second = Some(ReadTo { at, len });

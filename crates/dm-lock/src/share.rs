@@ -239,9 +239,9 @@ impl Locks {
         self.options.shared && self.roster.gate().is_shut(v.client().0)
     }
 
-    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). This is better
-    /// than to take the lock alone, which makes other clients take it alone as well, even after the gate is open. The
-    /// client must look at the slots of its pool meanwhile, and must hold no lock.
+    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). Taking the lock
+    /// alone instead would make other clients take it alone as well, even after the gate is open. The client must look
+    /// at the slots of its pool meanwhile, and must hold no lock.
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if sharing is forbidden for a long time. The client can then queue with
@@ -355,8 +355,9 @@ impl<'a, V: Verbs> Share<'a, V> {
         left
     }
 
-    /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS found:
-    /// `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one chain.
+    /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS
+    /// found: `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one
+    /// chain.
     ///
     /// # Errors
     /// Returns the same errors as [`Share::write_back`].

@@ -57,8 +57,8 @@ pub struct LockWord {
     /// The number of releases, modulo 256.
     pub count: u8,
     /// 32 bits for the protocol that uses the lock, or 16 if the lock can be shared. The lowest bit,
-    /// [`DOUBT`](crate::DOUBT), says that a structural change under the lock may have failed midway. In a lock that can be
-    /// shared, the second bit says that the holder lets other clients share it.
+    /// [`DOUBT`](crate::DOUBT), says that a structural change under the lock may have failed midway. In a lock that can
+    /// be shared, the second bit says that the holder lets other clients share it.
     pub payload: u32,
 }
 

@@ -15,14 +15,15 @@ pub struct Busy {
     pub resource: Resource,
     /// The node that has it.
     pub side: Side,
-    /// The number of the node among the compute nodes or the memory nodes. A shared card has the number of both its nodes.
+    /// The number of the node among the compute nodes or the memory nodes. A shared card has the number of both its
+    /// nodes.
     pub node: u16,
     /// The number of the thread, if the resource is a hardware thread; otherwise 0.
     pub thread: u16,
     /// Nanoseconds.
     pub ns: u64,
-    /// The part of these nanoseconds in which a responder waited for an earlier atomic on the same bytes; 0 for all other
-    /// resources.
+    /// The part of these nanoseconds in which a responder waited for an earlier atomic on the same bytes; 0 for all
+    /// other resources.
     pub stalled_ns: u64,
 }
 
@@ -58,10 +59,11 @@ pub struct BusyTimes {
 }
 
 impl BusyTimes {
-    /// Returns how long each resource was busy between `earlier` and this moment of the same simulation, the busiest first.
+    /// Returns how long each resource was busy between `earlier` and this moment of the same simulation, the busiest
+    /// first.
     ///
-    /// A responder also counts as busy while an atomic waits for an earlier one on the same bytes, because it serves no other
-    /// request then. If it waited longer than it worked, its resource is [`Resource::Atomics`].
+    /// A responder also counts as busy while an atomic waits for an earlier one on the same bytes, because it serves no
+    /// other request then. If it waited longer than it worked, its resource is [`Resource::Atomics`].
     pub fn since(&self, earlier: &Self) -> Vec<Busy> {
         let mut all = Vec::new();
         for ((side, node, now), (.., then)) in self.cards.iter().zip(&earlier.cards) {
@@ -88,9 +90,9 @@ impl BusyTimes {
 }
 
 impl Sim {
-    /// Returns how long each resource was busy so far: the pipelines, links and PCIe of every card, and every hardware thread
-    /// that has clients. The resource that limits a run is the busiest one [since](BusyTimes::since) its beginning. Its time
-    /// includes the effects of skew, of retries and of everything else that clients did.
+    /// Returns how long each resource was busy so far: the pipelines, links and PCIe of every card, and every hardware
+    /// thread that has clients. The resource that limits a run is the busiest one [since](BusyTimes::since) its
+    /// beginning. Its time includes the effects of skew, of retries and of everything else that clients did.
     pub fn busy(&self) -> BusyTimes {
         BusyTimes {
             cards: self.cards(),

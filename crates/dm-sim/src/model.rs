@@ -125,7 +125,7 @@ cost_model! {
     responder_write_ns: "ns", Fit, "Sherman Fig. 3: more than 50 M inbound WRITEs per second up to 128 B";
     /// Time in the responder pipeline, per atomic on host memory.
     responder_atomic_ns: "ns", Fit, "Sherman Fig. 2 at skew 0: axis tops near 20 M lock pairs per second";
-    /// Time in the responder pipeline, per verb on device memory.
+    /// Time in the responder pipeline, per verb on on-chip memory.
     responder_chip_ns: "ns", Paper, "Sherman §4.3: about 110 M CAS per second";
     /// Number of atomic buckets; the low bits of the address choose one.
     buckets: "", Paper, "Sherman §3.2.2: e.g. 4096, 12 least significant bits";
@@ -133,14 +133,14 @@ cost_model! {
     bucket_cas_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
     /// Time for which a fetch-and-add on host memory occupies its bucket.
     bucket_faa_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
-    /// Time for which an atomic on device memory occupies its bucket.
+    /// Time for which an atomic on on-chip memory occupies its bucket.
     bucket_chip_ns: "ns", Fit, "Sherman §5.7: on-chip locks gain 2.89x";
     /// Time of one way through the wire, the switch, and the fixed parts of two cards.
     wire_ns: "ns", Fit, "round trips of about 2 µs; cycle of the hierarchical lock in Sherman §5.7";
     /// Upper end of the uniform jitter added to each way.
     jitter_ns: "ns", Assumption, "breaks phase locking; factors move up to 11 % between 0 and 200";
-    /// Time of one way over the responder's PCIe. A READ or atomic takes it twice; device memory does not
-    /// need it.
+    /// Time of one way over the responder's PCIe. A READ or atomic takes it twice. Requests to on-chip memory do not
+    /// cross it.
     pcie_ns: "ns", Assumption, "typical; that on-chip memory skips it is Sherman §4.3";
     /// Time of one byte on PCIe, per direction.
     pcie_ns_per_byte: "ns/B", Assumption, "PCIe 3.0 x16, 15.75 GB/s";

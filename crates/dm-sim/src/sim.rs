@@ -353,7 +353,7 @@ impl Sim {
         self.shared.engine.borrow().verbs_done
     }
 
-    /// Returns the number of events that were scheduled so far, those that are still pending included.
+    /// Returns the number of events that were scheduled so far, including those that are still pending.
     pub fn events(&self) -> u64 {
         self.shared.engine.borrow().queue.pushed()
     }

@@ -29,8 +29,8 @@ pub struct Drops<K> {
 }
 
 /// Runs the index on the first two compute nodes of `world`, and drops operations. Each client has keys of its own, and
-/// checks that a dropped write has taken effect as a whole or not at all. At the end, a client with an empty cache reads
-/// and upserts every key. An upsert takes its leaf's lock alone, so it fails if a lock is still held or shared.
+/// checks that a dropped write has taken effect as a whole or not at all. At the end, a client with an empty cache
+/// reads and upserts every key. An upsert takes its leaf's lock alone, so it fails if a lock is still held or shared.
 ///
 /// # Panics
 /// Panics if a content is wrong, if an operation fails, or if too few operations were dropped or have ended.

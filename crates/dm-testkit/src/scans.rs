@@ -24,8 +24,8 @@ pub struct ScanCost {
 }
 
 /// Loads keys that are spread over all numbers into an empty index with 8-byte values, whose leaves it fills to `fill`.
-/// Then scans 1 to 100 entries from random keys on, without any other client. `warm` must read the inner nodes. Panics if
-/// a scan is wrong.
+/// Then scans 1 to 100 entries from random keys on, without any other client. `warm` must read the inner nodes. Panics
+/// if a scan is wrong.
 pub async fn cost_of_scans<V: Verbs, C: RangeIndex<Key = Key8>>(
     v: &V,
     client: &C,

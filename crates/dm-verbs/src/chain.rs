@@ -14,8 +14,9 @@ pub enum Open {}
 #[derive(Debug)]
 pub enum Gated {}
 
-/// A chain under construction. Requests take effect in posting order on one queue pair, except that an unfenced WRITE may
-/// overtake earlier READs and atomics, and except where [`Caps`](crate::Caps) promises less. The last one is signalled.
+/// A chain under construction. Requests take effect in posting order on one queue pair, except that an unfenced WRITE
+/// may overtake earlier READs and atomics, and except where [`Caps`](crate::Caps) promises less. The last one is
+/// signalled.
 ///
 /// Later requests run even when an earlier CAS fails, so after [`Chain::cas`] only READs may follow:
 ///

@@ -98,9 +98,9 @@ impl<'e, E: Env> Retry<'e, E> {
         Ok(())
     }
 
-    /// Counts a failed attempt and pauses like [`Retry::again`], but the loop may continue beyond its budget for as long as
-    /// `limit`. It is meant for waiting on another client, whose thread may not run for a while: the number of attempts
-    /// says nothing about that.
+    /// Counts a failed attempt and pauses like [`Retry::again`], but the loop may continue beyond its budget for as
+    /// long as `limit`. It is meant for waiting on another client, whose thread may not run for a while: the number of
+    /// attempts says nothing about that.
     ///
     /// # Errors
     /// Returns [`Exhausted`] if no attempt is left, and `limit` has passed since the budget was used up.
@@ -111,8 +111,8 @@ impl<'e, E: Env> Retry<'e, E> {
         why: Why,
     ) -> Result<(), Exhausted> {
         if let Err(exhausted) = self.count(at.into(), why) {
-            // Only the explorer bounds the attempts of a loop of any length, if its knobs say so. Otherwise it does not get
-            // here, because it rewinds the attempts.
+            // Only the explorer bounds the attempts of a loop of any length, if its knobs say so. Otherwise it does not
+            // get here, because it rewinds the attempts.
             let bounded = self.made > self.env.budget(u32::MAX);
             let since = *self.since.get_or_insert_with(|| self.env.now());
             if bounded || self.env.elapsed(since, limit) {

@@ -287,7 +287,8 @@ pub(crate) struct Serve {
     /// Maximum number of bytes that clients of one host take; default: 15/16 of the host memory.
     #[arg(long, value_parser = count)]
     pub(crate) host_bytes: Option<u64>,
-    /// Address for Prometheus, which reads counters at /metrics. Anybody may read them; they do not identify clients.
+    /// Address at which Prometheus can read counters, under /metrics. Anybody may read them; they do not identify
+    /// clients.
     #[arg(long)]
     pub(crate) metrics: Option<SocketAddr>,
     /// The RDMA device; default: the first active one.

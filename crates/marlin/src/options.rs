@@ -28,11 +28,11 @@ pub struct Options {
     pub on_chip: bool,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
-    /// Whether updates share their leaf, and inserts hold it beside them. Otherwise every write holds its leaf alone. This
-    /// is turned off if the world lacks masked atomics. This is a layout option.
+    /// Whether updates share their leaf's lock, and inserts hold it beside them. Otherwise every write holds the lock
+    /// alone. This is turned off if the world lacks masked atomics. This is a layout option.
     pub shared: bool,
-    /// Whether the last request of a write, which releases its leaf, is in the chain of the one before. The published code
-    /// awaits each of them.
+    /// Whether the last request of a write, which releases its leaf, is in the chain of the one before. The published
+    /// code awaits each of them.
     pub combine: bool,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,

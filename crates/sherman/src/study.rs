@@ -1,7 +1,7 @@
 //! Published flaws and broken twins, which the feature `study` switches on.
 
-/// Published flaws, which have the same names (T-S1 and so on) in `docs/models.md`, and broken twins. All are off by
-/// default.
+/// Published flaws and broken twins. `docs/models.md` has the same names for the flaws that a model shows (T-S1 and so
+/// on). All are off by default.
 ///
 /// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

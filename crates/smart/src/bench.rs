@@ -6,9 +6,9 @@ use dm_index::{Key8, KeyN};
 
 const NODE_TYPES: &str = "node-types";
 
-/// Maximum number of replaced leaves of each key for which the harness provides memory. A run with more updates per
-/// key needs memory of replaced leaves again before it ends. If that memory is not free by then, because a client or
-/// the cache holds up its reclamation, the run ends with an error.
+/// Maximum number of replaced leaves of each key for which the harness provides memory. A run with more updates per key
+/// must reuse the memory of replaced leaves. If this memory does not become free in time, because a client or the cache
+/// delays its reclamation, the run ends with an error.
 const REPLACED_MAX: u64 = 64;
 
 /// A variant: the techniques that are on.
@@ -176,8 +176,8 @@ fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {
             true => 0,
             false => updates(at).div_ceil(at.keys.max(1)).min(REPLACED_MAX),
         };
-        // If all nodes have 256 slots, a node for each second key is more than the keys of the harness need. Without
-        // path compression, a node for each byte that keys share comes on top.
+        // If all nodes have 256 slots, this reserves memory for one node per two keys, which is more than the keys of
+        // the harness need. Without path compression, each byte that keys share needs a node in addition.
         let types = on.types(at).unwrap_or(on.types);
         let node = match types.largest() {
             1 => types.block_bytes(1) as u64 / 2,

@@ -4,8 +4,8 @@
 //! `dm-cache`), leaves that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation
 //! and write combining between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It
 //! has no byte offsets and no retry policy of its own. Three options turn techniques off, down to the baseline ART of
-//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`] and [`Options::in_place`]. [`Options::compression`] and
-//! [`Options::types`] lead from there to a radix tree without path compression and with one size of nodes.
+//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`] and [`Options::in_place`]. [`Options::compression`]
+//! and [`Options::types`] lead from there to a radix tree without path compression and with one size of nodes.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|

@@ -45,7 +45,8 @@ pub(crate) struct Options {
     /// Print one JSON object per operation, each on a line, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Measure every operation of every index, and fail if a result differs from docs/PERFORMANCE.md by more than 3 %.
+    /// Measure every operation of the indexes in docs/PERFORMANCE.md, and fail if a result differs from
+    /// docs/PERFORMANCE.md by more than 3 %.
     #[arg(long, conflicts_with_all = ["package", "example", "ops", "json"])]
     check: bool,
     /// Measure every operation, also with verbs that complete when posted, and write the table of docs/PERFORMANCE.md.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) enum Part {
     /// Index code and the crates that it uses, by crate. A client's CPU does this work on any testbed.
     Client(String),
-    /// The world that carries bytes, by crate. On a real testbed, the RNIC and the memory node do this work.
+    /// The simulator or the loopback, by crate. On a real testbed, the RNIC and the memory node do this work.
     World(String),
     /// Drawing keys, checking values, and the benchmark program itself.
     Harness(String),

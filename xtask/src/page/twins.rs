@@ -4,10 +4,10 @@ use super::{Browser, THEMES, WINDOWS, check};
 use crate::Result;
 use std::{fs, path::Path};
 
-/// The kind of the fault, and what is added at the end of the page to cause it.
+/// The kind of the fault, and what is added at the end of the page's content to cause it.
 ///
-/// A change of what the page's own script makes waits for `load`, because that script comes after it, and a timer may
-/// run before the browser has read that far.
+/// An addition that changes something that the page's own script makes waits for `load`: this script follows the
+/// addition, and a timer might run before the browser has read the script.
 const TWINS: [(&str, &str); 13] = [
     ("overflow", "<div style=\"width:3000px\">wide</div>"),
     ("contrast", "<p style=\"color:#999;background:#fff\">pale</p>"),

@@ -262,7 +262,7 @@ impl Play {
         self.clients.wait_for_status("outage")
     }
 
-    /// Runs the commands of `docs/cluster.md` with every index.
+    /// Runs the commands of `docs/cluster.md` with Sherman, SMART, CHIME and Dolphin.
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;

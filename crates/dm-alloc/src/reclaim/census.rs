@@ -44,9 +44,9 @@ impl Reclaim {
     /// operation belongs. Call it in the section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
-        // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it enters
-        // these sections. So a caller whose section comes later sees the value, and what an earlier caller has put back is
-        // forgotten there.
+        // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it
+        // enters these sections. So a caller whose section comes later sees the value, and what an earlier caller has
+        // put back is forgotten there.
         let until = self.forgets.load(Ordering::Relaxed);
         until > 0 && {
             let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
@@ -173,8 +173,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Returns everything that this compute node holds or has recorded, and whether the records are complete. The blocks are
-    /// sorted.
+    /// Returns everything that this compute node holds or has recorded, and whether the records are complete. The
+    /// blocks are sorted.
     pub(crate) fn holdings(&self, reclaim: &Reclaim) -> (Holdings, bool) {
         let mut holdings = Holdings::default();
         // The limbo comes first, because its blocks move to the free lists, within its section.
@@ -208,8 +208,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Ends the census of which this compute node knows, when it leaves: its record is lost. The requests are posted, not
-    /// awaited.
+    /// Ends the census of which this compute node knows, when it leaves: its record is lost. The requests are posted,
+    /// not awaited.
     pub(super) fn quit_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim, census: CensusWord) {
         self.pools.iter().for_each(|pool| pool.with(NodePool::end_record));
         if census.is_closed() || reclaim.options.flaws().leaves_open {

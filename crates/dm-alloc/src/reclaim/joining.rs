@@ -35,8 +35,8 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
 
 /// Leases for which a client waits for another client's join.
 const JOIN_LEASES: u64 = 8;
-/// Shortest time for which a client waits for another client's join. A compute node learns its lease only while it joins,
-/// and a thread may not run for long on a busy machine.
+/// Shortest time for which a client waits for another client's join. A compute node learns its lease only while it
+/// joins, and a thread may not run for long on a busy machine.
 const JOIN_LEAST: Nanos = Nanos::from_millis(10_000);
 
 /// Returns the time for which a client waits for another client's join. `lease` is 0 if it is not known yet.

@@ -32,11 +32,12 @@ pub struct ReclaimOptions {
 
 /// Default of [`ReclaimOptions::period`].
 pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
-/// The fewest periods of a lease. Four periods are a little longer than one of the default's 16 parts and the round trip of a
-/// look. So a look after four periods counts, and a dead member is found little more than a lease after its death.
+/// The fewest periods of a lease. Four periods are a little longer than one of the default's 16 parts and the round
+/// trip of a look. So a look after four periods counts, and a dead member is found little more than a lease after its
+/// death.
 const PERIODS_MIN: u64 = 62;
-/// A period is divided by this while a member may soon be expelled, or while the shares of a dead member are being given
-/// back.
+/// A period is divided by this while a member may soon be expelled, or while the shares of a dead member are being
+/// given back.
 const HURRY: u64 = 4;
 /// Default of [`ReclaimOptions::operations`].
 pub const DEFAULT_OPERATIONS: u32 = 64;

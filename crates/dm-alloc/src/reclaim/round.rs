@@ -398,8 +398,8 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Removes a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the locks
-    /// can be shared, the slot stays until the counts of sharers are reset. Does nothing if the slot has changed.
+    /// Removes a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the
+    /// locks can be shared, the slot stays until the counts of sharers are reset. Does nothing if the slot has changed.
     async fn expel<V: Verbs + Control>(
         &self,
         v: &V,

@@ -111,8 +111,9 @@ impl Allocator {
     ) -> Result<(), AllocError> {
         let (gate, own) = (look.gate, look.own);
         if gate.is_open() {
-            // The lines of a look may be read in any order. So a look may show the open gate, and slots from a moment
-            // before it was opened. A look that was posted after this compute node knew the open gate cannot.
+            // The lines of a look may be read in any order. So a look may show the open gate together with slots from a
+            // moment before it was opened. This cannot happen if this compute node already knew that the gate is open
+            // when it posted the look.
             if known.order() == gate.order() {
                 return self.shut_gate(v, reclaim, look).await;
             }
@@ -192,8 +193,8 @@ impl Allocator {
             let may = self.roster.is_clear(look.own) && m.gate.order() == look.gate.order();
             may.then(|| self.roster.gate().occupy(v.client().0))
         });
-        // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets nothing
-        // before the client's requests have landed.
+        // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets
+        // nothing before the client's requests have landed.
         let Some(pass) = pass else {
             return Ok(());
         };

@@ -104,7 +104,8 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
             .collect::<Vec<_>>()
     });
     assert_eq!(assert_disjoint(blocks), 1600);
-    // 800 blocks of three classes. Concurrent requests shared a chunk, so each class has one open chunk per memory node.
+    // 800 blocks of three classes. Concurrent requests shared a chunk, so each class has one open chunk per memory
+    // node.
     for a in &shared {
         let stats = a.stats();
         let used: u64 = 200 * (1024 + 64 + 1152 + 64);

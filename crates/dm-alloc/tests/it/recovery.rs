@@ -374,7 +374,7 @@ fn the_bytes_of_a_pool_add_up() {
 fn shares_of_a_dead_member_are_reset_when_all_others_have_answered() {
     let pool = Pool::new();
     let [dead, first] = pool.members(true);
-    // The second member looks on, and needs many more looks to find the dead one silent.
+    // The second member looks at the slots too, but needs many more looks to find the dead member silent.
     let second = pool.join(
         2,
         ReclaimOptions {

@@ -184,7 +184,7 @@ fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
 }
 
 /// Returns how long after a dead compute node's last announcement its slot is free. The compute node that looks has two
-/// clients: one is held up in a round after `polls` polls, the other begins an operation every `interval`.
+/// clients: one is delayed in a round after `polls` polls, the other begins an operation every `interval`.
 fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     let sim = testbed();
     let (dead, held, busy) = (sim.endpoint(0, 0), sim.endpoint(1, 0), sim.endpoint(1, 1));

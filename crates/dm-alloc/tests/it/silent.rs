@@ -122,7 +122,8 @@ fn who_operates_is_not_fenced_at_any_interval_and_lease() {
     assert_eq!(fenced, [], "lease, and intervals of the two");
 }
 
-/// The sweep finds the error that it is there for: with a beat of 6 bits, 64 announcements look like none.
+/// The pairs of intervals show the error for which they were chosen: with a beat of 6 bits, 64 announcements look like
+/// none.
 #[test]
 fn a_beat_that_wraps_is_found() {
     let flaws = ReclaimFlaws {

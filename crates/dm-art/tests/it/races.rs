@@ -453,6 +453,6 @@ fn a_node_that_keeps_two_leaves_is_not_renewed() {
             break;
         }
     }
-    // The inserts fetch a chunk for each class, so the removal gets on meanwhile.
+    // The inserts fetch a chunk for each class, so the removal makes progress meanwhile.
     assert!(split > 2, "{split} times both inserts came first");
 }

@@ -77,7 +77,8 @@ impl ClusterFile {
     /// Reads and checks the file at `path`, and the secret that it names.
     ///
     /// # Errors
-    /// Returns a message that names the file, the line, the key and the problem if the file cannot be read or is invalid.
+    /// Returns a message that names the file, the line, the key and the problem if the file cannot be read or is
+    /// invalid.
     pub fn read(path: &Path) -> Result<Self, String> {
         let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
         let mut bytes = Vec::new();

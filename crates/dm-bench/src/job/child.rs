@@ -13,7 +13,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
-/// The signals that the command handles. A copy ignores them: the command decides what they mean.
+/// The signals that the command handles. A copy ignores them, because the command decides whether its copies end.
 const COMMANDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A copy of this process.
@@ -24,27 +24,28 @@ impl Child {
     /// Makes a copy that runs `work`, and then ends. It also ends when the thread that has made it ends.
     ///
     /// Other threads of this process do not exist in the copy. A lock that one of them holds at this moment is never
-    /// released there, so no other thread may be at work now that `work` could wait for.
+    /// released in the copy. So the caller must make sure that `work` waits for no lock that another thread may hold.
     ///
     /// # Errors
     /// Returns the system's error if there can be no further process. `work` was not called then.
     pub(super) fn start(work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
         // Text that is not written yet would be written by both processes.
         io::stdout().flush()?;
-        // The handler of a signal that arrives before the copy ignores it would tell the command of it once more.
+        // Signals are blocked until the copy ignores them. Otherwise the copy could run the command's handler for a
+        // signal that the command handles too.
         let mut blocked = SigSet::empty();
         blocked.extend(COMMANDS);
         let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
         let parent = getpid();
-        // SAFETY: a copy of a process with one thread may do what the process may do. If there are further threads, the
-        // caller has made sure that `work` waits for none of their locks; the C library releases its own ones (those of
-        // the heap) in the copy.
+        // SAFETY: the copy has only the thread that called `fork`. If this process has no other threads, the copy may
+        // do everything. If it has, the caller has made sure that `work` needs no lock that one of them may hold; the C
+        // library releases its own locks (those of the heap) in the copy.
         let forked = unsafe { fork() };
         if let Ok(ForkResult::Child) = forked {
             ignore_commands();
             end_with(parent);
             let _unblocked = before.thread_set_mask();
-            // A panic must not go on to the callers of this function, which belong to the other process.
+            // A panic must not unwind into the callers of this function, which belong to the other process.
             let done = catch_unwind(AssertUnwindSafe(work));
             exit(i32::from(!matches!(done, Ok(Ok(())))));
         }
@@ -81,11 +82,11 @@ fn ignore_commands() {
     }
 }
 
-/// Lets this process be killed when `parent` dies, so that nothing is left of a command that was killed.
+/// Asks the kernel to kill this process when `parent` dies, so that no copy outlives a command that was killed.
 fn end_with(parent: Pid) {
     #[cfg(target_os = "linux")]
     let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
-    // The parent may have died before. This process then has another parent.
+    // The parent may have died before the request. This process then has another parent.
     if getppid() != parent {
         exit(1);
     }

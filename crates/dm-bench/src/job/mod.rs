@@ -118,7 +118,8 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
         records: Mutex::new(records),
         stop,
     };
-    // A single point counts its operations on a thread, and has nothing to share.
+    // A single point runs on a thread, which can count its operations for the progress bar. It would share its index
+    // with no other point.
     let place = if left.len() == 1 {
         Place::Threads
     } else {
@@ -194,7 +195,7 @@ fn announce(title: &str, points: &[Point], records: &Records) -> io::Result<()> 
     )
 }
 
-/// The points that have no row yet, and what becomes of them.
+/// The runs of the points that have no row yet. Shows their progress, and records their results.
 struct Shown<'a> {
     points: &'a [Point],
     planned: &'a [Row],

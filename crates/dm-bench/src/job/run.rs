@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-// Runs are independent of each other, each on a thread of std or in a process, because no model runs them.
+// The threads and locks are those of std and not of `dm-sync`, because no model runs this code.
 use std::sync::Mutex;
 
 use indicatif::ProgressBar;
@@ -41,24 +41,25 @@ pub enum Place {
     /// On threads of this process. Each point loads its own index.
     #[default]
     Threads,
-    /// Simulated points run in copies of this process. Points that differ only in their clients and operations begin with
-    /// copies of one loaded index, so this is faster; the results are the same. This process must have no other thread
-    /// that holds a lock, so it is for a command line, and not for a program that does other things meanwhile.
+    /// Simulated points run in copies of this process. Points that differ only in their clients and operations begin
+    /// with copies of one loaded index, so this is faster; the results are the same. This process must have no other
+    /// thread that holds a lock, so it is for a command line, and not for a program that does other things meanwhile.
     Processes,
 }
 
-/// The caller of [`run_all`] learns of its runs by this trait, and can stop them.
+/// Receives the events of [`run_all`], and can stop it.
 pub trait Events<T>: Sync {
     /// Returns whether no further run may begin.
     fn stops(&self) -> bool;
-    /// Run `number` begins. On a thread, it counts its operations in the result.
+    /// Called when run `number` begins. If the run is on a thread of this process, it counts its operations in the
+    /// returned bar.
     fn begins(&self, number: usize) -> ProgressBar;
-    /// Run `number` has ended. Runs on different threads may end at the same time.
+    /// Called when run `number` has ended. Runs on different threads may end at the same time.
     fn ended(&self, number: usize, result: Result<T, RunError>);
 }
 
-/// Runs all of `runs`, until an event says to stop. `meanwhile` runs on a thread of its own; the value that it gets is
-/// dropped when the last run has ended.
+/// Runs all of `runs`, or stops when [`Events::stops`] returns `true`. `meanwhile` runs on a thread of its own. The
+/// sender of its receiver is dropped when the last run has ended.
 pub fn run_all<R: Runs>(
     runs: &R,
     place: Place,
@@ -76,8 +77,8 @@ pub fn run_all<R: Runs>(
     let groups = groups(runs, place, hands);
     let mut workers = Vec::new();
     if place == Place::Processes {
-        // Processes are copied before this process has more threads. If the system has no room for another process, the
-        // others do its work.
+        // The workers are forked before this process starts threads. If the system refuses another process, the
+        // existing workers do all runs.
         for _ in 0..hands {
             match Worker::start(runs, &mut workers) {
                 Ok(worker) => workers.push(worker),
@@ -85,7 +86,7 @@ pub fn run_all<R: Runs>(
             }
         }
     }
-    // Without a process, the runs take place on threads of this one.
+    // If no worker could be started, the runs take place on threads of this process.
     let hands = if workers.is_empty() { hands } else { workers.len() };
     let crew = Mutex::new(Crew {
         groups: groups.into(),
@@ -93,7 +94,7 @@ pub fn run_all<R: Runs>(
     });
     let crew = || crew.lock().expect("no thread panics while it holds this");
     let work = &|mut worker: Option<Worker>| {
-        // The lock is released before the group's runs.
+        // A closure, so that the lock is released before the group runs.
         let take = || crew().take();
         while let Some(group) = take() {
             for (i, &number) in group.iter().enumerate() {
@@ -111,7 +112,8 @@ pub fn run_all<R: Runs>(
                     answer.unwrap_or_else(|e| Err(bad(format_args!("the process of this run is lost: {e}"))));
                 events.ended(number, result);
                 if lost {
-                    // Other workers do the rest. If there are none, it takes place here.
+                    // The other workers do the rest of the group. If there are none, this thread does it without a
+                    // worker.
                     worker = None;
                     if crew().leaves(&group[i + 1..]) {
                         return;
@@ -137,21 +139,23 @@ pub fn run_all<R: Runs>(
     });
 }
 
-/// The groups that no hand has taken, and the hands that may still take one.
+/// The groups of runs that no thread has taken yet, and the number of threads (`hands`) that may still take one. With
+/// processes, each of these threads has a worker.
 struct Crew {
     groups: VecDeque<Vec<usize>>,
     hands: usize,
 }
 
 impl Crew {
-    /// Takes a group. If there is none, the hand leaves.
+    /// Takes a group. If there is none, the calling thread no longer counts.
     fn take(&mut self) -> Option<Vec<usize>> {
         let group = self.groups.pop_front();
         self.hands -= usize::from(group.is_none());
         group
     }
 
-    /// A hand leaves, and the others do the rest of its group. Returns `false` if there are no others: it stays then.
+    /// Removes the calling thread from the number of threads, and gives the rest of its group to the other threads.
+    /// Returns `false` and changes nothing if there are no other threads.
     fn leaves(&mut self, rest: &[usize]) -> bool {
         if self.hands <= 1 {
             return false;
@@ -164,9 +168,9 @@ impl Crew {
     }
 }
 
-/// Returns the runs in groups. In processes, the runs of a group begin with the same loaded index; the largest groups come
-/// first, so that no core waits for the last one. There are at least as many groups as hands, even if two of them then
-/// load the same index.
+/// Returns the runs in groups. In processes, the runs of a group begin with the same loaded index; the largest groups
+/// come first, so that no core waits for the last one. There are at least as many groups as `hands` (threads that run
+/// groups), if there are enough runs, even if two groups then load the same index.
 fn groups<R: Runs>(runs: &R, place: Place, hands: usize) -> Vec<Vec<usize>> {
     let all = 0..runs.count();
     if place == Place::Threads {
@@ -211,14 +215,14 @@ pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, 
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(RunError::Panicked(message(&*panic))))
 }
 
-/// Returns the number of runs that may take place at once. A simulation uses one core, and all simulations must fit into
-/// memory. A loopback run uses all cores.
+/// Returns the number of runs that may take place at once. A simulation uses one core, and all simulations must fit
+/// into memory. A loopback run uses all cores.
 fn side_by_side(points: &[&Point], place: Place) -> usize {
     if !points.iter().all(|point| point.setting.fabric.is_simulated()) {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    // A worker keeps the index while its copy changes its own.
+    // A worker and its copy each need memory for an index, because the copy changes its pages.
     let each = if place == Place::Processes { 2 } else { 1 };
     let most = points.iter().map(|point| point.needs().bytes).max().unwrap_or(0);
     let most = most.saturating_mul(each);
@@ -244,7 +248,7 @@ mod tests {
             hands: 2,
         };
         assert_eq!((crew.take(), crew.take()), (Some(vec![0, 1, 2]), Some(vec![3])));
-        // The hand of the first group is lost, and the other one takes the rest. When it is lost too, nobody is left.
+        // The worker of the first group is lost, and the other one takes the rest. When it is lost too, nobody is left.
         assert!(crew.leaves(&[1, 2]));
         assert_eq!(crew.take(), Some(vec![1, 2]));
         assert!(!crew.leaves(&[2]));

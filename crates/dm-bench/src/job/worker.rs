@@ -1,5 +1,6 @@
-//! A worker: a copy of this process that does one run after another. It keeps the index that it has loaded last. Each run
-//! but the last one with this index takes place in a copy of the worker, so that the next one finds the index unchanged.
+//! A worker: a copy of this process that does one run after another. It keeps the index that it has loaded last. Each
+//! run but the last one with this index takes place in a copy of the worker, so that the next one finds the index
+//! unchanged.
 //!
 //! ```text
 //!   command ──number──► worker: loads the index ──► copy: measures a point ──┐
@@ -28,8 +29,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker for `runs`. `others` are the workers that exist already; the new one closes its copies of their
-    /// pipes.
+    /// Starts a worker for `runs`. `others` are the workers that exist already. The new worker closes its copies of
+    /// their pipes.
     ///
     /// # Errors
     /// Returns the system's error if there can be no further process.
@@ -67,7 +68,7 @@ impl Worker {
         self.answer(Asked { number, last })
             .map(|bytes| decoded(&bytes))
             .map_err(|e| {
-                // The end of the process says more than the end of the pipe.
+                // The exit status of the process explains the failure better than the error of the pipe.
                 self.numbers = None;
                 let ended = self.child.take().map_or(Ok(()), Child::join);
                 ended.err().unwrap_or(e)
@@ -90,11 +91,11 @@ impl Drop for Worker {
     /// Lets the worker end, and waits for it.
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            // The worker is told, because another process may have a copy of this end of the pipe. If this fails, the
-            // worker has died.
+            // Send an empty message: closing the pipe may not be enough, because another process may have a copy of
+            // this end. If sending fails, the worker has died.
             let _told = self.numbers.as_mut().map(|numbers| send(numbers, &[]));
             self.numbers = None;
-            // The worker's results have arrived, or their runs have an error.
+            // The exit status adds nothing: every run has a result or an error already.
             let _ended = child.join();
         }
     }
@@ -124,7 +125,7 @@ impl Asked {
     }
 }
 
-/// The loop of the worker, until it is told that there are no more runs, or until the command has died.
+/// Runs the loop of the worker until it is told that there are no more runs, or until the command has died.
 fn work<R: Runs>(runs: &R, take: &mut PipeReader, tell: &mut PipeWriter) -> io::Result<()> {
     let mut loaded: Option<(String, Box<dyn Ready>)> = None;
     while let Some(asked) = receive(take).ok().and_then(|bytes| Asked::from_bytes(&bytes)) {
@@ -149,7 +150,7 @@ fn run<R: Runs>(
         return encoded(here(runs, number, &hidden));
     };
     if loaded.as_ref().is_none_or(|(of, _)| *of != key) {
-        // The old index goes before there is a new one.
+        // Drop the old index first, so that memory never holds two.
         *loaded = None;
         match caught(|| point.ready()) {
             Ok(ready) => *loaded = Some((key, ready)),
@@ -164,7 +165,7 @@ fn run<R: Runs>(
             runs.result(number, Some(measured))
         }))
     };
-    // If there can be no further process, the worker itself measures, and loads the index for the next run again.
+    // If the system refuses another process, the worker itself measures. The next run then has to load the index again.
     let copied = match asked.last {
         true => None,
         false => in_child(&mut measure),

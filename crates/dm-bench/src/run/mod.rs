@@ -95,8 +95,8 @@ impl Point {
         self.driver.measure(self, progress)
     }
 
-    /// Returns a key that is equal for simulated points which begin with the same loaded index and the same warm caches.
-    /// Returns `None` if the point has to load an index of its own.
+    /// Returns a key that is equal for simulated points which begin with the same loaded index and the same warm
+    /// caches. Returns `None` if the point has to load an index of its own.
     pub(crate) fn load_key(&self) -> Option<String> {
         let at = &self.setting;
         let shares = at.fabric.is_simulated() && at.trace.is_none() && at.faults == Faults::NONE;
@@ -114,8 +114,8 @@ impl Point {
     }
 }
 
-/// An index that is loaded on a simulated testbed, with warm caches. Every point with the same [`Point::load_key`] begins
-/// with it.
+/// An index that is loaded on a simulated testbed, with warm caches. Every point with the same [`Point::load_key`]
+/// begins with it.
 pub(crate) trait Ready {
     /// Runs the operations of `setting`.
     fn measure(self: Box<Self>, setting: &Setting, progress: &ProgressBar) -> Result<Measured, RunError>;

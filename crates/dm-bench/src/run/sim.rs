@@ -177,8 +177,8 @@ const NODE_BYTES_MIN: u64 = 8;
 
 /// Brings the caches of all compute nodes into their steady state. The first compute node reads all inner nodes. If
 /// they do not all fit, it then reads the nodes of its hottest keys, and after these the nodes of keys drawn as for
-/// operations. (Hot keys alone would leave a better cache than real operations do.) Finally it learns which keys are
-/// hot. The other compute nodes copy its state.
+/// operations. (With hot keys alone, the cache would be better than after real operations.) Finally it learns which
+/// keys are hot. The other compute nodes copy its state.
 fn warm<I: BenchIndex>(
     setting: &Setting,
     plans: &Plans,

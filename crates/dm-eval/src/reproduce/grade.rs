@@ -10,7 +10,8 @@ use super::reason::{Loaded, Point, Reason, fairness, not_understood, too_large, 
 
 /// A number is reproduced if the model's figure is within this share of it.
 pub(crate) const TOLERANCE: f64 = 0.20;
-/// The network is congested where the median latency is more than this multiple of that at the first place.
+/// The network counts as congested at a place of the dial if the median latency there is more than this multiple of the
+/// latency at the first place.
 const CONGESTED: f64 = 1.5;
 
 /// The grade of a claim.
@@ -19,11 +20,12 @@ const CONGESTED: f64 = 1.5;
 pub(crate) enum Grade {
     /// The figure is within 20 % of the paper's number.
     Reproduced,
-    /// The figure is more than 20 % better than a number that the paper's system should reach, and the comparison is fair.
+    /// The figure is more than 20 % better than a number that the paper's system should reach, and the comparison is
+    /// fair.
     Exceeded,
     /// Only the direction holds: the paper gives no number, or the larger number is not shown to be fair.
     Direction,
-    /// The figure is further from the paper's number, or the direction does not hold.
+    /// The figure misses the paper's number by more than 20 %, or the direction does not hold.
     Missed,
     /// The outcome's note says why there is no grade.
     NotGraded,
@@ -80,7 +82,8 @@ pub(crate) struct Outcome {
     pub(crate) not_modelled: bool,
     pub(crate) model: Option<Spread>,
     pub(crate) grade: Grade,
-    /// The grade that a run at another setting than the experiment's own would have.
+    /// The grade of a run whose setting differs from the experiment's own. It is only shown: such a claim counts as not
+    /// graded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_this_setting: Option<Grade>,
     /// Whether some seeds alone would have another grade.
@@ -189,8 +192,8 @@ struct Points {
 }
 
 impl Points {
-    /// Returns the point that a system is compared with. A lower latency is the quotient of the baseline and the system,
-    /// and a higher throughput is that of the system and the baseline.
+    /// Returns the point of the baseline, with which the claim compares its system. In a quotient of latencies the
+    /// baseline is the dividend, otherwise the divisor, so that a better system always has a larger quotient.
     fn baseline(&self, metric: Metric) -> Option<&Point> {
         let both = self.of.as_ref().zip(self.over.as_ref());
         both.map(|(of, over)| if metric.is_latency() { of } else { over })
@@ -305,7 +308,7 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
         let note = format!("Fitted: this number determines {}.", claim.fitted.join(" and "));
         return Judged::noted(Grade::NotGraded, note);
     }
-    // Two different series never agree to the last bit in every seed, so these points are one.
+    // Two different series never agree to the last bit in every seed, so both points are the same point.
     if quotient && (model.low, model.high) == (1.0, 1.0) {
         return Judged::noted(
             Grade::NotGraded,
@@ -413,7 +416,7 @@ impl Reading<'_> {
     }
 
     /// Returns the last place of a series up to which its median latency is not raised by congestion. Returns `None` if
-    /// it is nowhere raised.
+    /// congestion raises it at no place.
     fn inflection(&self, series: &str) -> Option<Option<f64>> {
         let median = |at: &Option<f64>| self.at(series, Metric::P50, *at);
         let first = median(&self.panel.places().next()?)?;
@@ -549,9 +552,9 @@ mod tests {
         toml::from_str(&format!("{base}{text}")).unwrap()
     }
 
-    /// Grades a claim on these samples: with seed 1, slow gives 2 and then 1 Mops, and fast gives 4 and then 6. With seed
-    /// 2, all figures are a tenth higher. At 8, the busiest resource is busy all the time; at 16, for half of it. The
-    /// median latency of fast doubles, and that of slow stays.
+    /// Grades a claim on these samples: with seed 1, slow gives 2 and then 1 Mops, and fast gives 4 and then 6. With
+    /// seed 2, all figures are a tenth higher. At 8, the busiest resource is busy all the time; at 16, for half of it.
+    /// The median latency of fast doubles, and that of slow stays.
     fn outcome(text: &str) -> Outcome {
         outcome_of(text, &[])
     }
@@ -610,7 +613,7 @@ mod tests {
         assert_eq!(mean("of = \"fast\"\nat = 16.0"), 6.3);
         assert_eq!(mean("of = \"slow\"\nat = \"peak\""), 2.1);
         assert_eq!(mean("of = \"fast\"\nat = \"inflection\""), 4.2);
-        // The median latency of slow is nowhere raised.
+        // Congestion raises the median latency of slow at no place.
         assert!(outcome("of = \"slow\"\nat = \"inflection\"").model.is_none());
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = 8.0"), 2.0);
         assert_eq!(mean("of = \"fast\"\nover = \"slow\"\nat = \"peak\""), 3.0);
@@ -650,7 +653,8 @@ mod tests {
         }
     }
 
-    /// A larger number than the paper's is only counted for the paper's system if nothing else holds the baseline back.
+    /// A larger number than the paper's counts as exceeded only if nothing but its busiest resource limits the
+    /// baseline.
     #[test]
     fn an_excess_says_its_amount_and_needs_a_fair_baseline() {
         let at = |at: &str| {

@@ -229,7 +229,8 @@ mod tests {
             ended: Nanos(ended),
             block,
         };
-        // The first window contains three others, of which two are of its block. The second has none.
+        // During the first access three others begin, two of them to the same block. During the second access none
+        // begins.
         let log = [
             done(0, 10, 1),
             done(1, 30, 1),
@@ -242,7 +243,8 @@ mod tests {
         assert_eq!(redundant(&[]), 0.0);
     }
 
-    /// One client is never redundant. Skewed clients are more often redundant than uniform ones.
+    /// A single client makes no redundant accesses. With skewed keys, more accesses are redundant than with uniform
+    /// ones.
     #[test]
     fn clients_and_skew_make_accesses_redundant() {
         assert_eq!(figure("read", &setup(1, 0.99), Metric::Redundant), 0.0);

@@ -1,9 +1,9 @@
-//! The reason why a claim is missed. It is computed from the rows of the run, so it cannot outlive them.
+//! The reason why a claim is missed. It is computed from the rows of the run, so it cannot become stale.
 //!
-//! A miss counts as understood only if the reason covers the whole gap: a resource that is busy nearly all the time and
-//! whose own bound is too low for the paper's number, waits for locks without which the number would be reached, or
-//! entries that alone take more memory than the paper's number. Everything else is "not understood", with the measured
-//! facts.
+//! A miss counts as understood only if the reason covers the whole gap. There are three such reasons: a resource is
+//! busy nearly all the time, and its own bound is below the paper's number; clients wait for locks, and without these
+//! waits they would reach the number; the entries alone take more memory than the paper's number. Everything else is
+//! "not understood", with the measured facts.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use dm_bench::report::figure;
 
 /// A resource that is busy for at least this share of the time (in percent) limits the throughput.
 const BINDS: f64 = 90.0;
-/// A resource that seems to be busy for more than this share (in percent) shows nothing: the part of the run whose
-/// throughput is counted is then unlike the rest, in which the resource was measured too.
+/// A resource that seems to be busy for more than this share (in percent) explains nothing. The resource is measured in
+/// the whole run, but the throughput only in a part of it, so the two parts must differ.
 const UNLIKE: f64 = 110.0;
 /// If the 99th percentile is at most this multiple of the median, nearly all operations wait in one queue.
 const ONE_QUEUE: f64 = 2.0;
@@ -179,7 +179,7 @@ fn understood(text: String) -> Reason {
     }
 }
 
-/// States the facts about points whose difference from the paper nothing in the rows accounts for.
+/// States the facts about points whose difference from the paper is not explained by the rows.
 pub(crate) fn not_understood(points: &[Option<&Point>]) -> Reason {
     let facts: Vec<String> = points.iter().flatten().map(|point| point.facts()).collect();
     Reason {
@@ -188,8 +188,8 @@ pub(crate) fn not_understood(points: &[Option<&Point>]) -> Reason {
     }
 }
 
-/// Returns why a quotient above the paper's is fair: nothing but a resource of its own limits the baseline. Returns the
-/// facts as an error if this is not so.
+/// Returns why a quotient above the paper's is fair: the baseline keeps its busiest resource busy nearly all the time.
+/// Returns the facts as an error if it does not.
 pub(crate) fn fairness(baseline: Option<&Point>) -> Result<String, String> {
     let Some(baseline) = baseline else {
         return Err(
@@ -228,7 +228,8 @@ mod tests {
         }
     }
 
-    /// A share above what a resource can do, a latency with a long tail, and half-empty leaves.
+    /// A share above 100 % explains nothing, nor does a bound explain the median of a latency with a long tail.
+    /// Half-empty leaves do not explain memory.
     #[test]
     fn only_a_bound_that_can_be_true_explains_a_latency_and_only_entries_explain_memory() {
         assert!(!too_slow(2.0, &point(4.0, 164.0, 0.0), None).understood);

@@ -90,8 +90,8 @@ impl Tally {
     }
 }
 
-/// Returns the counts of each paper, then of all papers together, then of experiments of the user's own. An
-/// experiment without a record counts as not graded, and the claims that the catalogue leaves out count as not modelled.
+/// Returns the counts of each paper, then of all papers together, then of experiments of the user's own. An experiment
+/// without a record counts as not graded, and the claims that the catalogue leaves out count as not modelled.
 pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(String, Tally)> {
     let figures = catalogue::all();
     let mut rows: Vec<(String, Tally)> = Vec::new();

@@ -108,8 +108,8 @@ fn a_tree_experiment_runs_from_file_to_page() {
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
         assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
-        // Of 8,000 operations, the first quarter is the warm-up and is not counted. Neither are the operations that
-        // other clients had not finished when the first client had none left, at most one per client.
+        // Of 8,000 operations, the first quarter is the warm-up and is not counted. When the first client has done its
+        // last operation, each other client may have one operation in progress; these are not counted either.
         let counted = figure(metric::Metric::Operations);
         assert!((6_000.0 - 176.0..=6_000.0).contains(&counted), "{counted}");
     }
@@ -155,7 +155,8 @@ fn a_stopped_run_continues_with_its_missing_points() {
     let file = directory.join("points.jsonl");
     let kept = fs::read_to_string(&file).unwrap();
     assert_eq!(kept.lines().count(), 1);
-    // The process was killed while it wrote the next line, and the kept point is made recognisable.
+    // This file is as after a kill in the middle of the next line. The stored point gets a metric of its own, so that
+    // the test recognises it.
     let mark = kept.replace("\"operations\":", "\"splits\":77.0,\"operations\":");
     assert_ne!(mark, kept);
     fs::write(&file, mark + "{\"commit\":\"0a1b\",\"key").unwrap();
@@ -171,7 +172,7 @@ fn a_stopped_run_continues_with_its_missing_points() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// The cheap part of docs/EVIDENCE.md is what this program measures.
+/// Runs one cheap experiment. Its section in docs/EVIDENCE.md must be what this program measures.
 #[test]
 fn the_evidence_is_what_this_program_measures() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EVIDENCE.md");

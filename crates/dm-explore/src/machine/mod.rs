@@ -118,8 +118,8 @@ pub(crate) struct Machine {
     recording: Option<moves::Recording>,
     /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
-    /// The clients, as bits, whose futures have followed the current execution. The other clients are replaced by
-    /// recorded calls, so the bytes that their READs return are not stored.
+    /// The clients, as bits, whose futures are polled in the current execution. For the other clients, recorded calls
+    /// take the place of the future, so the bytes that their READs return are not stored.
     pub(crate) polled_clients: u64,
     /// The effects of opening shared state: the words that now differ from the image, and the bytes allocated.
     opened: (Vec<(u32, u64)>, Shared<Vec<u64>>),

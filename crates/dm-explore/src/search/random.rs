@@ -44,8 +44,8 @@ struct Pct {
     pauses: u32,
 }
 
-/// One of this many pauses of a run gives its client the lowest priority. If every pause did, the other clients would
-/// run to their ends before any second attempt.
+/// One of this many pauses of a run gives its client the lowest priority. If every pause lowered its client, the other
+/// clients would run to their ends before any client made a second attempt.
 const PAUSES: u32 = 16;
 
 impl Pct {

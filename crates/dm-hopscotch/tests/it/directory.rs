@@ -654,7 +654,7 @@ fn a_split_that_is_installed_while_a_directory_doubles_is_in_the_new_one() {
     }
 }
 
-/// The memory of a directory to which the root word never pointed is freed. That of a current directory is not.
+/// The memory of a directory to which the root word never pointed is freed. The memory of the current directory is not.
 #[test]
 fn memory_of_an_unpublished_directory_is_freed() {
     let world = World::of(TableOptions {

@@ -1,4 +1,4 @@
-//! Runs every index over real queue pairs: the script of the test kit, and stress runs.
+//! Runs Sherman, SMART and CHIME over real queue pairs: the script of the test kit, and stress runs.
 
 #![expect(clippy::print_stdout, reason = "a run says what it assumes and what it did")]
 

@@ -1,4 +1,4 @@
-//! Clusters on this machine's device as a world of the test kit, and the runs that every index makes in it.
+//! Makes clusters on this machine's device a world of the test kit, and has the test runs that all indexes share.
 
 use std::fmt;
 use std::time::Instant;

@@ -60,8 +60,8 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         None
     }
 
-    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has the places of the
-    /// version and the incarnation in it.
+    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has the places of
+    /// the version and the incarnation in it.
     fn header_at(&self) -> usize {
         0
     }

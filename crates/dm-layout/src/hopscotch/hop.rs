@@ -130,7 +130,7 @@ impl<K: KeyBytes> Hopscotch<K> {
 /// all bytes of a line are in the same WRITE.
 fn cover(open: &mut Vec<Range<usize>>, mut range: Range<usize>) {
     let lines = |range: &Range<usize>| range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
-    // A range that has grown may have come near to others.
+    // A range that has grown may now touch further ranges.
     while let Some(nth) = open.iter().position(|other| {
         let (old, new) = (lines(other), lines(&range));
         old.start <= new.end && new.start <= old.end

@@ -274,7 +274,8 @@ impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
     }
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
-        // The marks contain fields of the header, which was already changed when a step edits the rest of the lines.
+        // The marks repeat fields of the header. The header of this image already has its new content, because a step
+        // changes the header first.
         if let Ok(header) = self.geometry.place.decode::<K>(image) {
             self.stamp(image, version, &header.fences, 0);
         }

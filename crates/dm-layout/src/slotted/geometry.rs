@@ -30,8 +30,8 @@ const WORD_BYTES: usize = 8;
 /// rest of the line. The low fence key is in bytes that the entries of lines 0 and 1 leave free. If there are too few,
 /// it takes the place of entries in line 0, or the whole of line 1. An entry is a presence byte, the key, and the
 /// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines.
-/// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words* are
-/// marked values of 8 bytes at aligned offsets, so that a CAS can change them.
+/// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words*
+/// are marked values of 8 bytes at aligned offsets, so that a CAS can change them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,

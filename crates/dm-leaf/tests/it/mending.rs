@@ -387,8 +387,8 @@ fn a_torn_node_is_mended_only_in_doubt() {
     }
 }
 
-/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies of
-/// all hop counts equal again.
+/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies
+/// of all hop counts equal again.
 #[test]
 fn an_unfinished_hop_is_finished() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
@@ -424,7 +424,7 @@ fn an_unfinished_hop_is_finished() {
     );
     assert!(writes.len() > 1);
     let absent = (hopping + 1..).find(|key| !keys.contains(key)).unwrap();
-    // All WRITEs before number `whole` have landed, and some lines of this one.
+    // The WRITEs before number `whole` have landed completely, and of this WRITE only some lines.
     for (whole, (from, last)) in writes.iter().enumerate() {
         let lines: Vec<usize> = (from / LINE..(from + last.len()).div_ceil(LINE)).collect();
         for mask in 0..1_u64 << lines.len() {

@@ -240,7 +240,7 @@ fn around_a_merge() {
     }
 }
 
-/// Inserts into a leaf of words hold it beside updates, and a removal frees a slot for another key.
+/// Inserts into a leaf of words hold its lock beside updates, and a removal frees a slot for another key.
 #[test]
 fn around_an_insert_of_a_word() {
     let inserts = [Get(20), Insert(30), Insert(40), Update(20), Remove(20)];

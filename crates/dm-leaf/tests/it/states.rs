@@ -394,8 +394,8 @@ fn an_abandoned_split_is_finished_by_a_sweep() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// Another client finishes the change between a sweep's first READ and its lock. The sweep changes nothing and waits for
-/// nothing.
+/// Another client finishes the change between a sweep's first READ and its lock. The sweep changes nothing and waits
+/// for nothing.
 #[test]
 fn a_sweep_that_comes_too_late_reads_the_node_again() {
     let format = slotted();

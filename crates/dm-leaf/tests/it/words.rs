@@ -1,4 +1,4 @@
-//! Leaves of words: updates share a leaf and exchange a word by CAS, and an insert holds the leaf beside them.
+//! Leaves of words: updates share a leaf's lock and exchange a word by CAS, and an insert holds the lock beside them.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -169,8 +169,8 @@ fn one_of_two_exchanges_of_a_word_wins() {
     assert!(lost > 1, "the first exchange has lost {lost} times");
 }
 
-/// An insert ends while another client is in the middle of an update, and an update while another client is in the middle
-/// of an insert. A remove waits for both.
+/// An insert ends while another client is in the middle of an update, and an update while another client is in the
+/// middle of an insert. A remove waits for both.
 #[test]
 fn inserts_and_updates_do_not_wait_for_each_other() {
     for inserts in [false, true] {

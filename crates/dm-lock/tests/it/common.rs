@@ -20,7 +20,8 @@ pub(crate) fn builder() -> Builder {
     Loopback::builder().host_bytes(1 << 20)
 }
 
-/// Makes a world with lock tables in on-chip memory if the world has some, otherwise behind the counters.
+/// Makes a world with a lock table on each memory node. The table is in on-chip memory if the world has any; otherwise
+/// it is in host memory, 64 KiB from the start.
 pub(crate) fn bench(builder: Builder, compute_nodes: usize, options: LockOptions) -> Bench {
     let world = builder.build().unwrap();
     let table = || {

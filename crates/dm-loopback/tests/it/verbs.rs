@@ -303,8 +303,8 @@ fn capabilities_can_be_withdrawn() {
     });
 }
 
-/// Without the capability CAS→READ, some READs see the word as it was before the CAS. With it, or with a fence, no
-/// READ does.
+/// Without the capability CAS→READ, some READs see the word as it was before the CAS. With the capability, or with a
+/// fence, every READ sees the word as it is after the CAS.
 #[test]
 fn a_read_overtakes_a_cas_only_without_the_capability() {
     let early = |order: CasThenRead, fenced: bool| {

@@ -1,5 +1,5 @@
-//! Models of leaves of words: updates share the leaf and exchange a word by CAS, inserts hold the leaf beside them, and
-//! removes and structural changes hold it alone.
+//! Models of leaves of words: updates share the leaf's lock and exchange a word by CAS, inserts hold the lock beside
+//! them, and removes and structural changes hold it alone.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update, Upsert};
@@ -97,8 +97,8 @@ pub(super) const WORDS: Entry = Entry {
     build: |s| build(s, LockFlaws::default(), LeafFlaws::default()),
 };
 
-/// Makes the entry of a flaw, from its name, its source, what it shows, what the published protocol does, its shape, and a
-/// function that sets the switches of the published protocol or of the mended one.
+/// Makes the entry of a flaw, from its name, its source, what it shows, what the published protocol does, its shape,
+/// and a function that sets the switches of the published protocol or of the mended one.
 macro_rules! flaw {
     ($entry:ident, $name:literal, $source:literal, $about:literal, $published:literal, $shape:literal, $flaws:expr) => {
         pub(super) const $entry: Entry = Entry {

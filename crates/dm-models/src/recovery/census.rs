@@ -121,15 +121,16 @@ fn walked() -> RemotePtr {
     word(5)
 }
 
-/// The number of the round at which all members record, and of the round at which the first grace ends.
+/// The number of the round in which all members have begun to record. The next constant is the number of the round in
+/// which the first grace period ends.
 const RECORDED: u64 = 2;
 const QUIET: u64 = 3;
 const AGAIN: u64 = 2;
 /// Rounds of the second census before W retires the block that it holds.
 const HELD_ROUNDS: u32 = 2;
 
-/// Returns the address of the number of the last round that the other member has done for S. It is `u64::MAX` if that
-/// member does none.
+/// Returns the address of a word with the number of the last round that the other member has done for S. The word is
+/// `u64::MAX` if that member does no rounds.
 fn done() -> RemotePtr {
     word(3)
 }

@@ -110,7 +110,7 @@ pub(crate) const fn options() -> Options {
     }
 }
 
-/// Returns the same knobs with no time limit ever reached, because version windows have their own models.
+/// Returns the same knobs, but under them no time limit is ever reached. Version windows have their own models.
 pub(crate) fn timeless(knobs: Knobs) -> Knobs {
     Knobs {
         elapsed: Elapsed::Never,
@@ -168,7 +168,7 @@ pub(crate) const fn cold(script: Script, cold: &'static [u16]) -> Script {
     Script { cold, ..script }
 }
 
-/// Returns the knobs of a weak card and of a declared card, with no time limit ever reached.
+/// Returns the knobs of a weak card and of a declared card. No time limit is ever reached under them.
 pub(crate) fn plain() -> [Knobs; 2] {
     [timeless(Knobs::weak()), timeless(Knobs::declared())]
 }

@@ -152,8 +152,8 @@ fn a_full_pool_loses_no_acknowledged_write() {
     }
 }
 
-/// A key's leaf or its value may be on the memory node that is cut off, and a write fails if its new block would be. Every
-/// error names the node, and nothing is lost.
+/// A key's leaf or its value may be on the memory node that is cut off, and a write fails if its new block would be.
+/// Every error names the node, and nothing is lost.
 #[test]
 fn a_cut_memory_node_is_named_and_loses_nothing() {
     // The superblock and the root are not on this node.

@@ -1,5 +1,5 @@
-//! Runs many clients on small nodes, and checks every answer. Leaves split and merge, and blocks are reused. `cargo test`
-//! runs a short version of each kind; `cargo xtask stress` runs the full size.
+//! Runs many clients on small nodes, and checks every answer. Leaves split and merge, and blocks are reused. `cargo
+//! test` runs a short version of each kind; `cargo xtask stress` runs the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 

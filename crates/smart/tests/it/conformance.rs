@@ -18,7 +18,7 @@ impl Family for Trees {
     }
 }
 
-/// Trees with these options of the default tree changed.
+/// Trees whose options are those that the function makes from the default ones.
 struct With(fn(Options) -> Options);
 
 impl Family for With {

@@ -49,7 +49,7 @@ struct Figures {
 
 type Table = BTreeMap<(String, String), Figures>;
 
-/// Measures every operation of every index, and compares the results or writes the table.
+/// Measures every operation of all `INDEXES`, and compares the results or writes the table.
 pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);

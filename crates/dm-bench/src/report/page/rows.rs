@@ -135,7 +135,7 @@ fn charts(panel: &str, points: &[&Row]) -> Vec<Chart> {
     latencies.map(chart).into()
 }
 
-/// Returns a chart with what all charts of rows share.
+/// Returns a chart with the settings that all charts of rows share.
 fn frame() -> Chart {
     Chart {
         id: String::new(),
