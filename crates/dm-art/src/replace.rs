@@ -94,8 +94,14 @@ where
                 });
                 let word = SlotWord::leaf(link.slot.word.partial(), next.raw(), link_kind(&link));
                 let word = word.ok_or_else(unaddressable)?;
-                let swung = self.publish_unlocked(key, &link, &[], deeper, word).await?;
-                if swung == Published::Done {
+                //= docs/protocol/smart.md M27
+                let elsewhere = match self.publish_unlocked(key, &link, &[], deeper, word).await? {
+                    Published::Done => true,
+                    Published::Lost(word) => {
+                        leads_elsewhere(word, old) || self.art.options.flaws().swings_once
+                    }
+                };
+                if elsewhere {
                     return Ok(());
                 }
             }
@@ -189,4 +195,10 @@ where
         }
         Ok(found)
     }
+}
+
+/// Returns whether a slot that led to the leaf `old`, and now holds `word`, proves that no slot leads to this leaf.
+fn leads_elsewhere(word: SlotWord, old: RemotePtr) -> bool {
+    // If the word is frozen, a copy of the node may lead to the leaf. If it leads to a node, that node may.
+    !word.is_frozen() && (!word.has_child() || word.is_leaf() && word.pointer() != old.raw())
 }

@@ -30,6 +30,9 @@ pub struct ArtFlaws {
     pub swings_first: bool,
     /// Broken twin: an out-of-place update gives the old leaf back to the allocator at once.
     pub frees_at_once: bool,
+    /// Broken twin: an out-of-place update changes the slot by one CAS, and takes its failure as proof that no slot
+    /// leads to the old leaf.
+    pub swings_once: bool,
     /// Broken twin: a block goes back to the allocator although a request to it may still be in flight.
     pub gives_back_early: bool,
     /// Broken twin: a node that a client reaches through a cached link proves that a key is absent, although the client
@@ -52,6 +55,7 @@ impl ArtFlaws {
         nested_locks: false,
         swings_first: false,
         frees_at_once: false,
+        swings_once: false,
         gives_back_early: false,
         trusts_skipped: false,
     };

@@ -126,6 +126,11 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Done)
     }
 
+    /// Returns whether every client ran to its end: none crashed, and none was dropped.
+    pub fn all_finished(&self) -> bool {
+        self.machine.clients.iter().all(|c| c.status == Status::Done)
+    }
+
     /// Returns whether the client crashed.
     pub fn crashed(&self, client: usize) -> bool {
         self.machine

@@ -107,6 +107,7 @@ fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
 /// The positions of an image's key bytes and codes, computed once for a step of a walk.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
+    image: View<'a>,
     key_bytes: &'a [u8],
     codes: &'a [u8],
     wide: bool,
@@ -142,13 +143,11 @@ impl<'a> Slots<'a> {
                 kid => Below::Kid(kid),
             };
         }
-        let Some(code) = code.first_chunk::<NARROW>() else {
+        let Some(code) = narrow(code) else {
             return Below::Other;
         };
-        let low = u32::from_le_bytes([code[0], code[1], code[2], code[3]]);
-        let code = u64::from(low) | u64::from(code[4]) << 32;
         match code >> TAG_SHIFT {
-            KID => Below::Kid(low),
+            KID => Below::Kid(code as u32),
             LEAF => Below::Leaf(pointer(
                 code >> LEAF_LINE_BITS & 0xff,
                 code & ((1 << LEAF_LINE_BITS) - 1),
@@ -156,6 +155,49 @@ impl<'a> Slots<'a> {
             _ => Below::Other,
         }
     }
+
+    /// Returns the content of the slot at `place`, whose key byte is `partial`.
+    #[inline]
+    pub(super) fn said(self, place: usize, partial: u8, leaf_lines: u8) -> Said {
+        let Some(code) = self.code(place) else {
+            return Said::Word(SlotWord::default());
+        };
+        if self.wide {
+            let word = SlotWord::from_raw(word_at(code, 0));
+            return match half_at(code, 8) {
+                NONE => Said::Word(word),
+                kid => Said::Kid(kid, Some(word)),
+            };
+        }
+        let code = narrow(code).unwrap_or_default();
+        let low = |bits: u32| code & ((1 << bits) - 1);
+        let node = |bits: u32| code >> bits & 0xff;
+        let word = match code >> TAG_SHIFT {
+            KID => return Said::Kid(code as u32, None),
+            LEAF => SlotWord::leaf(
+                partial,
+                pointer(node(LEAF_LINE_BITS), low(LEAF_LINE_BITS)),
+                leaf_lines,
+            ),
+            NODE => {
+                let node_type = (code >> NODE_TYPE_SHIFT & 7) as u8;
+                SlotWord::inner(
+                    partial,
+                    pointer(node(NODE_LINE_BITS), low(NODE_LINE_BITS)),
+                    node_type,
+                )
+            }
+            _ => Some(SlotWord::removed(partial, self.image.incarnation())),
+        };
+        Said::Word(word.unwrap_or_default())
+    }
+}
+
+/// Returns a code of [`NARROW`] bytes.
+#[inline]
+fn narrow(code: &[u8]) -> Option<u64> {
+    let &[a, b, c, d, high] = code.first_chunk::<NARROW>()?;
+    Some(u64::from(u32::from_le_bytes([a, b, c, d])) | u64::from(high) << 32)
 }
 
 /// The part of a slot's content that a walk needs.
@@ -214,6 +256,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn slots(self) -> Slots<'a> {
         let none = Slots {
+            image: self,
             key_bytes: &[],
             codes: &[],
             wide: false,
@@ -231,6 +274,7 @@ impl<'a> View<'a> {
             return none;
         };
         Slots {
+            image: self,
             key_bytes,
             codes: rest.get(usize::from(head[17])..).unwrap_or(&[]),
             wide: flag(IS_WIDE),
@@ -332,40 +376,6 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes(), partial, self.is_direct())
-    }
-
-    /// Returns the content of the slot at `place`, whose key byte is `partial`.
-    #[inline]
-    pub(super) fn said(&self, place: usize, partial: u8, leaf_lines: u8) -> Said {
-        let at = self.code_at(place);
-        if self.is_wide() {
-            let word = SlotWord::from_raw(word_at(self.0, at));
-            return match half_at(self.0, at + 8) {
-                NONE => Said::Word(word),
-                kid => Said::Kid(kid, Some(word)),
-            };
-        }
-        let code = u64::from(half_at(self.0, at)) | u64::from(self.0[at + 4]) << 32;
-        let low = |bits: u32| code & ((1 << bits) - 1);
-        let node = |bits: u32| code >> bits & 0xff;
-        let word = match code >> TAG_SHIFT {
-            KID => return Said::Kid(code as u32, None),
-            LEAF => SlotWord::leaf(
-                partial,
-                pointer(node(LEAF_LINE_BITS), low(LEAF_LINE_BITS)),
-                leaf_lines,
-            ),
-            NODE => {
-                let node_type = (code >> NODE_TYPE_SHIFT & 7) as u8;
-                SlotWord::inner(
-                    partial,
-                    pointer(node(NODE_LINE_BITS), low(NODE_LINE_BITS)),
-                    node_type,
-                )
-            }
-            _ => Some(SlotWord::removed(partial, self.incarnation())),
-        };
-        Said::Word(word.unwrap_or_default())
     }
 
     /// Returns whether [`View::copy_with`] can make room for one more slot.
@@ -597,7 +607,7 @@ mod tests {
                 assert_eq!(view.children(), words.iter().filter(|w| w.has_child()).count());
                 for word in words {
                     let place = view.place(word.partial()).unwrap();
-                    match view.said(place, word.partial(), 2) {
+                    match view.slots().said(place, word.partial(), 2) {
                         Said::Word(said) => assert_eq!(said, *word),
                         Said::Kid(kid, _) => assert_eq!((kid, word.partial()), (42, b'y')),
                     }
@@ -628,7 +638,9 @@ mod tests {
             (view.key_bytes(), view.children(), bytes_of(&bytes)),
             (&[5, 10, 15, 20][..], 3, size)
         );
-        let said: Vec<Said> = (0..4).map(|i| view.said(i, view.key_bytes()[i], 1)).collect();
+        let said: Vec<Said> = (0..4)
+            .map(|i| view.slots().said(i, view.key_bytes()[i], 1))
+            .collect();
         assert_eq!(
             said,
             [

@@ -6,7 +6,7 @@ use dm_verbs::RemotePtr;
 
 use super::arena::{Arena, EXPIRED, NONE};
 use super::entry::{About, Entry};
-use super::packed::{Below, Edit, Said, View, pack};
+use super::packed::{Below, Edit, Said, Slots, View, pack};
 use super::{Apart, CachedSlot, PrefixHit, PrefixImage, Seen};
 
 /// The content of a cache.
@@ -145,8 +145,8 @@ impl Tree {
 
     /// Returns the word of a slot, and the image that is linked there.
     #[inline]
-    fn slot(&self, view: View<'_>, place: usize, partial: u8) -> (SlotWord, u32) {
-        match view.said(place, partial, self.leaf_lines) {
+    fn slot(&self, slots: Slots<'_>, place: usize, partial: u8) -> (SlotWord, u32) {
+        match slots.said(place, partial, self.leaf_lines) {
             Said::Word(word) => (word, NONE),
             Said::Kid(kid, Some(word)) => (word, kid),
             Said::Kid(kid, None) => {
@@ -175,7 +175,7 @@ impl Tree {
         let direct = view.is_direct();
         let index = |place: usize| if direct { usize::from(partial) } else { place };
         match place {
-            Ok(place) => match self.slot(view, place, partial) {
+            Ok(place) => match self.slot(view.slots(), place, partial) {
                 (word, kid) if word.has_child() => (Find::Child(index(place), word), kid),
                 (word, _) => (Find::Vacant(index(place), word), NONE),
             },
@@ -316,8 +316,8 @@ impl Tree {
             partial: view.partial(),
             parent: view.parent(),
         };
-        let bytes = view.key_bytes().iter().enumerate();
-        Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
+        let (slots, bytes) = (view.slots(), view.key_bytes().iter().enumerate());
+        Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(slots, place, byte)))
     }
 
     /// Returns whether an image equals its node as it has just been read.
@@ -325,7 +325,7 @@ impl Tree {
         if view.branch() != read.header.branch() || view.incarnation() != read.incarnation {
             return false;
         }
-        let direct = view.is_direct();
+        let (slots, direct) = (view.slots(), view.is_direct());
         let mut said = view.key_bytes().iter().enumerate();
         for word in read.words.clone() {
             match word.is_empty() {
@@ -334,7 +334,7 @@ impl Tree {
                 // The image has no further slots.
                 true => break,
             }
-            let same = |(place, &byte)| byte == word.partial() && self.slot(view, place, byte).0 == word;
+            let same = |(place, &byte)| byte == word.partial() && self.slot(slots, place, byte).0 == word;
             if !said.next().is_some_and(same) {
                 return false;
             }
@@ -497,7 +497,7 @@ impl Tree {
     fn take_off(&mut self, parent: u32, place: usize) {
         let Some(view) = self.view(parent) else { return };
         let byte = view.key_bytes()[place];
-        let (word, _) = self.slot(view, place, byte);
+        let (word, _) = self.slot(view.slots(), place, byte);
         let leaf_lines = self.leaf_lines;
         let done = self
             .edit(parent)
@@ -568,7 +568,7 @@ impl Tree {
         let mut orphan = NONE;
         let done = match found {
             Ok(place) => {
-                let (old, kid) = self.slot(view, place, word.partial());
+                let (old, kid) = self.slot(view.slots(), place, word.partial());
                 if old == word {
                     return;
                 }
@@ -647,13 +647,13 @@ impl Tree {
             return;
         };
         let branch = after.branch();
-        let slots = after.key_bytes().iter().enumerate();
+        let (slots, bytes) = (after.slots(), after.key_bytes().iter().enumerate());
         // The slot must point to the same node: if the memory is now a node of another type, the image is not
         // linked there.
         let byte_of = |node: View<'_>| {
-            let mut words = slots
+            let mut words = bytes
                 .clone()
-                .map(|(place, &byte)| self.slot(after, place, byte).0.thawed());
+                .map(|(place, &byte)| self.slot(slots, place, byte).0.thawed());
             words
                 .find(|w| SlotWord::inner(w.partial(), node.at(), node.node_type()) == Some(*w))
                 .map(|w| w.partial())

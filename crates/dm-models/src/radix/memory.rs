@@ -11,7 +11,8 @@ use crate::tree::world::number_of;
 type Path = [Option<u8>];
 
 /// Returns all entries in ascending order of keys. Fails if a node does not store its whole prefix and clients do not
-/// skip bytes, if a leaf is linked in a place where its key does not belong, or if a key byte has two slots.
+/// skip bytes, if a leaf is linked in a place where its key does not belong, or if a key byte has two slots. Fails if a
+/// slot leads to a replaced leaf, unless a client did not run to its end.
 pub(crate) fn contents(end: &End<'_>, types: &NodeTypes, skips: bool) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));
@@ -95,6 +96,11 @@ fn entry(
         return Err(format!("leaf {at} of {:?} hangs below {prefix:?}", leaf.key));
     }
     if let Some(next) = leaf.next {
+        if end.all_finished() {
+            return Err(format!(
+                "a slot of byte {branch} leads to leaf {at}, which was replaced"
+            ));
+        }
         // Only a leaf to which a slot leads must have a large enough link depth.
         let next = RemotePtr::from_raw(next);
         let bytes = end.bytes(next, layout.read_bytes() as u32);

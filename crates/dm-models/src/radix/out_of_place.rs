@@ -90,18 +90,31 @@ pub(crate) const RACES: Entry = Entry {
         has replaced it.",
     cases: || holds(SHAPES).into_iter().chain(holds(REUSE)).collect(),
     published: None,
-    mutants: &[Twin {
-        name: "frees-at-once",
-        about: "an update gives the old leaf back to the allocator, although another client is about to mark it",
-        cases: || {
-            plain()
-                .map(|k| Case::fails(How::NotLinearizable, "update and insert, update", k))
-                .into()
+    mutants: &[
+        Twin {
+            name: "frees-at-once",
+            about: "an update gives the old leaf back to the allocator, although another client is about to mark it",
+            cases: || {
+                plain()
+                    .map(|k| Case::fails(How::NotLinearizable, "update and insert, update", k))
+                    .into()
+            },
         },
-    }],
+        Twin {
+            name: "swings-once",
+            about: "an update takes the failure of its CAS on the slot as proof that no slot leads to the old leaf, \
+                although a split has moved the leaf to a new node",
+            cases: || {
+                plain()
+                    .map(|k| Case::fails(How::Invariant, "update, leaf split", k))
+                    .into()
+            },
+        },
+    ],
     build: |s| {
         let mut options = replacing();
         options.flaws.inner.frees_at_once = s.mutant("frees-at-once");
+        options.flaws.inner.swings_once = s.mutant("swings-once");
         match s.shape {
             "update and insert, get" | "update and insert, update" => build(REUSE, s, options),
             _ => build(SHAPES, s, options),
