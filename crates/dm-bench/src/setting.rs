@@ -40,7 +40,7 @@ pub struct Setting {
     pub mix: Mix,
     /// The distribution of the keys of operations.
     pub distribution: Distribution,
-    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
+    /// Number of ranks of Zipf's law. If there are more ranks than loaded keys, several ranks stand for one key.
     pub ranks: u64,
     /// Whether no two clients update the same key. See [`Workload::own_updates`].
     pub own_updates: bool,

@@ -59,8 +59,8 @@ pub(crate) struct Bench {
     /// zipf:THETA, uniform or latest; default: the workload's usual one.
     #[arg(long, help_heading = "Workload")]
     pub(crate) dist: Option<Distribution>,
-    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones; default:
-    /// --keys.
+    /// Number of ranks of Zipf's law; if there are more ranks than keys, several ranks stand for one key. Default:
+    /// --keys
     #[arg(long, help_heading = "Workload", value_parser = count)]
     pub(crate) zipf_keys: Option<u64>,
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.

@@ -47,7 +47,7 @@ row! {
     workload: String, "", Setting;
     /// The distribution of keys.
     distribution: String, "", Setting;
-    /// The number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones.
+    /// The number of ranks of Zipf's law. If there are more ranks than loaded keys, several ranks stand for one key.
     ranks: u64, "keys", Setting;
     /// The number of keys that a scan requests: one number, or `1-N` for a random number up to N.
     scan_length: String, "keys", Setting;

@@ -110,7 +110,7 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
             facts.extend(knobs.map(|(name, value)| format!("{} {value}", name.replace('-', " "))));
             facts.push(match r.fill {
                 Fill::Even(share) => format!("leaves loaded {:.0} % full", share * 100.0),
-                Fill::AsInserted => "leaves loaded as inserts in random order leave them".to_owned(),
+                Fill::AsInserted => "leaves as full as inserts in random order leave them".to_owned(),
             });
             if dial != Some(&Dial::CacheBytesPerKey) {
                 let each = r.cache_bytes as f64 / r.keys.max(1) as f64;
@@ -182,14 +182,15 @@ fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
     match r.distribution {
         Distribution::Uniform => "uniform".to_owned(),
         Distribution::Latest { theta } => format!("the latest keys most, Zipf {theta}"),
-        _ if dial == Some(&Dial::Skew) => format!("ranks of {} keys folded onto these", count(r.ranks)),
+        _ if dial == Some(&Dial::Skew) => {
+            format!("Zipf over {} ranks, several for each loaded key", count(r.ranks))
+        }
         Distribution::Zipf { theta } if r.ranks == r.keys || r.keys == 0 => format!("Zipf {theta}"),
         Distribution::Zipf { theta } => format!(
-            "Zipf {theta} over the ranks of {} keys folded onto these: the hottest has {:.2} % of the draws, where {} \
-             keys alone would give it {:.2} %",
+            "Zipf {theta} over {} ranks, several for each loaded key: the hottest key has {:.2} % of the draws instead of \
+             {:.2} %",
             count(r.ranks),
             100.0 * hottest_share(r.ranks, theta),
-            count(r.keys),
             100.0 * hottest_share(r.keys, theta)
         ),
     }

@@ -230,8 +230,8 @@ pub(crate) const GRADES: [(&str, &str); 5] = [
     ),
     (
         "Exceeded",
-        "it is more than 20 % above a ratio that the paper's system should reach, and the baseline is held back by \
-         nothing but its own busiest resource; or memory in use is more than 20 % below the paper's number.",
+        "it is more than 20 % above a ratio that the paper's system should reach, and nothing but its own busiest \
+         resource limits the baseline; or memory in use is more than 20 % below the paper's number.",
     ),
     (
         "Direction only",
@@ -257,5 +257,5 @@ pub(crate) const QUICK: &str = "A quick run makes a sixth of the operations, or 
 /// The text that explains why fewer keys than the paper's can represent them.
 pub(crate) const SCALE: &str = "The papers load 60 million to a billion keys, and a run loads the number of keys in its \
     facts. The cost of a point operation depends on three things: on the depth that is not cached; on the share of the \
-    hottest keys, which stays the paper's because ranks are drawn over the paper's number of keys and folded onto the \
-    loaded ones; and on the index cache per key, which stays the paper's too.";
+    hottest keys, which stays the paper's because ranks are drawn over the paper's number of keys, and several of \
+    them stand for one loaded key; and on the index cache per key, which stays the paper's too.";
