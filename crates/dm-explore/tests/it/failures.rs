@@ -40,6 +40,36 @@ fn an_faa_that_is_tried_again_after_an_error_counts_twice() {
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
 }
 
+/// Returns a model in which two clients add one each by FAA, and one of them may crash.
+fn crashes_or_adds() -> Model {
+    let add = |c: C| async move {
+        let _ends_the_client_either_way = c.verbs().faa(at(64), 1).await;
+    };
+    Model::new("crashes or adds")
+        .knobs(Knobs::weak().crashes(1))
+        .place(at(64), 8, "count")
+        .client("A", 0, add)
+        .client("B", 1, add)
+}
+
+#[test]
+fn an_invariant_knows_whether_all_clients_ran_to_their_end() {
+    let right = crashes_or_adds().invariant("both have added, or one crashed", |end| {
+        match end.all_finished() == !(end.crashed(0) || end.crashed(1)) {
+            true if !end.all_finished() || end.word(at(64)) == 2 => Ok(()),
+            _ => Err(format!("{} adds", end.word(at(64)))),
+        }
+    });
+    right.run(Search::exhaustive()).expect_pass();
+    for finishes in [true, false] {
+        let wrong = crashes_or_adds().invariant("always the same", move |end| match end.all_finished() {
+            all if all == finishes => Ok(()),
+            all => Err(format!("{all}")),
+        });
+        wrong.run(Search::exhaustive()).expect_counterexample();
+    }
+}
+
 /// Returns a model in which three clients add one each under a lock on memory node `lock_on`; the counter is on memory
 /// node 0. A client that gets an error releases the lock if `releases` is set, and otherwise keeps it.
 fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
