@@ -279,7 +279,11 @@ fn explain(explained: &Explained) -> String {
 }
 
 fn cells(counts: &[f64]) -> String {
-    let cells: Vec<_> = counts.iter().map(|count| format!("{count:.0}")).collect();
+    // Two runs also differ in small costs, so a count may be slightly below zero.
+    let cells: Vec<_> = counts
+        .iter()
+        .map(|count| format!("{:.0}", count.max(0.0)))
+        .collect();
     cells.join(" | ")
 }
 
