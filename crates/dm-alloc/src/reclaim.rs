@@ -419,16 +419,14 @@ impl Allocator {
                 }
                 done = Some(over);
             }
-            if announcement.is_none() && reclaim.is_overdue(v) {
-                announcement = Some(Box::pin(self.announcement(v)));
+            if announcement.is_none() && !reclaim.is_overdue(v) {
+                return Poll::Pending;
             }
+            let announcing = announcement.get_or_insert_with(|| Box::pin(self.announcement(v)));
             // The guard is dropped after this poll, because the verbs of `work` are not housekeeping.
             let _unmetered = v.meter().housekeeping();
             //= docs/protocol/reclaim.md R3a
-            if announcement
-                .as_mut()
-                .is_some_and(|a| a.as_mut().poll(cx).is_ready())
-            {
+            if announcing.as_mut().poll(cx).is_ready() {
                 // The error is ignored, because its cause makes `work` fail as well.
                 announcement = None;
                 return done.take().map_or(Poll::Pending, Poll::Ready);

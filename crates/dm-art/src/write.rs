@@ -2,7 +2,7 @@
 
 use dm_index::{Applied, IndexError, KeyBytes, Write};
 use dm_layout::{SlotWord, build_radix_node};
-use dm_verbs::{Control, Event, NodeId, RemotePtr, Retry, Verbs, Why};
+use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Retry, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
 use crate::block::{Block, leaf_class, node_class};
@@ -68,9 +68,17 @@ where
         loop {
             let place = match next.take() {
                 Some(place) => *place,
-                None => self.locate(&wanted.text, from).await?,
+                None if from == From::Root => self.locate(&wanted.text, from).await?,
+                // The usual case needs no future of its own.
+                None => {
+                    self.v.local(LocalStep::Section).await;
+                    match self.cached(&wanted.text, from) {
+                        Ok(place) => place,
+                        Err(step) => self.descend(&wanted.text, step).await?,
+                    }
+                }
             };
-            match self.attempt(&wanted, place, &mut leaf, scratch).await? {
+            match self.attempt(&wanted, &place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
                 // This happens at most once, because the place was read within the operation.
                 Attempt::At(place) => next = Some(place),
@@ -92,7 +100,7 @@ where
     async fn attempt<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
-        place: Place,
+        place: &Place,
         leaf: &mut Option<Block<'a>>,
         scratch: &mut Scratch,
     ) -> Result<Attempt, IndexError> {
@@ -110,7 +118,7 @@ where
                             .await?
                     }
                     _ if !leaves.in_place() => {
-                        Box::pin(self.replace_leaf(wanted, &link, before, leaf, scratch)).await?
+                        Box::pin(self.replace_leaf(wanted, link, before, leaf, scratch)).await?
                     }
                     _ => {
                         leaves
@@ -127,7 +135,7 @@ where
                     Single::Other { key, depth } => Beside::Leaf { key, depth },
                     Single::Removed => Beside::Nothing,
                     Single::Replaced { key, by } => {
-                        return Box::pin(self.past_replaced(&wanted.text, &link, within, (key, by))).await;
+                        return Box::pin(self.past_replaced(&wanted.text, link, *within, (key, by))).await;
                     }
                 };
                 if updates {
@@ -147,25 +155,29 @@ where
                 within,
                 at,
                 byte,
-            } => (link, within, Beside::Node { at, byte }),
+            } => (link, within, Beside::Node { at: *at, byte: *byte }),
             Place::Full(within, _) => {
-                self.renew(&wanted.text, &within).await?;
+                self.renew(&wanted.text, within).await?;
                 return Ok(Attempt::Raced(within.at));
             }
         };
+        let spot;
         let (link, within, beside) = match within.skipped {
             false => (link, within, beside),
-            true => match Box::pin(self.spot(&wanted.text, (link, within, beside))).await? {
-                Some(spot) => spot,
+            true => match Box::pin(self.spot(&wanted.text, (*link, *within, beside))).await? {
+                Some((link, within, beside)) => {
+                    spot = (link, within);
+                    (&spot.0, &spot.1, beside)
+                }
                 None => return Ok(Attempt::Raced(link.slot.node)),
             },
         };
         if link.slot.word.is_frozen() {
-            self.renew_begun(&wanted.text, &within).await?;
+            self.renew_begun(&wanted.text, within).await?;
             return Ok(Attempt::Raced(link.slot.node));
         }
         let published = match beside {
-            Beside::Nothing => self.put_leaf(wanted, &link, &within, leaf, scratch).await?,
+            Beside::Nothing => self.put_leaf(wanted, link, within, leaf, scratch).await?,
             Beside::Leaf { key, depth } => {
                 let other = KeyText::of(&key);
                 let from = usize::from(link.slot.branch) + 1;
@@ -187,28 +199,21 @@ where
                     at: self.art.leaves.depth_at(link.child()),
                     by: self.art.leaf_depth(at) - depth,
                 });
-                let word = SlotWord::leaf(other[at], link.child().raw(), link_kind(&link));
-                self.put_node(wanted, &link, &within, (at, word, deeper), leaf, scratch)
+                let word = SlotWord::leaf(other[at], link.child().raw(), link_kind(link));
+                self.put_node(wanted, link, within, (at, word, deeper), leaf, scratch)
                     .await?
             }
             Beside::Node { at, byte } => {
-                let word = SlotWord::inner(byte, link.child().raw(), link_kind(&link));
-                self.put_node(
-                    wanted,
-                    &link,
-                    &within,
-                    (usize::from(at), word, None),
-                    leaf,
-                    scratch,
-                )
-                .await?
+                let word = SlotWord::inner(byte, link.child().raw(), link_kind(link));
+                self.put_node(wanted, link, within, (usize::from(at), word, None), leaf, scratch)
+                    .await?
             }
         };
         let Published::Lost(word) = published else {
             return Ok(Attempt::Done(Applied::Inserted));
         };
         if word.is_frozen() {
-            self.renew_begun(&wanted.text, &within).await?;
+            self.renew_begun(&wanted.text, within).await?;
         }
         Ok(Attempt::Raced(link.slot.node))
     }

@@ -135,7 +135,9 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
             }
             let guess = this.guard.guess();
             this.stage = this.guard.ask(guess, this.read, None);
-            this.post_second();
+            if this.second.is_some() {
+                this.post_second();
+            }
         }
         let (old, lease) = match &mut this.stage {
             Stage::Both(ticket) => match ready!(Pin::new(ticket).poll(cx)) {

@@ -339,8 +339,8 @@ impl<'t> Turn<'t> {
     /// Consumes this value without passing the turn on. [`LocalLockTable::turn`] recreates it from the lock's
     /// identity.
     #[inline]
-    pub(crate) fn keep(mut self) {
-        self.given = true;
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
     }
 }
 
@@ -385,6 +385,8 @@ impl<O: Orphan> Unpin for Acquire<'_, O> {}
 impl<'t, O: Orphan> Future for Acquire<'t, O> {
     type Output = Result<(Turn<'t>, Arrival), AlreadyHeld>;
 
+    // This is always inlined, because usually the turn is free, and the result then stays in registers.
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Stage::Start = this.stage else {
@@ -429,23 +431,30 @@ impl<'t, O: Orphan> Acquire<'t, O> {
             }
         }
     }
-}
 
-impl<O: Orphan> Drop for Acquire<'_, O> {
-    fn drop(&mut self) {
-        let Stage::Queued(waiter) = self.stage else { return };
+    /// Leaves the queue. Passes the turn on if it was granted after the last poll.
+    #[cold]
+    fn leave_queue(&mut self, waiter: u32) {
         if unwinds_under_checker() {
             return;
         }
         let shard = self.table.shard(self.id);
-        // The turn was granted after the last poll of this client. It must be passed on, together with the remote lock
-        // if that was handed over.
+        // The remote lock is passed on together with the turn if it was handed over.
         if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),
                 _ => grant.unsettled,
             };
             self.table.pass(self.id, unsettled);
+        }
+    }
+}
+
+impl<O: Orphan> Drop for Acquire<'_, O> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Stage::Queued(waiter) = self.stage {
+            self.leave_queue(waiter);
         }
     }
 }

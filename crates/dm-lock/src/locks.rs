@@ -273,6 +273,7 @@ impl Locks {
     /// Returns `raw`, the word as held, if it names another client than `client` as owner, and otherwise `None`. If
     /// `client` passes the turn on before its unlock has completed, the next client must receive this word. It must
     /// not post a CAS until it has seen another word.
+    #[inline]
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
         //= docs/protocol/lock.md L9
         // If the word names `client`, the order of that client's own queue pair suffices.

@@ -274,7 +274,7 @@ impl OneClient {
         let (polls, round_trips) = lap.end();
         // Allocations and merges await housekeeping verbs, which are not counted as round trips.
         let more = match self.op {
-            Op::Insert | Op::Remove => round_trips,
+            Op::Insert | Op::Remove | Op::ItemUpdate => round_trips,
             _ => 0,
         };
         let expected = round_trips..=round_trips + more;

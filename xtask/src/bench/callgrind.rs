@@ -16,8 +16,17 @@ pub(super) struct Site {
     pub(super) function: String,
     /// The source file, or "???".
     pub(super) file: String,
+    /// The name of the function in that file, after [`Profile::place`]; empty if it is not known.
+    pub(super) within: String,
     /// The address of the instruction in the measured program, as in its symbol table; 0 for other programs.
     pub(super) address: u64,
+}
+
+/// A function of a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) file: String,
+    pub(super) function: String,
 }
 
 /// The counts of one run, or the difference of two runs, which may be negative.
@@ -70,12 +79,16 @@ impl Profile {
             .collect()
     }
 
-    /// Assigns each address to the file that `files` names for it, if there is one, and drops the addresses.
-    pub(super) fn place(&self, files: &BTreeMap<u64, String>) -> Self {
-        let place = |site: &Site| Site {
-            function: site.function.clone(),
-            file: files.get(&site.address).unwrap_or(&site.file).clone(),
-            address: 0,
+    /// Assigns each address to the function that `origins` names for it, if there is one, and drops the addresses.
+    pub(super) fn place(&self, origins: &BTreeMap<u64, Origin>) -> Self {
+        let place = |site: &Site| {
+            let origin = origins.get(&site.address);
+            Site {
+                function: site.function.clone(),
+                file: origin.map_or(&site.file, |origin| &origin.file).clone(),
+                within: origin.map_or_else(String::new, |origin| origin.function.clone()),
+                address: 0,
+            }
         };
         let mut placed = Self {
             homes: self.homes.clone(),
@@ -185,6 +198,7 @@ impl Reader {
         let site = Site {
             function: self.function.clone(),
             file: self.file.clone(),
+            within: String::new(),
             address: if in_program { self.address } else { 0 },
         };
         if std::mem::take(&mut self.in_call) {
@@ -278,6 +292,7 @@ totals: 1150
         Site {
             function: function.to_owned(),
             file: file.to_owned(),
+            within: String::new(),
             address: 0,
         }
     }
@@ -336,17 +351,28 @@ totals: 1150
                    0x1000 4 5\n+0x10 +1 7\n* * 1\ncfn=memcpy\ncalls=1 0x9 0\n-8 * 90\nob=(2)\nfn=memcpy\n0x10 0 90\ntotals: 103\n";
         let profile = Profile::parse(run, "x").unwrap();
         assert_eq!(profile.addresses(), BTreeSet::from([0x1000, 0x1008, 0x1010]));
-        let files = BTreeMap::from([(0x1010, "region.rs".to_owned()), (0x1008, "leaf.rs".to_owned())]);
-        let placed = profile.place(&files);
+        let origin = |file: &str, function: &str| Origin {
+            file: file.to_owned(),
+            function: function.to_owned(),
+        };
+        let origins = [
+            (0x1010, origin("region.rs", "load")),
+            (0x1008, origin("leaf.rs", "get")),
+        ];
+        let placed = profile.place(&BTreeMap::from(origins));
+        let within = |function: &str, file: &str, name: &str| Site {
+            within: name.to_owned(),
+            ..site(function, file)
+        };
         let expected = [
             (site("main", "core/atomic.rs"), 5),
-            (site("main", "region.rs"), 8),
+            (within("main", "region.rs", "load"), 8),
             (site("memcpy", "core/atomic.rs"), 90),
         ];
         assert_eq!(placed.own, BTreeMap::from(expected));
         assert_eq!(
             placed.calls,
-            BTreeMap::from([((site("main", "leaf.rs"), "memcpy".to_owned()), 90)])
+            BTreeMap::from([((within("main", "leaf.rs", "get"), "memcpy".to_owned()), 90)])
         );
     }
 

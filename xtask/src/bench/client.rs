@@ -9,9 +9,9 @@
 mod record;
 
 use super::{
-    callgrind::Profile,
+    callgrind::{Origin, Profile},
     inlined,
-    split::{Part, split},
+    split::{Function, Part, split, split_functions},
 };
 use crate::{Result, workspace};
 use std::{
@@ -20,6 +20,9 @@ use std::{
     path::{Path, PathBuf},
 };
 use xshell::{Shell, cmd};
+
+/// The line of the allocator's functions in a list of functions.
+const ALLOCATOR: &str = "allocator";
 
 /// The arguments of the measurement.
 #[derive(Debug, clap::Args)]
@@ -49,7 +52,8 @@ pub(crate) struct Options {
     /// docs/PERFORMANCE.md by more than 3 %.
     #[arg(long, conflicts_with_all = ["package", "example", "ops", "json"])]
     check: bool,
-    /// Measure every operation, also with verbs that complete when posted, and write the table of docs/PERFORMANCE.md.
+    /// Measure every operation, also with verbs that complete when posted, and write the table of docs/PERFORMANCE.md,
+    /// and the table of the functions that get, update and insert spend their instructions in.
     #[arg(long, conflicts_with_all = ["check", "package", "example", "ops", "json"])]
     record: bool,
     /// Arguments for the example.
@@ -68,9 +72,25 @@ struct Measured {
 }
 
 impl Measured {
-    /// Converts counts by address into counts by source file.
-    fn place(&mut self, files: &BTreeMap<u64, String>) {
-        self.more = std::mem::take(&mut self.more).place(files);
+    /// Returns the same measurement with counts by function instead of counts by address.
+    fn placed(&self, origins: &BTreeMap<u64, Origin>) -> Self {
+        Self {
+            op: self.op.clone(),
+            more: self.more.place(origins),
+            ..*self
+        }
+    }
+
+    /// Returns the instructions of one operation by function, for the client's own code and its allocations. The
+    /// allocator's functions have an empty name.
+    fn functions(&self, crates: &[String]) -> BTreeMap<Function, f64> {
+        let mut functions = BTreeMap::new();
+        for ((part, function), count) in split_functions(&self.more, crates) {
+            if matches!(part, Part::Client(_) | Part::Allocator) {
+                *functions.entry(function).or_default() += count / self.operations as f64;
+            }
+        }
+        functions
     }
 
     fn polls_per_op(&self) -> f64 {
@@ -98,18 +118,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let program = build(&shell, &options.package, &example)?;
     let crates = workspace::folders(root)?;
     for op in &options.ops {
-        let mut measured = measure(&shell, &program, op, (options.low, options.high), &options.args)?;
-        measured.place(&inlined::own_files(
-            &shell,
-            &program,
-            &measured.more.addresses(),
-            &crates,
-        )?);
+        let measured = measure(&shell, &program, op, (options.low, options.high), &options.args)?;
+        let origins = inlined::own_functions(&shell, &program, &measured.more.addresses(), &crates)?;
+        let measured = measured.placed(&origins);
         let parts = split(&measured.more, &crates);
         if options.json {
             println!("{}", json(&measured, &parts));
         } else {
-            print!("{}", table(&measured, &parts, options.top));
+            print!(
+                "{}",
+                table(&measured, &parts, &measured.functions(&crates), options.top)
+            );
         }
     }
     Ok(())
@@ -134,7 +153,7 @@ pub(super) fn count(
     Ok((measured.operations, measured.more.total()))
 }
 
-/// Runs one operation twice. Returns the difference of the counts, by address until [`Measured::place`].
+/// Runs one operation twice. Returns the difference of the counts, by address until [`Measured::placed`].
 fn measure(
     shell: &Shell,
     program: &Path,
@@ -238,7 +257,12 @@ fn json(measured: &Measured, parts: &BTreeMap<Part, f64>) -> serde_json::Value {
     })
 }
 
-fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String {
+fn table(
+    measured: &Measured,
+    parts: &BTreeMap<Part, f64>,
+    functions: &BTreeMap<Function, f64>,
+    top: usize,
+) -> String {
     let each = |count: f64| count / measured.operations as f64;
     let mut lines = vec![format!(
         "{}: instructions per operation, over {} operations of {:.3} polls",
@@ -261,18 +285,18 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         each(measured.more.total() as f64)
     ));
     if top > 0 {
-        lines.push("  by function, callees not included:".to_owned());
-        let mut functions: BTreeMap<&str, i64> = BTreeMap::new();
-        for (site, count) in &measured.more.own {
-            *functions.entry(&site.function).or_default() += count;
+        lines.push("  the client by function of the source, callees not included:".to_owned());
+        let mut of_source: BTreeMap<&str, f64> = BTreeMap::new();
+        for (function, count) in functions {
+            *of_source.entry(&function.source).or_default() += count;
         }
-        let mut functions: Vec<_> = functions.into_iter().collect();
-        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-        let shown = functions
-            .iter()
-            .take(top)
-            .filter(|(_, count)| counts(*count as f64));
-        lines.extend(shown.map(|(name, count)| format!("    {:>10.1}  {name}", each(*count as f64))));
+        let mut functions: Vec<_> = of_source.into_iter().collect();
+        functions.sort_by(|(a, count), (b, more)| more.total_cmp(count).then(a.cmp(b)));
+        let shown = functions.iter().take(top).filter(|(_, count)| *count >= 0.05);
+        lines.extend(shown.map(|(name, count)| {
+            let name = if name.is_empty() { ALLOCATOR } else { name };
+            format!("    {count:>10.1}  {name}")
+        }));
     }
     lines.join("\n") + "\n"
 }
@@ -285,10 +309,11 @@ mod tests {
         let site = |function: &str| Site {
             function: function.to_owned(),
             file: "???".to_owned(),
+            within: String::new(),
             address: 0,
         };
         let more = Profile {
-            own: BTreeMap::from([(site("a"), 50), (site("b"), 250)]),
+            own: BTreeMap::from([(site("sherman::a"), 50), (site("sherman::b"), 250)]),
             ..Profile::default()
         };
         let parts = BTreeMap::from([
@@ -310,7 +335,8 @@ mod tests {
     #[test]
     fn the_table_sums_groups_and_lists_the_dearest_function_first() {
         let (measured, parts) = measured();
-        let table = table(&measured, &parts, 1);
+        let functions = measured.functions(&["sherman".to_owned()]);
+        let table = table(&measured, &parts, &functions, 1);
         let fields: Vec<Vec<&str>> = table
             .lines()
             .map(|line| line.split_whitespace().collect())
@@ -324,7 +350,7 @@ mod tests {
             ]
         );
         assert_eq!(fields[6], ["total", "30.0"]);
-        assert_eq!(fields.last().unwrap(), &["25.0", "b"]);
+        assert_eq!(fields.last().unwrap(), &["25.0", "sherman::b"]);
     }
 
     #[test]
@@ -361,11 +387,12 @@ mod tests {
         shell.change_dir(workspace::root().unwrap());
         let program = build(&shell, "xtask", "toy").unwrap();
         let crates = ["xtask".to_owned()];
-        let mut once = measure(&shell, &program, "any", (100, 1_100), &[]).unwrap();
+        let once = measure(&shell, &program, "any", (100, 1_100), &[]).unwrap();
         let again = measure(&shell, &program, "any", (100, 1_100), &[]).unwrap();
         assert_eq!(once.operations, 1_000);
         assert_eq!(once.more, again.more);
-        once.place(&inlined::own_files(&shell, &program, &once.more.addresses(), &crates).unwrap());
+        let origins = inlined::own_functions(&shell, &program, &once.more.addresses(), &crates).unwrap();
+        let once = once.placed(&origins);
         let parts = split(&once.more, &crates);
         let each: BTreeMap<_, _> = groups(&parts)
             .into_iter()

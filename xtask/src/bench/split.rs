@@ -1,9 +1,10 @@
 //! Assigns each instruction to the client, to the world that carries its bytes, or to the benchmark itself.
 //!
-//! 1. Code of a crate of this workspace counts for that crate, even if the compiler inlined it elsewhere.
+//! 1. Code of a crate of this workspace counts for that crate, even if the compiler inlined it elsewhere. But code that
+//!    was inlined into a world counts for the world, because a world calls no code of an index.
 //! 2. Code of the standard library or of a foreign crate counts for the crate of ours into which it was inlined,
-//!    according to the debug information. Without that information it counts for the file of its function, or otherwise
-//!    for the first of our crates that the function's name contains.
+//!    according to the debug information. Without that information it counts for the first of our crates that the
+//!    function's name contains, or otherwise for the file of its function.
 //! 3. A foreign function that was called and not inlined (`memcpy`, a hash) counts for its callers, in proportion to
 //!    the cost of their calls. The callers may be several foreign functions away.
 //! 4. Allocation is counted separately, because an operation should not allocate in its steady state.
@@ -73,14 +74,35 @@ const HOPS_MAX: usize = 32;
 /// Returns the instructions by part. `crates` has the names of our crates, which distinguish our code from foreign
 /// code.
 pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64> {
+    let mut parts = BTreeMap::new();
+    for ((part, _), count) in split_functions(profile, crates) {
+        *parts.entry(part).or_default() += count;
+    }
+    parts
+}
+
+/// A function of the program, and the function of the source to which its instructions belong. The two differ for
+/// inlined code. Both names are empty for allocation and for the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Function {
+    /// The function as compiled: its name in the symbol table without generic arguments. The body of an async function
+    /// has the name of the function.
+    pub(super) compiled: String,
+    /// The function in the source, with its crate and module, as in `dm_layout::hopscotch::near::marks`.
+    pub(super) source: String,
+}
+
+/// Returns the instructions by part and function. Foreign code counts for the function into which it was inlined, or
+/// which called it.
+pub(super) fn split_functions(profile: &Profile, crates: &[String]) -> BTreeMap<(Part, Function), f64> {
     let part_of = |site: &Site| {
-        part_of(
-            site,
-            profile.homes.get(&site.function).map_or("", String::as_str),
-            crates,
-        )
+        let home = profile.homes.get(&site.function).map_or("", String::as_str);
+        let part = part_of(site, home, crates)?;
+        let function = function_of(site, &part, crates);
+        Some((part, function))
     };
-    let mut parts: BTreeMap<Part, f64> = BTreeMap::new();
+    let rest = || (Part::Rest, Function::default());
+    let mut parts: BTreeMap<(Part, Function), f64> = BTreeMap::new();
     let mut foreign: BTreeMap<&str, f64> = BTreeMap::new();
     for (site, count) in &profile.own {
         match part_of(site) {
@@ -101,7 +123,7 @@ pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64>
         for (function, count) in std::mem::take(&mut foreign) {
             let from = callers.get(function).map_or(&[][..], Vec::as_slice);
             if from.is_empty() {
-                *parts.entry(Part::Rest).or_default() += count;
+                *parts.entry(rest()).or_default() += count;
             }
             let whole: f64 = from.iter().map(|(_, weight)| weight).sum();
             for (site, weight) in from {
@@ -115,9 +137,68 @@ pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64>
     }
     // Some instructions may remain in foreign functions, for example if functions call each other in a circle.
     if !foreign.is_empty() {
-        *parts.entry(Part::Rest).or_default() += foreign.values().sum::<f64>();
+        *parts.entry(rest()).or_default() += foreign.values().sum::<f64>();
     }
     parts
+}
+
+/// Returns the names of a site's function.
+fn function_of(site: &Site, part: &Part, crates: &[String]) -> Function {
+    if *part == Part::Allocator {
+        return Function::default();
+    }
+    let compiled = plain(&site.function);
+    let source = match own_path(&site.file, crates) {
+        Some(path) if !site.within.is_empty() => format!("{}::{}", module(path), site.within),
+        // The compiler made these instructions, for example those that save registers.
+        _ => compiled.clone(),
+    };
+    Function { compiled, source }
+}
+
+/// Returns the module of a file, as in `dm_layout::hopscotch::near` for `crates/dm-layout/src/hopscotch/near.rs`.
+fn module(path: &str) -> String {
+    let path = path.trim_start_matches("crates/").trim_end_matches(".rs");
+    let (name, inner) = path.split_once("/src/").unwrap_or((path, ""));
+    let inner = inner.split('/').filter(|part| !["", "lib", "mod"].contains(part));
+    [name.replace('-', "_").as_str()]
+        .into_iter()
+        .chain(inner)
+        .collect::<Vec<_>>()
+        .join("::")
+}
+
+/// Removes generic arguments and closures from a name: `<a::X<K> as b::Y>::z::{{closure}}` becomes `a::X::z`.
+fn plain(name: &str) -> String {
+    // Callgrind appends the depth of a recursive call.
+    let name = name.split('\'').next().unwrap_or(name);
+    let (own, rest) = match name.strip_prefix('<') {
+        Some(inner) => {
+            let end = end_of_brackets(inner);
+            let own = inner[..end].split(" as ").next().unwrap_or_default();
+            (own, inner.get(end + 1..).unwrap_or_default())
+        }
+        None => ("", name),
+    };
+    let mut depth = 0;
+    let outside = |c: &char| {
+        depth += i32::from(*c == '<');
+        let is_outside = depth == 0;
+        depth -= i32::from(*c == '>');
+        is_outside
+    };
+    let text: String = own.chars().chain(rest.chars()).filter(outside).collect();
+    text.replace("::{{closure}}", "").replace("::::", "::")
+}
+
+/// Returns the position of the bracket that closes one before `text`.
+fn end_of_brackets(text: &str) -> usize {
+    let mut depth = 1;
+    let closes = |(_, c): &(usize, char)| {
+        depth += i32::from(*c == '<') - i32::from(*c == '>');
+        depth == 0
+    };
+    text.char_indices().find(closes).map_or(text.len(), |(at, _)| at)
 }
 
 /// Returns the part of a site, or `None` for foreign code, which counts for its callers.
@@ -125,17 +206,23 @@ fn part_of(site: &Site, home: &str, crates: &[String]) -> Option<Part> {
     if is_allocator(&site.function) {
         return Some(Part::Allocator);
     }
-    if let Some(path) = own_path(&site.file, crates).or_else(|| own_path(home, crates)) {
+    if let Some(path) = own_path(&site.file, crates) {
         return Some(part_of_path(path));
     }
-    crate_in(&site.function, crates).map(|name| {
+    let of_name = crate_in(&site.function, crates).map(|name| {
         let in_region = name == "dm-sync" && site.function.contains("dm_sync::region");
         if in_region {
             remote_memory()
         } else {
             part_of_crate(name)
         }
-    })
+    });
+    of_name.or_else(|| own_path(home, crates).map(part_of_path))
+}
+
+/// Returns whether code of this file is a world's.
+pub(super) fn is_world(path: &str) -> bool {
+    matches!(part_of_path(path), Part::World(_))
 }
 
 fn part_of_path(path: &str) -> Part {
@@ -232,6 +319,7 @@ mod tests {
         Site {
             function: function.to_owned(),
             file: file.to_owned(),
+            within: String::new(),
             address: 0,
         }
     }
@@ -336,6 +424,44 @@ mod tests {
         assert_eq!(
             split(&profile(&own, &calls), &crates()),
             BTreeMap::from([(Part::Allocator, 12.0)])
+        );
+    }
+
+    #[test]
+    fn names_have_no_arguments_and_no_closures() {
+        let names = [
+            (
+                "dm_leaf::write::<impl dm_leaf::nodes::Nodes<K,F>>::write_entry::{{closure}}",
+                "dm_leaf::write::write_entry",
+            ),
+            (
+                "<dm_layout::slotted::Slotted<K> as dm_layout::format::NodeRead<K>>::judge'2",
+                "dm_layout::slotted::Slotted::judge",
+            ),
+            ("core::ptr::drop_in_place<a::B<c::D>>", "core::ptr::drop_in_place"),
+            ("main", "main"),
+        ];
+        for (name, expected) in names {
+            assert_eq!(plain(name), expected);
+        }
+    }
+
+    #[test]
+    fn inlined_code_has_the_name_of_its_source() {
+        let mut inlined = site(
+            "<sherman::Get<V> as core::future::Future>::poll",
+            "crates/dm-leaf/src/read/near.rs",
+        );
+        inlined.within = "marks".to_owned();
+        let function = function_of(&inlined, &Part::Client("dm-leaf".to_owned()), &crates());
+        let expected = Function {
+            compiled: "sherman::Get::poll".to_owned(),
+            source: "dm_leaf::read::near::marks".to_owned(),
+        };
+        assert_eq!(function, expected);
+        assert_eq!(
+            function_of(&inlined, &Part::Allocator, &crates()),
+            Function::default()
         );
     }
 

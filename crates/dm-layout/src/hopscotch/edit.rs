@@ -129,8 +129,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
-        for slot in 0..self.geometry.span {
-            let at = self.geometry.slot_at(slot);
+        for at in self.offsets(0, self.geometry.span) {
             if image[at] & PRESENT != 0 && K::read_from(&image[at + self.geometry.prefix..]) >= *from {
                 image[at] &= !PRESENT;
             }

@@ -56,9 +56,13 @@ pub struct HopGeometry {
     pub(crate) per_group: usize,
     pub(crate) group_lines: usize,
     pub(crate) groups: usize,
+    /// Number of groups that contain entries.
+    entry_groups: usize,
+    /// Number of groups whose mark is at `mark_behind`.
+    full_groups: usize,
     pub(crate) pieces: usize,
     pub(crate) piece: usize,
-    /// Position of the mark in its group, if each entry has its own lines.
+    /// Position of the mark in a group that is full of entries.
     mark_behind: usize,
     pub(crate) place: HeaderPlace,
 }
@@ -139,6 +143,8 @@ impl HopGeometry {
             per_group: 0,
             group_lines: 1,
             groups: 0,
+            entry_groups: 0,
+            full_groups: 0,
             pieces: 2,
             piece: key_len,
             mark_behind: 0,
@@ -151,7 +157,8 @@ impl HopGeometry {
         };
         geometry.per_group = (LINE_BYTES - geometry.front - half_mark) / geometry.stride;
         let used = if geometry.per_group > 0 {
-            geometry.front + geometry.per_group * geometry.stride
+            geometry.mark_behind = geometry.front + geometry.per_group * geometry.stride;
+            geometry.mark_behind
         } else {
             // If an entry has its own lines, each line begins with two bytes of versions.
             geometry.per_group = 1;
@@ -173,10 +180,16 @@ impl HopGeometry {
             geometry.piece = half;
             geometry.pieces = 4;
         }
-        geometry.groups = span.div_ceil(geometry.per_group);
+        geometry.entry_groups = span.div_ceil(geometry.per_group);
+        geometry.groups = geometry.entry_groups;
         if geometry.groups < geometry.pieces {
             geometry.groups = geometry.pieces;
         }
+        geometry.full_groups = if geometry.is_in_line() {
+            span / geometry.per_group
+        } else {
+            geometry.groups
+        };
         geometry.node_bytes = (1 + geometry.groups * geometry.group_lines) * LINE_BYTES;
         if geometry.node_bytes > NODE_BYTES_MAX || header_bytes(key_len) > LINE_BYTES {
             return Err(GeometryError::Span(span));
@@ -280,7 +293,7 @@ impl HopGeometry {
     /// Returns the number of groups that contain entries.
     #[inline]
     pub(crate) const fn entry_groups(&self) -> usize {
-        self.span.div_ceil(self.per_group)
+        self.entry_groups
     }
 
     /// Returns the group after `group`, among those that contain entries.
@@ -325,16 +338,10 @@ impl HopGeometry {
     /// Returns the offset of a group's mark, which follows its last entry.
     #[inline]
     pub(crate) const fn mark_at(&self, group: usize) -> usize {
-        if self.prefix == 2 {
+        if group < self.full_groups {
             return self.group_at(group) + self.mark_behind;
         }
-        let first = group * self.per_group;
-        let left = self.span.saturating_sub(first);
-        let entries = if left < self.per_group {
-            left
-        } else {
-            self.per_group
-        };
+        let entries = self.span.saturating_sub(group * self.per_group);
         self.group_at(group) + self.front + entries * self.stride
     }
 

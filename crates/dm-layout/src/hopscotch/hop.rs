@@ -38,28 +38,26 @@ impl<K: KeyBytes> Hopscotch<K> {
             count: 0,
             forward: new > old,
         };
-        for slot in home + old.min(new)..home + old.max(new) {
-            let (slot, after) = (slot % geometry.span, (slot + 1) % geometry.span);
-            if after == 0 || slot / geometry.per_group != after / geometry.per_group {
-                way.groups[way.count] = (slot / geometry.per_group) as u16;
-                way.count += 1;
-            }
+        let first = (home + old.min(new)) % geometry.span;
+        for (group, _) in self.runs(first, old.abs_diff(new) + 1) {
+            way.groups[way.count] = group as u16;
+            way.count += 1;
         }
+        // The entry crosses no boundary after the last of these groups.
+        way.count -= 1;
         way
     }
 
     /// Returns whether slots that were read under the lock are in one state of the node with this `version`. If not, a
     /// client may have died during a structural change or a hop.
     pub fn is_sound(&self, image: &[u8], known: &Known, version: u8) -> bool {
-        let geometry = &self.geometry;
-        (0..known.count).all(|nth| {
-            let slot = (known.first + nth) % geometry.span;
-            let entry = image[geometry.slot_at(slot)];
-            let (group, after) = (slot / geometry.per_group, (slot + 1) % geometry.span);
-            let inside = nth + 1 == known.count || after != 0 && after / geometry.per_group == group;
-            entry >> VERSION_AT == version
-                && entry & YOUNG_ENTRY == 0
-                && (inside || self.is_settled(image, group))
+        let is_sound = |entry: &[u8]| entry[0] >> VERSION_AT == version && entry[0] & YOUNG_ENTRY == 0;
+        let mut before = None;
+        self.runs(known.first, known.count).all(|(group, run)| {
+            let settled = before
+                .replace(group)
+                .is_none_or(|before| self.is_settled(image, before));
+            settled && image[run].chunks(self.geometry.stride).all(is_sound)
         })
     }
 

@@ -125,11 +125,17 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// end.
     #[inline]
     pub(crate) fn offsets_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
+        self.offsets(home, self.geometry.neighbourhood)
+    }
+
+    /// Returns the offsets of `count` entries from slot number `first` on. They wrap around at the node's end.
+    #[inline]
+    pub(crate) fn offsets(&self, first: usize, count: usize) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
         let group = geometry.group_lines * LINE_BYTES;
-        let (mut slot, mut number) = (home, home % geometry.per_group);
-        let mut next = geometry.slot_at(home);
-        (0..geometry.neighbourhood).map(move |_| {
+        let (mut slot, mut number) = (first, first % geometry.per_group);
+        let mut next = geometry.slot_at(first);
+        (0..count).map(move |_| {
             let at = next;
             (slot, number) = (slot + 1, number + 1);
             if slot == geometry.span {
@@ -141,6 +147,32 @@ impl<K: KeyBytes> Hopscotch<K> {
                 next = at + geometry.stride;
             }
             at
+        })
+    }
+
+    /// Returns the bytes of `count` entries from slot number `first` on, one range for each group, and the number of
+    /// the group. The entries wrap around at the node's end. There is a boundary between any two successive ranges.
+    #[inline]
+    pub(crate) fn runs(
+        &self,
+        first: usize,
+        count: usize,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + use<K> {
+        let geometry = self.geometry;
+        let (mut slot, mut left) = (first, count);
+        let (mut group, mut number) = (first / geometry.per_group, first % geometry.per_group);
+        core::iter::from_fn(move || {
+            let count = left.min(geometry.per_group - number).min(geometry.span - slot);
+            if count == 0 {
+                return None;
+            }
+            let from = geometry.group_at(group) + geometry.front + number * geometry.stride;
+            let run = (group, from..from + count * geometry.stride);
+            (slot, left, group, number) = (slot + count, left - count, group + 1, 0);
+            if slot == geometry.span {
+                (slot, group) = (0, 0);
+            }
+            Some(run)
         })
     }
 
@@ -216,8 +248,7 @@ impl<K: KeyBytes> NodeRead<K> for Hopscotch<K> {
             true => self.geometry.span,
             false => 0,
         };
-        let geometry = self.geometry;
-        (0..count).map(move |slot| Slot::at(geometry.slot_at(slot)))
+        self.offsets(0, count).map(Slot::at)
     }
 
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {

@@ -106,22 +106,35 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let (geometry, probe) = (&self.geometry, key.probe());
         let (mut found, mut twice, mut others) = (None, false, false);
-        let (mut free, mut mixed) = (None, !self.is_settled_near(reach, &get)?);
-        for at in self.offsets_near(reach.home) {
-            let entry = get(at, geometry.stride)?;
-            if entry[0] >> VERSION_AT != marked.version {
-                mixed = true;
-            } else if entry[0] & PRESENT == 0 {
-                free = free.or(Some(Slot::at(at)));
-                if flaws.stops_at_vacancy {
-                    break;
+        let (mut free, mut mixed) = (None, false);
+        let mut before = None;
+        'entries: for (group, run) in self.runs(reach.home, geometry.neighbourhood) {
+            // Larger entries do not hop.
+            if let Some(before) = before.replace(group)
+                && geometry.is_in_line()
+            {
+                let (one, other) = geometry.boundary(before);
+                mixed |= get(one, 1)? != get(other, 1)?;
+            }
+            let mut at = run.start;
+            let mut rest = get(at, run.len())?;
+            while let Some((entry, behind)) = rest.split_at_checked(geometry.stride) {
+                if entry[0] >> VERSION_AT != marked.version {
+                    mixed = true;
+                } else if entry[0] & PRESENT == 0 {
+                    free = free.or(Some(Slot::at(at)));
+                    if flaws.stops_at_vacancy {
+                        break 'entries;
+                    }
+                } else if K::probe_at(&entry[geometry.prefix..]) != probe {
+                    others = true;
+                } else if found.is_some() {
+                    twice = true;
+                } else {
+                    found = Some(at);
                 }
-            } else if K::probe_at(&entry[geometry.prefix..]) != probe {
-                others = true;
-            } else if found.is_some() {
-                twice = true;
-            } else {
-                found = Some(at);
+                at += geometry.stride;
+                rest = behind;
             }
         }
         if let Some(at) = found {
@@ -140,36 +153,6 @@ impl<K: KeyBytes> Hopscotch<K> {
             free,
             version: marked.version,
         })
-    }
-
-    /// Returns whether both copies of the hop count are equal, for every boundary between the first and the last slot
-    /// of the neighbourhood.
-    #[inline]
-    fn is_settled_near<'a>(
-        &self,
-        reach: &Reach,
-        get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
-    ) -> Option<bool> {
-        let geometry = &self.geometry;
-        if !geometry.is_in_line() {
-            return Some(true);
-        }
-        let last = reach.home + geometry.neighbourhood - 1;
-        let groups = match last < geometry.span {
-            true => [reach.home / geometry.per_group..last / geometry.per_group, 0..0],
-            false => [
-                reach.home / geometry.per_group..geometry.entry_groups(),
-                0..(last - geometry.span) / geometry.per_group,
-            ],
-        };
-        let [first, second] = groups;
-        for group in first.chain(second) {
-            let (before, after) = geometry.boundary(group);
-            if get(before, 1)? != get(after, 1)? {
-                return Some(false);
-            }
-        }
-        Some(true)
     }
 
     /// Returns the value of the entry at `at`, if all its lines belong to one WRITE.
@@ -202,23 +185,24 @@ impl<K: KeyBytes> Hopscotch<K> {
         let mut halves = [0; FENCES_MAX];
         let mut pieces = 0_u32;
         let mut head: Option<[u8; MARK_HEAD - MARK_VERSION]> = None;
-        let [first, second] = &reach.marks;
-        for group in first.clone().chain(second.clone()) {
-            let mark = get(geometry.mark_at(group), MARK_HEAD + geometry.piece)?;
-            let (own, piece) = mark.get(MARK_VERSION..)?.split_first_chunk()?;
-            if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
-                return None;
-            }
-            // There are two or four pieces, so a mask computes the remainder.
-            let number = group & (geometry.pieces - 1);
-            if pieces >> number & 1 == 0 {
-                pieces |= 1 << number;
-                match fences.get_mut(number) {
-                    // Usually a piece is a whole key.
-                    Some(fence) if geometry.piece == K::LEN => *fence = K::read_from(piece),
-                    _ => {
-                        let to = number * geometry.piece;
-                        halves[to..to + geometry.piece].copy_from_slice(piece);
+        for groups in &reach.marks {
+            for group in groups.clone() {
+                let mark = get(geometry.mark_at(group), MARK_HEAD + geometry.piece)?;
+                let (own, piece) = mark.get(MARK_VERSION..)?.split_first_chunk()?;
+                if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
+                    return None;
+                }
+                // There are two or four pieces, so a mask computes the remainder.
+                let number = group & (geometry.pieces - 1);
+                if pieces >> number & 1 == 0 {
+                    pieces |= 1 << number;
+                    match fences.get_mut(number) {
+                        // Usually a piece is a whole key.
+                        Some(fence) if geometry.piece == K::LEN => *fence = K::read_from(piece),
+                        _ => {
+                            let to = number * geometry.piece;
+                            halves[to..to + geometry.piece].copy_from_slice(piece);
+                        }
                     }
                 }
             }

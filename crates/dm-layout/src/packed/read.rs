@@ -1,5 +1,6 @@
 //! Acceptance and search over the bytes of one READ.
 
+use super::geometry::SHAPES;
 use super::line::{Shapes, presence_of, seek_in, shape_of, visit_in, with_shapes};
 use super::{KIND, Mark, Packed};
 use crate::cut::{Cut, from_head, is_at_rest};
@@ -154,19 +155,24 @@ impl<K: KeyBytes> Packed<K> {
     pub(super) fn room_in(&self, lines: &[Line], rise: Rise, may: impl Fn(&Line) -> bool) -> Option<Slot> {
         //= docs/protocol/dolphin.md D17
         let class = self.geometry.class(rise);
+        // The slots of a line of each shape, or none if the shape is too narrow.
+        let slots: [u8; SHAPES] = core::array::from_fn(|shape| match shape >= class {
+            true => self.geometry.shape(shape).full(),
+            false => 0,
+        });
         let mut empty = None;
         let numbered = || {
             let all = lines.iter().enumerate().skip(self.geometry.first_line);
             all.filter(|(_, line)| may(line))
         };
         for (number, line) in numbered() {
-            let (shape, presence) = (shape_of(line), presence_of(line));
+            let presence = presence_of(line);
             if presence == 0 {
                 empty = empty.or(Some(number));
                 continue;
             }
-            let free = !presence & self.geometry.shape(shape).full();
-            if shape >= class && free != 0 {
+            let free = !presence & slots[shape_of(line) % SHAPES];
+            if free != 0 {
                 let nth = free.trailing_zeros() as usize;
                 return Some(Slot::at(number * LINE_BYTES + nth));
             }

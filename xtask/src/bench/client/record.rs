@@ -1,6 +1,7 @@
-//! `bench client --check` and `--record`: compares measurements with the table of docs/PERFORMANCE.md, or writes it.
+//! `bench client --check` and `--record`: compares measurements with the table of docs/PERFORMANCE.md, or writes it and
+//! the table of functions.
 
-use super::{Measured, Options, Part, build, inlined, measure, split};
+use super::{ALLOCATOR, Function, Measured, Options, build, inlined, measure};
 use crate::{Result, workspace};
 use std::{
     collections::BTreeMap,
@@ -13,6 +14,8 @@ use xshell::Shell;
 
 const PAGE: &str = "docs/PERFORMANCE.md";
 const BEGIN: &str = "<!-- cargo xtask bench client --record -->\n";
+/// The begin of the table of functions.
+const FUNCTIONS: &str = "<!-- cargo xtask bench client --record: functions -->\n";
 const END: &str = "<!-- end -->";
 /// The indexes, by the names of their directories.
 const INDEXES: [&str; 4] = ["sherman", "smart", "chime", "dolphin"];
@@ -29,6 +32,12 @@ const OPS: [&str; 9] = [
 ];
 /// Operations that `--record` also measures with verbs that complete when posted.
 const READY: [&str; 2] = ["get", "update"];
+/// Operations whose functions `--record` lists.
+const EXPLAINED: [&str; 3] = ["get", "update", "insert"];
+/// The part of each operation's instructions that the listed functions have at least.
+const NAMED: f64 = 0.85;
+/// Number of functions of the source that are named for each compiled function.
+const SOURCES: usize = 4;
 /// Number of measurements that run in parallel. Each callgrind uses one core.
 const THREADS: usize = 2;
 /// The largest relative difference from the recorded instructions that a check accepts.
@@ -49,6 +58,9 @@ struct Figures {
 
 type Table = BTreeMap<(String, String), Figures>;
 
+/// The instructions of an operation by function, for each index and each operation of [`EXPLAINED`].
+type Explained = BTreeMap<(String, String), BTreeMap<Function, f64>>;
+
 /// Measures every operation of all `INDEXES`, and compares the results or writes the table.
 pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
     let shell = Shell::new()?;
@@ -58,13 +70,16 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
         let (package, example) = (format!("dm-{index}"), format!("{index}_client"));
         programs.insert(index, build(&shell, &package, &example)?);
     }
-    let measured = measure_all(root, &programs, options)?;
+    let (measured, functions) = measure_all(root, &programs, options)?;
     let page = fs::read_to_string(root.join(PAGE))?;
-    let (before, old, after) = parts(&page)?;
     if options.record {
+        let (before, _, after) = parts(&page, BEGIN)?;
         let page = format!("{before}{BEGIN}{}{END}{after}", write(&measured));
+        let (before, _, after) = parts(&page, FUNCTIONS)?;
+        let page = format!("{before}{FUNCTIONS}{}{END}{after}", explain(&functions));
         return Ok(fs::write(root.join(PAGE), page)?);
     }
+    let (_, old, _) = parts(&page, BEGIN)?;
     let differences = differences(&read(old)?, &measured);
     print!("{}", write(&measured));
     match differences.is_empty() {
@@ -110,7 +125,11 @@ impl Case {
     }
 }
 
-fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Options) -> Result<Table> {
+fn measure_all(
+    root: &Path,
+    programs: &BTreeMap<&str, PathBuf>,
+    options: &Options,
+) -> Result<(Table, Explained)> {
     let mut cases = Vec::new();
     for package in INDEXES {
         let case = |pending| move |op| Case { package, op, pending };
@@ -124,31 +143,31 @@ fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Option
     measured.sort_by_key(|(case, _)| !case.pending);
     let crates = workspace::folders(root)?;
     let shell = Shell::new()?;
-    let mut table = Table::new();
+    let (mut table, mut explained) = (Table::new(), Explained::new());
     for (package, program) in programs {
         let of_package = || measured.iter().filter(|(case, _)| case.package == *package);
         // This runs once for each program, because reading its debug information takes as long as a run.
         let addresses = of_package().flat_map(|(_, measured)| measured.more.addresses());
-        let files = inlined::own_files(&shell, program, &addresses.collect(), &crates)?;
+        let origins = inlined::own_functions(&shell, program, &addresses.collect(), &crates)?;
         for (case, measured) in of_package() {
-            let own: f64 = split(&measured.more.clone().place(&files), &crates)
-                .iter()
-                .filter(|(part, _)| matches!(part, Part::Client(_) | Part::Allocator))
-                .map(|(_, count)| count / measured.operations as f64)
-                .sum();
+            let functions = measured.placed(&origins).functions(&crates);
+            let own: f64 = functions.values().sum();
             let figures = Figures {
                 polls: measured.polls_per_op(),
                 pending: own,
                 ready: None,
             };
             let key = ((*package).to_owned(), case.op.to_owned());
+            if case.pending && EXPLAINED.contains(&case.op) {
+                explained.insert(key.clone(), functions);
+            }
             match case.pending {
                 true => drop(table.insert(key, figures)),
                 false => table.entry(key).or_insert(figures).ready = Some(own),
             }
         }
     }
-    Ok(table)
+    Ok((table, explained))
 }
 
 fn run_all(
@@ -182,10 +201,10 @@ fn run_all(
     done.into_inner().map_err(|e| e.to_string().into())
 }
 
-/// Splits the page into the part before the table, the table, and the part after the table.
-fn parts(page: &str) -> Result<(&str, &str, &str)> {
-    let broken = || format!("{PAGE} has no table between {BEGIN:?} and {END:?}");
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(broken)?;
+/// Splits the page into the part before the table that begins with this line, the table, and the part after the table.
+fn parts<'p>(page: &'p str, begin: &str) -> Result<(&'p str, &'p str, &'p str)> {
+    let broken = || format!("{PAGE} has no table between {begin:?} and {END:?}");
+    let (before, rest) = page.split_once(begin).ok_or_else(broken)?;
     let (table, after) = rest.split_once(END).ok_or_else(broken)?;
     Ok((before, table, after))
 }
@@ -211,6 +230,76 @@ fn write(table: &Table) -> String {
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// Writes the table of functions: for each index the compiled functions, the most expensive first, until they have
+/// [`NAMED`] of the instructions of each operation.
+fn explain(explained: &Explained) -> String {
+    let mut lines = vec![
+        format!("| index | function | {} | inlined code |", EXPLAINED.join(" | ")),
+        "|---|---|---|---|---|---|".to_owned(),
+    ];
+    for index in INDEXES {
+        // The instructions by compiled function and operation, and by source function.
+        let mut compiled: BTreeMap<&str, ([f64; EXPLAINED.len()], BTreeMap<&str, f64>)> = BTreeMap::new();
+        for (nth, op) in EXPLAINED.iter().enumerate() {
+            let functions = explained.get(&(index.to_owned(), (*op).to_owned()));
+            for (function, count) in functions.into_iter().flatten() {
+                let (counts, sources) = compiled.entry(&function.compiled).or_default();
+                counts[nth] += count;
+                *sources.entry(&function.source).or_default() += count;
+            }
+        }
+        let mut rows: Vec<_> = compiled.into_iter().collect();
+        rows.sort_by(|(_, (a, _)), (_, (b, _))| b.iter().sum::<f64>().total_cmp(&a.iter().sum()));
+        let mut all = [0.0; EXPLAINED.len()];
+        for (_, (counts, _)) in &rows {
+            (0..all.len()).for_each(|nth| all[nth] += counts[nth]);
+        }
+        let mut left = all;
+        for (name, (counts, sources)) in rows {
+            if (0..all.len()).all(|nth| left[nth] <= (1.0 - NAMED) * all[nth]) {
+                break;
+            }
+            (0..all.len()).for_each(|nth| left[nth] -= counts[nth]);
+            let name = if name.is_empty() {
+                ALLOCATOR.to_owned()
+            } else {
+                format!("`{name}`")
+            };
+            lines.push(format!(
+                "| {index} | {name} | {} | {} |",
+                cells(&counts),
+                most(&sources)
+            ));
+        }
+        lines.push(format!("| {index} | all others | {} |  |", cells(&left)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn cells(counts: &[f64]) -> String {
+    // Two runs also differ in small costs, so a count may be slightly below zero.
+    let cells: Vec<_> = counts
+        .iter()
+        .map(|count| format!("{:.0}", count.max(0.0)))
+        .collect();
+    cells.join(" | ")
+}
+
+/// Names the most expensive functions of the source, if there are several.
+fn most(sources: &BTreeMap<&str, f64>) -> String {
+    let mut sources: Vec<_> = sources.iter().filter(|(_, count)| **count >= 1.0).collect();
+    if sources.len() < 2 {
+        return String::new();
+    }
+    sources.sort_by(|(a, count), (b, more)| more.total_cmp(count).then(a.cmp(b)));
+    let names: Vec<_> = sources
+        .iter()
+        .take(SOURCES)
+        .map(|(name, _)| format!("`{name}`"))
+        .collect();
+    names.join(", ")
 }
 
 fn read(table: &str) -> Result<Table> {
@@ -283,11 +372,38 @@ mod tests {
             ("chime", "scan", 7.125, 20_000.0),
         ]);
         let page = format!("# Before\n{BEGIN}{}{END}\nafter\n", write(&written));
-        let (before, table, after) = parts(&page).unwrap();
+        let (before, table, after) = parts(&page, BEGIN).unwrap();
         assert_eq!((before, after), ("# Before\n", "\nafter\n"));
         assert_eq!(read(table).unwrap(), written);
-        assert!(parts("no table").is_err());
+        assert!(parts("no table", BEGIN).is_err());
         assert!(read("a\nb\n| sherman | get | 1 |").is_err());
+    }
+
+    #[test]
+    fn the_dearest_functions_are_named_until_little_is_left() {
+        let function = |compiled: &str, source: &str, count: f64| {
+            let function = Function {
+                compiled: compiled.to_owned(),
+                source: source.to_owned(),
+            };
+            (function, count)
+        };
+        let get = BTreeMap::from([
+            function("a::get", "a::get", 50.0),
+            function("a::get", "b::marks", 40.0),
+            function("c::rare", "c::rare", 9.0),
+            function("", "", 1.0),
+        ]);
+        let explained = Explained::from([(("sherman".to_owned(), "get".to_owned()), get)]);
+        let table = explain(&explained);
+        let lines: Vec<_> = table.lines().skip(2).take(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "| sherman | `a::get` | 90 | 0 | 0 | `a::get`, `b::marks` |",
+                "| sherman | all others | 10 | 0 | 0 |  |"
+            ]
+        );
     }
 
     #[test]
@@ -306,7 +422,7 @@ mod tests {
     #[test]
     fn the_page_can_be_read_and_has_every_operation_of_sherman() {
         let page = fs::read_to_string(workspace::root().unwrap().join(PAGE)).unwrap();
-        let recorded = read(parts(&page).unwrap().1).unwrap();
+        let recorded = read(parts(&page, BEGIN).unwrap().1).unwrap();
         let of_sherman = recorded.keys().filter(|(package, _)| package == INDEXES[0]);
         assert_eq!(of_sherman.count(), OPS.len());
         assert!(
