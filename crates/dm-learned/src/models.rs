@@ -341,7 +341,10 @@ mod tests {
             .map(|n| models.admitted(500_000 + n, 2).len())
             .collect();
         assert_eq!((counts.iter().min(), counts.iter().max()), (Some(&3), Some(&4)));
-        assert_eq!((models.admitted(0, 2), models.admitted(u64::MAX, 2)), (0..2, 998..1_000));
+        assert_eq!(
+            (models.admitted(0, 2), models.admitted(u64::MAX, 2)),
+            (0..2, 998..1_000)
+        );
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Reads all leaves in which a key may be, as published for ROLEX.
 
-use dm_index::{
-    Answer, Applied, IndexError, KeyBytes, Lead, NodeAccess, NodeCopies, NodeCopy, Stale, Write,
-};
+use dm_index::{Answer, Applied, IndexError, KeyBytes, Lead, NodeAccess, NodeCopies, NodeCopy, Stale, Write};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 use smallvec::SmallVec;

@@ -12,7 +12,8 @@ use dm_testkit::{
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use rolex::{
-    Applied, IndexError, Key8, KeyN, OpenError, Options, Published, PublishedParts, RangeIndex, Rolex, RolexParts,
+    Applied, IndexError, Key8, KeyN, OpenError, Options, Published, PublishedParts, RangeIndex, Rolex,
+    RolexParts,
 };
 
 use crate::common::{Learns, Tree};
@@ -254,14 +255,21 @@ fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
         assert!(index.retrain(&v).await.expect("no faults") > 10);
         v.load(first, &[0xff; 192]).expect("in range");
         let mut value = Vec::new();
-        let found = client.get(&Key8(0), &mut value).await.expect_err("no leaf is there");
+        let found = client
+            .get(&Key8(0), &mut value)
+            .await
+            .expect_err("no leaf is there");
         assert!(
             matches!(found, IndexError::Corrupt { node, .. } if node == first),
             "{found}"
         );
         for key in (20..200).map(Key8) {
             assert_eq!(client.get(&key, &mut value).await, Ok(true), "{key:?}");
-            assert_eq!(client.update(&key, &[2; 8]).await, Ok(Applied::Replaced), "{key:?}");
+            assert_eq!(
+                client.update(&key, &[2; 8]).await,
+                Ok(Applied::Replaced),
+                "{key:?}"
+            );
         }
     });
 }

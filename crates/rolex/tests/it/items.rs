@@ -4,9 +4,7 @@ use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
 use dm_verbs::{Control, Verbs};
-use rolex::{
-    ChimeLearned, Items, Options, Prefix, Published, PublishedParts, Rolex, RolexParts,
-};
+use rolex::{ChimeLearned, Items, Options, Prefix, Published, PublishedParts, Rolex, RolexParts};
 
 use crate::common::{Learns, Opened, Tree};
 

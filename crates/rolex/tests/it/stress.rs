@@ -7,7 +7,8 @@ use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use rolex::{
-    ChimeLearnedParts, DEFAULT_ATTEMPTS, Key8, KeyN, Options, PublishedParts, Rdwc, ReclaimOptions, RolexParts,
+    ChimeLearnedParts, DEFAULT_ATTEMPTS, Key8, KeyN, Options, PublishedParts, Rdwc, ReclaimOptions,
+    RolexParts,
 };
 
 use crate::common::{Learns, Tree};
