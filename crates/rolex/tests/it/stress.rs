@@ -64,14 +64,14 @@ fn threads_on_loopback() {
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages. A quarter of the seeds each runs `B` and `C`, and the others run `A`.
-fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards: Cards) {
+/// and the keys. With `outage`, a memory node is cut off. A quarter of the seeds each runs `B` and `C`, and the others run
+/// `A`.
+fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, (cards, outage): (Cards, bool)) {
     let sim = cards
         .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
         .colocated(seed % 4 == 1);
-    let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
         // Leaves are on both memory nodes from the start, so that some operations succeed during an outage.
@@ -131,12 +131,19 @@ fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards:
 }
 
 fn shipped(seed: u64, operations: u64, cards: Cards) {
-    simulated::<RolexParts<Key8>, ChimeLearnedParts<Key8>, RolexParts<KeyN<24>>>(seed, operations, cards);
+    let outage = seed % 8 == 4 && cards == Cards::Preset;
+    simulated::<RolexParts<Key8>, ChimeLearnedParts<Key8>, RolexParts<KeyN<24>>>(
+        seed,
+        operations,
+        (cards, outage),
+    );
 }
 
 fn published(seed: u64, operations: u64, cards: Cards) {
     simulated::<PublishedParts<Key8>, PublishedParts<Key8>, PublishedParts<KeyN<24>>>(
-        seed, operations, cards,
+        seed,
+        operations,
+        (cards, false),
     );
 }
 
