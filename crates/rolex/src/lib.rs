@@ -2,8 +2,8 @@
 //!
 //! This crate is a façade. [`Rolex`] combines learned inner levels (`dm-learned`) over leaves of a few entries
 //! (`dm-leaf`), with locks (`dm-lock`) and two-stage allocation (`dm-alloc`). [`ChimeLearned`] has hopscotch leaves
-//! (`dm-hopscotch`) instead. [`Published`] has the costs of the public code, for comparisons. The operations are those of `dm-index`. The crate has no byte offsets and no retry policy
-//! of its own.
+//! (`dm-hopscotch`) instead. [`Published`] has the costs of the public code, for comparisons. The operations are those
+//! of `dm-index`. The crate has no byte offsets and no retry policy of its own.
 //!
 //! | operation, table cached and up to date, uncontended | round trips | verbs |
 //! |---|---|---|
