@@ -211,8 +211,9 @@ impl<K: KeyBytes> Known<K> {
             return;
         }
         let mut above = self.above(*key);
-        let mut current = first;
+        let (mut current, mut last) = (first, first.low);
         for _ in 0..max {
+            last = current.low;
             // Several entries lead to one leaf if an entry between them was dropped.
             let following = above.find(|hint| hint.leaf != current.leaf);
             let takes = run.push(
@@ -226,7 +227,7 @@ impl<K: KeyBytes> Known<K> {
             }
         }
         if self.predicts != Predicts::Leaf {
-            for leaf in self.beside_scan((key, &first), &current.low) {
+            for leaf in self.beside_scan((key, &first), &last) {
                 run.push_beside(leaf);
             }
         }
