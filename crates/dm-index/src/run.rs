@@ -93,6 +93,12 @@ impl<K: KeyBytes> Run<K> {
         self.add(leaf, part)
     }
 
+    /// Adds a leaf that the scan reads with the others, although it does not expect to need it. This changes nothing
+    /// about the leaves that the run takes.
+    pub fn push_beside(&mut self, leaf: RemotePtr) {
+        self.leaves.push(leaf);
+    }
+
     fn add(&mut self, leaf: RemotePtr, part: f32) -> bool {
         if self.leaves.is_empty() || self.missing > 0.0 {
             self.leaves.push(leaf);

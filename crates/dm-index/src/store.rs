@@ -71,6 +71,22 @@ pub trait NodeCopies<V: Verbs, K> {
         copy: &mut NodeCopy<K>,
         each: impl FnMut(&NodeCopy<K>) -> bool,
     ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Reads several nodes with one doorbell for each memory node, waits for all of them, and passes each to `each` as
+    /// `copy`, in the order of `at`. It may leave out nodes that are dead, and those whose READ was torn. The default
+    /// rings a doorbell for each node, and stops at the first node that it leaves out.
+    fn copies_at_once(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        mut each: impl FnMut(&NodeCopy<K>),
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.copies(v, at, copy, move |copy| {
+            each(copy);
+            true
+        })
+    }
 }
 
 /// Creates, merges and frees nodes.

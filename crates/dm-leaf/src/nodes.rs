@@ -188,6 +188,16 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeCopies<V, K> for Nod
     ) -> impl Future<Output = Result<(), IndexError>> {
         self.copy_nodes(v, at, copy, each)
     }
+
+    fn copies_at_once(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        each: impl FnMut(&NodeCopy<K>),
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.copy_at_once(v, at, copy, each)
+    }
 }
 
 impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> Restructure<V, K> for Nodes<K, F> {

@@ -1,6 +1,6 @@
 //! Reads of nodes. A read is one READ and one check, and is repeated if the READ was torn or took too long.
 
-use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale};
+use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale, gather};
 use dm_layout::{
     CheckFailure, Corrupt, Header, KeyBytes, LineLag, Lookup, NodeFormat, NodeState, Reason, TornPart,
 };
@@ -138,6 +138,28 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 if !alive || !each(copy) {
                     return Ok(());
                 }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn copy_at_once<V: Verbs>(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        mut each: impl FnMut(&NodeCopy<K>),
+    ) -> Result<(), IndexError> {
+        let wanted: SmallVec<[_; PARALLEL]> = at.iter().map(|&at| (at, self.node_len())).collect();
+        let posted = v.now();
+        let read = gather(v, &wanted).await?;
+        if self.too_slow(v, posted) {
+            return Ok(());
+        }
+        for (&at, bytes) in at.iter().zip(&read) {
+            let header = self.decode(at, bytes, copy);
+            if header.is_ok_and(|header| header.state != NodeState::Dead) {
+                each(copy);
             }
         }
         Ok(())

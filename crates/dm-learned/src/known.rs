@@ -1,6 +1,6 @@
 //! A compute node's copy of the table, its models, and the leaves that it has learned since.
 
-use core::ops::Bound::{Excluded, Unbounded};
+use core::ops::Bound::{Excluded, Included, Unbounded};
 use std::collections::BTreeMap;
 
 use dm_index::{CHILD_BYTES, Child, IndexError, KeyBound, KeyBytes, Run};
@@ -8,6 +8,7 @@ use dm_layout::KEY_BYTES_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::RemotePtr;
 
+use crate::learned::Predicts;
 use crate::models::Models;
 use crate::table::Root;
 
@@ -45,8 +46,12 @@ pub(crate) struct Known<K: KeyBytes> {
     /// Leaves that were learned since, and are not in `lows`.
     learned: BTreeMap<K, RemotePtr>,
     error: u32,
+    predicts: Predicts,
     budget: u64,
 }
+
+/// Number of entries that the public code of ROLEX adds to the error above a predicted entry.
+const MORE_ABOVE: usize = 2;
 
 /// Returns the first 64 bits of a key.
 fn lead<K: KeyBytes>(key: &K) -> u64 {
@@ -64,8 +69,8 @@ fn packed(leaf: RemotePtr) -> Result<Address, IndexError> {
 }
 
 impl<K: KeyBytes> Known<K> {
-    /// Makes an empty copy whose models have this maximum error, and which takes about `budget` bytes.
-    pub(crate) fn new(error: u32, budget: u64) -> Self {
+    /// Makes an empty copy whose models predict with this maximum error, and which takes about `budget` bytes.
+    pub(crate) fn new(predicts: Predicts, error: u32, budget: u64) -> Self {
         Self {
             root: None,
             lows: Vec::new(),
@@ -77,6 +82,7 @@ impl<K: KeyBytes> Known<K> {
             claimed: 0,
             learned: BTreeMap::new(),
             error,
+            predicts,
             budget,
         }
     }
@@ -115,7 +121,11 @@ impl<K: KeyBytes> Known<K> {
         self.leaves = taken().map(|(_, leaf)| packed(*leaf)).collect::<Result<_, _>>()?;
         self.lows = taken().map(|(low, _)| *low).collect();
         self.leaves.shrink_to_fit();
-        self.models = Models::train(self.lows.iter().map(lead), self.error);
+        let slots = match self.predicts {
+            Predicts::Leaf => 1,
+            Predicts::Run { span } => span,
+        };
+        self.models = Models::train_slots(self.lows.iter().map(lead), self.error, slots);
         self.is_complete &= step == 1;
         self.learned = BTreeMap::new();
         Ok(())
@@ -201,8 +211,9 @@ impl<K: KeyBytes> Known<K> {
             return;
         }
         let mut above = self.above(*key);
-        let mut current = first;
+        let (mut current, mut last) = (first, first.low);
         for _ in 0..max {
+            last = current.low;
             // Several entries lead to one leaf if an entry between them was dropped.
             let following = above.find(|hint| hint.leaf != current.leaf);
             let takes = run.push(
@@ -212,8 +223,60 @@ impl<K: KeyBytes> Known<K> {
             );
             match following {
                 Some(hint) if takes => current = hint,
-                _ => return,
+                _ => break,
             }
+        }
+        if self.predicts != Predicts::Leaf {
+            for leaf in self.beside_scan((key, &first), &last) {
+                run.push_beside(leaf);
+            }
+        }
+    }
+
+    /// Returns the leaves that the predictions for the ends of a scan admit, and that are not between its first and its
+    /// last leaf: first those to the right, in order. Each may be followed by one synonym leaf, as in
+    /// [`Known::predicted`].
+    fn beside_scan(&self, (key, first): (&K, &LeafHint<K>), last: &K) -> impl Iterator<Item = RemotePtr> {
+        let admitted = |key| self.models.admitted(lead(key), MORE_ABOVE);
+        let (left, right) = (admitted(key), admitted(last));
+        let most = [&left, &right].map(|admitted| 2 * (admitted.len() - 1));
+        let (left, end) = (self.listed(left.start), self.lows[right.end - 1]);
+        let (leaf, low) = (first.leaf, first.low);
+        let right = self.above(*last).take_while(move |hint| hint.low <= end);
+        let left = core::iter::once(left).chain(self.above(left.low));
+        let left = left.take_while(move |hint| hint.low < low && hint.leaf != leaf);
+        let sides = right.take(most[1]).chain(left.take(most[0]));
+        sides.map(|hint| hint.leaf)
+    }
+
+    /// Appends to `leaves` the leaves that the prediction for a key admits. With `synonyms`, each is followed by one of
+    /// its synonym leaves, if this compute node knows any: these are leaves that were split off since the table was
+    /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the copy
+    /// has only a part of the leaves.
+    pub(crate) fn predicted(&self, key: &K, synonyms: bool, leaves: &mut impl Extend<RemotePtr>) {
+        if !self.is_complete || self.lows.is_empty() {
+            return;
+        }
+        let mut last = None;
+        for position in self.models.admitted(lead(key), MORE_ABOVE) {
+            let listed = self.listed(position);
+            // Several entries lead to one leaf if entries were dropped.
+            if last.replace(listed.leaf) != Some(listed.leaf) {
+                leaves.extend([listed.leaf]);
+            }
+            if !synonyms || self.learned.is_empty() {
+                continue;
+            }
+            let from = Included(listed.low);
+            let end = self.lows.get(position + 1);
+            let to = end.map_or(Unbounded, |end| Excluded(*end));
+            let at_or_below = match end {
+                Some(end) if end <= key => Excluded(*end),
+                _ => Included(*key.max(&listed.low)),
+            };
+            let below = self.learned.range((from, at_or_below)).next_back();
+            let synonym = below.or_else(|| self.learned.range((from, to)).next());
+            leaves.extend(synonym.map(|(_, leaf)| *leaf));
         }
     }
 
@@ -365,7 +428,7 @@ mod tests {
     }
 
     fn known(lows: &[u64]) -> Known<Key8> {
-        let mut known = Known::new(4, u64::MAX);
+        let mut known = Known::new(Predicts::Leaf, 4, u64::MAX);
         let entries: Vec<_> = (1..).zip(lows).map(|(n, low)| (Key8(*low), leaf(n))).collect();
         known.adopt(root(), &entries).expect("the addresses fit");
         known
@@ -461,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_small_budget_takes_a_part_of_the_table() {
-        let mut known = Known::new(4, 200);
+        let mut known = Known::new(Predicts::Leaf, 4, 200);
         let entries: Vec<_> = (0..40).map(|n| (Key8(n * 10), leaf(n + 1))).collect();
         known.adopt(root(), &entries).expect("the addresses fit");
         assert_eq!(known.len(), 10);
@@ -486,6 +549,54 @@ mod tests {
         }
     }
 
+    /// Returns a copy of 40 leaves, of 16 entries each and as published, whose low fence keys are multiples of 1,000.
+    fn published() -> Known<Key8> {
+        let mut known = Known::new(Predicts::Run { span: 16 }, 16, u64::MAX);
+        let entries: Vec<_> = (0..40).map(|n| (Key8(n * 1_000), leaf(n + 1))).collect();
+        known.adopt(root(), &entries).expect("the addresses fit");
+        known
+    }
+
+    fn predicted(known: &Known<Key8>, key: u64, synonyms: bool) -> Vec<RemotePtr> {
+        let mut leaves = Vec::new();
+        known.predicted(&Key8(key), synonyms, &mut leaves);
+        leaves
+    }
+
+    #[test]
+    fn a_run_has_the_leaves_that_the_error_admits_and_their_known_synonyms() {
+        let mut known = published();
+        assert_eq!(predicted(&known, 2_500, true), [2, 3, 4].map(leaf));
+        assert_eq!(predicted(&known, 2_900, true), [2, 3, 4, 5].map(leaf));
+        assert_eq!(predicted(&known, 0, true), [1, 2].map(leaf));
+        known.learn(Key8(2_300), leaf(90));
+        known.learn(Key8(2_400), leaf(91));
+        known.learn(Key8(2_700), leaf(92));
+        known.learn(Key8(1_500), leaf(93));
+        // One synonym leaf for each: that of the key's leaf is the key's.
+        assert_eq!(predicted(&known, 2_500, true), [2, 93, 3, 91, 4].map(leaf));
+        assert_eq!(leaf_of(&known, 2_500), leaf(91));
+        assert_eq!(predicted(&known, 2_500, false), [2, 3, 4].map(leaf));
+        let wrong = known.entry(&Key8(3_000), KeyBound::At).expect("an entry");
+        known.forget(wrong);
+        assert_eq!(predicted(&known, 3_500, false), [3, 92, 5].map(leaf));
+    }
+
+    #[test]
+    fn a_scan_also_reads_what_the_predictions_for_its_ends_admit() {
+        let mut known = published();
+        let scanned = |known: &Known<Key8>| {
+            let mut run = Run::new();
+            known.run(&Key8(2_500), 3, &mut run);
+            run.leaves().to_vec()
+        };
+        assert_eq!(scanned(&known), [3, 4, 5, 6, 2].map(leaf));
+        for n in 0..30 {
+            known.learn(Key8(1_100 + n), leaf(100 + n));
+        }
+        assert_eq!(scanned(&known).len(), 8, "two leaves for each position");
+    }
+
     proptest! {
         /// The first 8 bytes of all keys may be the same.
         #[test]
@@ -501,7 +612,7 @@ mod tests {
             };
             let lows = core::iter::once((0, 0)).chain(lows).collect::<std::collections::BTreeSet<_>>();
             let mut map: BTreeMap<_, _> = (1..).zip(&lows).map(|(n, low)| (key(*low), leaf(n))).collect();
-            let mut known = Known::new(1, u64::MAX);
+            let mut known = Known::new(Predicts::Leaf, 1, u64::MAX);
             let entries: Vec<_> = map.iter().map(|(low, leaf)| (*low, *leaf)).collect();
             known.adopt(root(), &entries).expect("the addresses fit");
             for (n, (low, _)) in (200..).zip(learned) {

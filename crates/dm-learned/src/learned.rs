@@ -9,6 +9,7 @@ use dm_sync::{Arc, Fingerprint, Mutex};
 use dm_verbs::{Control, Effect, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::known::{Known, LeafHint};
+use crate::runs::Runs;
 #[cfg(feature = "study")]
 use crate::study::Flaws;
 use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
@@ -26,10 +27,25 @@ const LEARNED_PART: usize = 8;
 /// node knows are missing in the table, and there are at most this many. It reads each leaf once.
 const OWN_TABLE_MAX: usize = 4096;
 
+/// What the models of a [`Learned`] predict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Predicts {
+    /// A leaf. The low fence keys in the copy of the table show which leaf is the key's, so an operation reads one leaf.
+    Leaf,
+    /// A run of leaves, as published for ROLEX: those in which an entry may be that is as far from the predicted entry
+    /// as the error admits. [`Runs`](crate::Runs) reads all of them. [`Learned::collect`] writes no table.
+    Run {
+        /// Entries of a leaf.
+        span: u32,
+    },
+}
+
 /// Options of a [`Learned`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LearnedOptions {
-    /// Maximum difference between a predicted and the true position in the table.
+    /// What the models predict.
+    pub predicts: Predicts,
+    /// Maximum difference between a predicted and the true position, in leaves, or in entries of [`Predicts::Run`].
     pub error: u32,
     /// Budget in bytes of the compute node's copy of the table.
     pub cache_bytes: u64,
@@ -44,6 +60,7 @@ impl LearnedOptions {
     /// Returns options without flaws.
     pub const fn new(cache_bytes: u64, attempts: u32) -> Self {
         Self {
+            predicts: Predicts::Leaf,
             error: DEFAULT_ERROR,
             cache_bytes,
             attempts,
@@ -85,7 +102,7 @@ pub struct Learned<K: KeyBytes, L> {
     pub(crate) leaves: L,
     pub(crate) alloc: Arc<Allocator>,
     pub(crate) root_word: RemotePtr,
-    pub(crate) known: Mutex<Known<K>>,
+    pub(crate) known: Arc<Mutex<Known<K>>>,
     pub(crate) options: LearnedOptions,
 }
 
@@ -95,12 +112,22 @@ impl<K: KeyBytes, L> Learned<K, L> {
     pub fn new(leaves: L, alloc: Arc<Allocator>, root_word: RemotePtr, options: LearnedOptions) -> Self {
         //= docs/protocol/rolex.md X8
         alloc.restores(PAGE, Life::Unversioned);
+        let known = Known::new(options.predicts, options.error, options.cache_bytes);
         Self {
             leaves,
             alloc,
             root_word,
-            known: Mutex::new(Known::new(options.error, options.cache_bytes)),
+            known: Arc::new(Mutex::new(known)),
             options,
+        }
+    }
+
+    /// Makes the access to the leaves of this structure that reads runs of them. `leaves` reads and writes single
+    /// leaves.
+    pub fn runs<A>(&self, leaves: A) -> Runs<K, A> {
+        Runs {
+            leaves,
+            known: Arc::clone(&self.known),
         }
     }
 
@@ -117,10 +144,11 @@ impl<K: KeyBytes, L> Learned<K, L> {
 
     /// Returns whether so many leaves are missing in the table that a housekeeping visit should write another one.
     pub fn is_outdated(&self) -> bool {
-        self.known.with(|known| {
-            let missing = known.missing();
-            missing >= LEARNED_MIN && missing >= known.leaves() / LEARNED_PART
-        })
+        self.options.predicts == Predicts::Leaf
+            && self.known.with(|known| {
+                let missing = known.missing();
+                missing >= LEARNED_MIN && missing >= known.leaves() / LEARNED_PART
+            })
     }
 
     /// Reads the root word. Returns `None` if the index has no leaf.

@@ -11,6 +11,9 @@
 //!
 //! A table never changes. Splits and merges change the leaves alone; a compute node learns new leaves by itself, in its
 //! own memory. In a housekeeping visit, it reads all leaves, writes another table, and makes the root word lead to it.
+//! As published for ROLEX, the models predict a *run* of leaves instead of one ([`Predicts::Run`]). [`Runs`] reads all
+//! leaves of a run behind one doorbell.
+//!
 //! The rules are in `docs/protocol/rolex.md`.
 //!
 //! # Invariants
@@ -25,6 +28,7 @@ mod known;
 mod learned;
 mod models;
 mod publish;
+mod runs;
 #[cfg_attr(
     not(feature = "study"),
     expect(unreachable_pub, reason = "public with the feature `study` alone")
@@ -34,8 +38,9 @@ mod table;
 mod walk;
 
 pub use known::LeafHint;
-pub use learned::{DEFAULT_ERROR, Learned, LearnedOptions};
+pub use learned::{DEFAULT_ERROR, Learned, LearnedOptions, Predicts};
 pub use models::Models;
+pub use runs::Runs;
 #[cfg(feature = "study")]
 pub use study::Flaws;
 

@@ -4,6 +4,8 @@
 //! narrows the slopes that a line from the segment's first point may have. All arithmetic is on integers, so the bound
 //! is exact.
 
+use core::ops::Range;
+
 /// A line, from its first point to the first point of the next segment.
 ///
 /// ```text
@@ -111,7 +113,10 @@ pub struct Models {
     segments: Vec<Segment>,
     /// Length of the list.
     numbers: usize,
+    /// Maximum error, in slots.
     error: u32,
+    /// Slots of each number. Segments predict slots.
+    slots: usize,
 }
 
 impl Models {
@@ -122,13 +127,24 @@ impl Models {
     /// Panics if the numbers do not ascend, or if there are more than 2^32.
     #[must_use]
     pub fn train(numbers: impl IntoIterator<Item = u64>, error: u32) -> Self {
+        Self::train_slots(numbers, error, 1)
+    }
+
+    /// Trains models like [`Models::train`], over a list each of whose numbers begins a row of `slots` slots. The error
+    /// is in slots, so it may be a part of a row.
+    ///
+    /// # Panics
+    /// Panics if the numbers do not ascend, or if there are more than 2^32 slots.
+    #[must_use]
+    pub fn train_slots(numbers: impl IntoIterator<Item = u64>, error: u32, slots: u32) -> Self {
         let mut models = Self {
             error,
+            slots: slots.max(1) as usize,
             ..Self::default()
         };
         let (mut cone, mut last) = (None::<Cone>, None);
         for number in numbers {
-            let position = u32::try_from(models.numbers).expect("at most 2^32 numbers");
+            let position = u32::try_from(models.numbers * models.slots).expect("at most 2^32 slots");
             models.numbers += 1;
             if last == Some(number) {
                 continue;
@@ -151,16 +167,34 @@ impl Models {
     /// Returns the predicted position of a number. It is below the length of the list, or 0 if the list is empty.
     #[must_use]
     pub fn predict(&self, number: u64) -> usize {
+        self.slot(number).map_or(0, |(slot, _)| slot / self.slots)
+    }
+
+    /// Returns the predicted slot of a number, and the slots of its model. Returns `None` if no model begins at or
+    /// below the number.
+    fn slot(&self, number: u64) -> Option<(usize, Range<usize>)> {
         let after = self.segments.partition_point(|segment| segment.first <= number);
-        let Some(segment) = after.checked_sub(1).map(|i| self.segments[i]) else {
-            return 0;
-        };
+        let segment = after.checked_sub(1).map(|i| self.segments[i])?;
         // A line may rise beyond the next segment's first point.
         let end = self
             .segments
             .get(after)
-            .map_or(self.numbers, |next| next.position as usize);
-        segment.at(number).min(end - 1)
+            .map_or(self.numbers * self.slots, |next| next.position as usize);
+        Some((segment.at(number).min(end - 1), segment.position as usize..end))
+    }
+
+    /// Returns the positions that the error admits for a number: those of the slots from `error` below the predicted
+    /// one to `error` and `more` above it, as far as one model predicts them. The number belongs to one of these
+    /// positions, unless several numbers of the list are equal.
+    #[must_use]
+    pub fn admitted(&self, number: u64, more: usize) -> Range<usize> {
+        let Some((slot, all)) = self.slot(number) else {
+            return 0..self.numbers.min(1);
+        };
+        let error = self.error as usize;
+        let first = slot.saturating_sub(error).max(all.start);
+        let last = slot.saturating_add(error.saturating_add(more)).min(all.end - 1);
+        first / self.slots..last / self.slots + 1
     }
 
     /// Returns the number of entries of a sorted list that are at or below a searched entry. `is_at_or_below` returns
@@ -172,7 +206,7 @@ impl Models {
         let near = self.predict(number);
         let (mut low, mut high) = (0, self.numbers);
         // Entries below `low` are at or below the searched one; those from `high` on are not.
-        let mut step = self.error as usize + 1;
+        let mut step = self.error as usize / self.slots.max(1) + 1;
         if near < self.numbers && is_at_or_below(near) {
             low = near + 1;
             while let Some(next) = low.checked_add(step).filter(|next| *next < high) {
@@ -270,6 +304,47 @@ mod tests {
         fn the_error_is_bounded_for_any_list(numbers in lists(), error in prop_oneof![0..4_u32, 0..200_u32, Just(u32::MAX)]) {
             check(numbers, error);
         }
+    }
+
+    proptest! {
+        /// A number between two of the list belongs to the first of both.
+        #[test]
+        fn the_admitted_positions_have_that_of_any_number(
+            numbers in vec(any::<u64>(), 1..300),
+            slots in 1..70_u32,
+            error in 0..40_u32,
+            others in vec(any::<u64>(), 20),
+        ) {
+            let mut numbers = numbers;
+            numbers.sort_unstable();
+            numbers.dedup();
+            let models = Models::train_slots(numbers.iter().copied(), error, slots);
+            let near = numbers.iter().flat_map(|n| [n.saturating_sub(1), *n, n.saturating_add(1)]);
+            for number in near.chain(others) {
+                let position = numbers.partition_point(|other| *other <= number);
+                let admitted = models.admitted(number, 2);
+                prop_assert!(
+                    admitted.contains(&position.saturating_sub(1)),
+                    "{} of {}: {:?}", position, number, admitted
+                );
+                prop_assert_eq!(models.count_to(number, |i| numbers[i] <= number), position);
+                let most = (2 * error + 2).div_ceil(slots) as usize + 1;
+                prop_assert!(admitted.len() <= most, "{:?}", admitted);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_16_admits_three_or_four_rows_of_16() {
+        let models = Models::train_slots((0..1_000).map(|n| n * 1_000), 16, 16);
+        let counts: Vec<usize> = (0..16_000)
+            .map(|n| models.admitted(500_000 + n, 2).len())
+            .collect();
+        assert_eq!((counts.iter().min(), counts.iter().max()), (Some(&3), Some(&4)));
+        assert_eq!(
+            (models.admitted(0, 2), models.admitted(u64::MAX, 2)),
+            (0..2, 998..1_000)
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The entry of ROLEX for the benchmark harness.
 
-use crate::{ChimeLearned, Options, Rolex, RolexParts};
+use crate::{ChimeLearned, Options, Published, PublishedParts, Rolex};
 use dm_bench::{BenchKey, Driver, IndexEntry, Indirect, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
@@ -12,19 +12,21 @@ const ERROR: &str = "error";
 enum Way {
     /// All techniques of this crate.
     Shipped,
-    /// The techniques with which CHIME's paper measures ROLEX: a lock lies in host memory and is taken before the leaf
-    /// is read, and the clients of a compute node share operations.
+    /// The verbs of the published code.
+    Published,
+    /// As CHIME's paper measures ROLEX: a lock lies in host memory and is taken before the leaf is read, and the clients
+    /// of a compute node share operations.
     AsInChime,
 }
 
 /// Returns the index with all its variants, for a registry of `dm-bench`.
 pub fn entry() -> IndexEntry {
-    let whole = |name, help, way| {
+    let published = |name, help, way| {
         VariantEntry::new(name, help)
-            .runs(driver::<Key8>(way))
-            .runs(driver::<KeyN<16>>(way))
-            .runs(driver::<KeyN<24>>(way))
-            .runs(driver::<KeyN<32>>(way))
+            .runs(published_driver::<Key8>(way))
+            .runs(published_driver::<KeyN<16>>(way))
+            .runs(published_driver::<KeyN<24>>(way))
+            .runs(published_driver::<KeyN<32>>(way))
     };
     let hopscotch = |name, help, way| {
         VariantEntry::new(name, help)
@@ -36,15 +38,22 @@ pub fn entry() -> IndexEntry {
     IndexEntry::new("rolex", "a learned index: models predict the leaf (FAST 2023)")
         .common_knobs()
         .knob(SPAN, "entries of a leaf")
-        .knob(ERROR, "maximum error of a prediction, in leaves")
-        .variant(whole(
-            IndexEntry::DEFAULT,
-            "leaves of 16 entries, which are read whole",
-            Way::Shipped,
+        .knob(ERROR, "maximum error of a prediction, in leaves, or in entries as published")
+        .variant(
+            VariantEntry::new(IndexEntry::DEFAULT, "leaves of 16 entries, which are read whole")
+                .runs(driver::<Key8>())
+                .runs(driver::<KeyN<16>>())
+                .runs(driver::<KeyN<24>>())
+                .runs(driver::<KeyN<32>>()),
+        )
+        .variant(published(
+            "published",
+            "the verbs of the published code: a run of leaves is read, and leaves are written whole",
+            Way::Published,
         ))
-        .variant(whole(
+        .variant(published(
             "as-in-chime",
-            "as CHIME's paper measures it: locks in host memory, taken before the READ, and shared operations",
+            "as CHIME's paper measures it: as published, with shared operations",
             Way::AsInChime,
         ))
         .variant(
@@ -84,7 +93,7 @@ fn options(way: Way, at: &Setting, mut options: Options) -> Options {
         options.error = u32::try_from(error).unwrap_or(u32::MAX);
     }
     let (sharing, lock_and_read) = match way {
-        Way::Shipped => (Rdwc::OFF, options.lock_and_read),
+        Way::Shipped | Way::Published => (Rdwc::OFF, options.lock_and_read),
         Way::AsInChime => (Rdwc::ON, false),
     };
     options.rdwc = at.sharing_or(sharing);
@@ -99,13 +108,17 @@ fn options(way: Way, at: &Setting, mut options: Options) -> Options {
     options
 }
 
-fn driver<K: BenchKey>(way: Way) -> Driver<Rolex<K>> {
-    Driver::new(move |at| Ok(options(way, at, Options::new(at.value_bytes))))
+fn driver<K: BenchKey>() -> Driver<Rolex<K>> {
+    Driver::new(|at| Ok(options(Way::Shipped, at, Options::new(at.value_bytes))))
 }
 
-fn indirect_driver<K: BenchKey>() -> Driver<Indirect<RolexParts<K>>> {
+fn published_driver<K: BenchKey>(way: Way) -> Driver<Published<K>> {
+    Driver::new(move |at| Ok(options(way, at, Options::published(at.value_bytes))))
+}
+
+fn indirect_driver<K: BenchKey>() -> Driver<Indirect<PublishedParts<K>>> {
     Indirect::driver(|at| {
-        let items = options(Way::AsInChime, at, Options::items());
+        let items = options(Way::AsInChime, at, Options::published_items());
         (
             Options {
                 rdwc: Rdwc::OFF,

@@ -2,8 +2,8 @@
 //!
 //! This crate is a façade. [`Rolex`] combines learned inner levels (`dm-learned`) over leaves of a few entries
 //! (`dm-leaf`), with locks (`dm-lock`) and two-stage allocation (`dm-alloc`). [`ChimeLearned`] has hopscotch leaves
-//! (`dm-hopscotch`) instead. The operations are those of `dm-index`. The crate has no byte offsets and no retry policy
-//! of its own.
+//! (`dm-hopscotch`) instead. [`Published`] has the costs of the public code, for comparisons. The operations are those
+//! of `dm-index`. The crate has no byte offsets and no retry policy of its own.
 //!
 //! | operation, table cached and up to date, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -11,6 +11,8 @@
 //! | update, insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
 //! | get or write, leaf split since | + 1 for each step to the right | READ leaf |
 //! | scan of n entries in m leaves | ⌈m/32⌉ | m READs |
+//! | [`Published`]: get | 1, or 2 | READs of 3 or 4 leaves and their synonym leaves |
+//! | [`Published`]: update, insert, remove | 4, or 5 | the READs of a get, CAS lock, READ leaf, \[WRITE leaf, WRITE unlock\] |
 //!
 //! No inner node is read, because a compute node's models predict the position of a key in a table of all leaves.
 //! Splits and merges do not change the table. [`Handle::collect`] writes another one if many leaves are missing in it
@@ -46,6 +48,7 @@
 pub mod bench;
 mod chime_learned;
 mod options;
+mod published;
 #[cfg(feature = "study")]
 mod study;
 mod tree;
@@ -55,6 +58,7 @@ pub use options::{
     CHIME_HOTSPOT_BYTES, CHIME_SPAN, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX,
     DEFAULT_MEMBERS, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Options,
 };
+pub use published::{Published, PublishedParts};
 #[cfg(feature = "study")]
 pub use study::Flaws;
 pub use tree::{Rolex, RolexParts};

@@ -7,13 +7,13 @@ use dm_combine::Rdwc;
 use dm_hopscotch::{HopOptions, Hopscotch};
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
-use dm_layout::{KeyBytes, Slotted, SplitBias};
+use dm_layout::{Checksummed, KeyBytes, Slotted, SplitBias};
 use dm_leaf::NodeOptions;
-use dm_learned::LearnedOptions;
+use dm_learned::{LearnedOptions, Predicts};
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
 
-/// Options of a [`crate::Rolex`] or a [`crate::ChimeLearned`].
+/// Options of a [`crate::Rolex`], a [`crate::Published`] or a [`crate::ChimeLearned`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
     /// Bytes of every value. This is a layout option.
@@ -24,7 +24,8 @@ pub struct Options {
     pub span: usize,
     /// Entries of a neighbourhood of hopscotch leaves. This is a layout option of [`crate::ChimeLearned`].
     pub neighbourhood: usize,
-    /// Maximum difference between the position that a model predicts and the true one, in leaves.
+    /// Maximum difference between the position that a model predicts and the true one, in leaves, or in entries of a
+    /// [`crate::Published`].
     pub error: u32,
     /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,
@@ -126,6 +127,26 @@ impl Options {
             ..Self::new(value_bytes)
         }
     }
+
+    /// Returns defaults for a [`crate::Published`] with values of `value_bytes` bytes: locks as in the public code, in
+    /// host memory, taken before the leaf is read, and without local queues.
+    pub const fn published(value_bytes: usize) -> Self {
+        Self {
+            on_chip: false,
+            hierarchical: false,
+            handover_max: 0,
+            lock_and_read: false,
+            ..Self::new(value_bytes)
+        }
+    }
+
+    /// Returns defaults for a [`crate::Published`] of items of variable length.
+    pub const fn published_items() -> Self {
+        Self {
+            items: true,
+            ..Self::published(REFERENCE_BYTES)
+        }
+    }
 }
 
 /// The version window of a READ of a whole hopscotch leaf, whose versions are narrow (docs/protocol/chime.md H2).
@@ -167,6 +188,11 @@ impl Options {
         Ok(Slotted::with_span(self.span, self.value_bytes)?)
     }
 
+    /// Returns the format of sorted leaves.
+    pub(crate) fn sorted_leaf<K: KeyBytes>(&self) -> Result<Checksummed<K>, OpenError> {
+        Ok(Checksummed::with_span(self.span, self.value_bytes)?)
+    }
+
     /// Returns the format of hopscotch leaves.
     pub(crate) fn hop_leaf<K: KeyBytes>(&self) -> Result<Hopscotch<K>, OpenError> {
         Ok(Hopscotch::new(self.span, self.neighbourhood, self.value_bytes)?)
@@ -200,6 +226,16 @@ impl Options {
             #[cfg(feature = "study")]
             flaws: self.flaws.learned,
             ..LearnedOptions::new(self.cache_bytes, self.attempts)
+        }
+    }
+
+    /// Returns the options of models that predict runs. A format has refused spans of more than 16 bits.
+    pub(crate) fn runs(&self) -> LearnedOptions {
+        LearnedOptions {
+            predicts: Predicts::Run {
+                span: u32::try_from(self.span).unwrap_or(u32::MAX),
+            },
+            ..self.learned()
         }
     }
 

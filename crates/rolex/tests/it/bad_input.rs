@@ -1,6 +1,8 @@
 //! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
 //! lost.
 
+use core::marker::PhantomData;
+
 use dm_alloc::Superblock;
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
@@ -9,9 +11,12 @@ use dm_testkit::{
     load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
-use rolex::{Applied, IndexError, Key8, KeyN, OpenError, Options, RangeIndex, Rolex, RolexParts};
+use rolex::{
+    Applied, IndexError, Key8, KeyN, OpenError, Options, Published, PublishedParts, RangeIndex, Rolex,
+    RolexParts,
+};
 
-use crate::common::Tree;
+use crate::common::{Learns, Tree};
 
 /// Returns options with small leaves, chunks and budgets.
 fn options() -> Options {
@@ -169,6 +174,9 @@ fn a_cut_memory_node_is_named_and_loses_nothing() {
     // The superblock and the root word are not on this node.
     let cut = cut_off(&Whole::new(options()), Trouble::Unreachable, |_| NodeId(2));
     assert!(cut.failed > 50 && cut.blocked == 0, "{cut:?}");
+    let published = Tree::<PublishedParts<Key8>>::new(options());
+    let cut = cut_off(&published, Trouble::Unreachable, |_| NodeId(2));
+    assert!(cut.failed > 50 && cut.blocked == 0, "{cut:?}");
 }
 
 #[test]
@@ -229,29 +237,75 @@ fn a_damaged_leaf_or_table_is_reported_with_its_address() {
     });
 }
 
+/// The leaf next to the key's is damaged. A get that reads both has its answer, and a get in the damaged leaf has the
+/// error.
+#[test]
+fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let index = Published::<Key8>::create_or_open(&v, &Options::published(8)).await;
+        let index = index.expect("a pool");
+        let client = index.client(&v);
+        assert_eq!(client.insert(&Key8(0), &[1; 8]).await, Ok(Applied::Inserted));
+        let first = root(&v).await;
+        for key in (1..200).map(Key8) {
+            assert_eq!(client.insert(&key, &[1; 8]).await, Ok(Applied::Inserted));
+        }
+        assert!(index.retrain(&v).await.expect("no faults") > 10);
+        v.load(first, &[0xff; 192]).expect("in range");
+        let mut value = Vec::new();
+        let found = client
+            .get(&Key8(0), &mut value)
+            .await
+            .expect_err("no leaf is there");
+        assert!(
+            matches!(found, IndexError::Corrupt { node, .. } if node == first),
+            "{found}"
+        );
+        for key in (20..200).map(Key8) {
+            assert_eq!(client.get(&key, &mut value).await, Ok(true), "{key:?}");
+            assert_eq!(
+                client.update(&key, &[2; 8]).await,
+                Ok(Applied::Replaced),
+                "{key:?}"
+            );
+        }
+    });
+}
+
 /// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
-        let met = world.run_one(Damaging);
+        let met = world.run_one(Damaging::<RolexParts<Key8>>(PhantomData));
         assert!(met.read > 50 && met.written > 50, "{met:?}");
     }
 }
 
-struct Damaging;
+/// An operation reads other leaves beside the key's. Their damage is not its error.
+#[test]
+fn damaged_bytes_of_a_run_end_in_an_error_or_an_answer() {
+    for world in damage_worlds() {
+        let met = world.run_one(Damaging::<PublishedParts<Key8>>(PhantomData));
+        assert!(met.read > 50 && met.written > 50, "{met:?}");
+    }
+}
 
-impl Job for Damaging {
+struct Damaging<P>(PhantomData<fn() -> P>);
+
+impl<P: Learns<Key = Key8>> Job for Damaging<P> {
     type Out = Damage;
 
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
         // The test opens many handles and uses each for only a few operations. The pool has no members, so that no
         // handle is expelled as silent.
-        let tree = Whole::new(Options {
+        let tree = Tree::<P>::new(Options {
             members: 0,
             ..options()
         });
         let known = tree.open(v).await.expect("an empty pool");
-        let client = Whole::client(&known, v);
+        let client = Tree::<P>::client(&known, v);
         assert_eq!(client.insert(&Key8(5), &[1; 16]).await, Ok(Applied::Inserted));
         let first = root(v).await;
         assert_eq!(client.remove(&Key8(5)).await, Ok(Applied::Removed));

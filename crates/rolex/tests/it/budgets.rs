@@ -7,7 +7,7 @@ use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
-use rolex::{ChimeLearnedParts, Key8, Options, RolexParts};
+use rolex::{ChimeLearnedParts, Key8, Options, PublishedParts, RolexParts};
 
 use crate::common::{Learns, Tree};
 
@@ -127,6 +127,116 @@ fn budgets_are_met_to_the_byte() {
     }
 }
 
+/// The bytes of a sorted leaf with 16 entries of 8 + 8 bytes. A write writes all of them.
+const SORTED_LEAF: u64 = 320;
+
+/// The round trips and the verbs of the public code. The neighbours of a leaf may be on the other memory node, which
+/// takes another doorbell.
+#[test]
+fn budgets_of_the_published_index_are_met_to_the_byte() {
+    let mut gets = [0; 5];
+    for (operation, cost) in measured::<PublishedParts<Key8>>() {
+        let [_, doorbells, reads, ..] = cost;
+        let expected = match operation {
+            "get" => {
+                gets[reads as usize] += 1;
+                [1, doorbells, reads, reads * SORTED_LEAF, 0, 0, 0]
+            }
+            // Ten leaves have the entries. The error admits one on the left and one on the right.
+            "scan of 100" => [1, 12, 12, 12 * SORTED_LEAF, 0, 0, 0],
+            // The run, and the key's leaf again.
+            _ => {
+                assert!((3..=5).contains(&reads), "{operation}: {cost:?}");
+                [4, doorbells, reads, reads * SORTED_LEAF, 2, SORTED_LEAF + LOCK, 1]
+            }
+        };
+        assert_eq!(cost, expected, "{operation}");
+        assert!(
+            doorbells <= expected[0] + 1 || operation == "scan of 100",
+            "{cost:?}"
+        );
+    }
+    // The error of 16 entries admits three or four leaves of 16, and two at the ends of the index.
+    println!("gets by leaves: {gets:?}");
+    assert_eq!(gets[..2], [0, 0]);
+    assert!(gets[2] < 10 && gets[3] > 5 * gets[4], "{gets:?}");
+}
+
+/// Fills a leaf, so that it has a synonym leaf, and measures what this costs.
+struct Synonyms;
+
+impl Job for Synonyms {
+    type Out = ();
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) {
+        let tree = || Tree::<PublishedParts<Key8>>::new(Options::published(8));
+        let [here, there] = [tree().open(v).await, tree().open(v).await];
+        let (here, there) = (here.expect("an empty pool"), there.expect("a pool"));
+        let client = Tree::<PublishedParts<Key8>>::client(&here, v);
+        let mut next = (0..LOADED).map(|n| Key8(n * 100));
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&[7; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(LOADED));
+        for index in [&here, &there] {
+            index.handle.warm(v).await.expect("a table");
+        }
+        let other = Tree::<PublishedParts<Key8>>::client(&there, v);
+        let mut out = Vec::with_capacity(8);
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            let c = now - core::mem::replace(&mut before, now);
+            [c.round_trips, c.reads, c.writes]
+        };
+        assert_eq!(client.get(&Key8(220_000), &mut out).await, Ok(true));
+        let [_, run, _] = lap();
+        // The leaf has 11 entries.
+        let mut splits = Vec::new();
+        for n in 1..=10 {
+            let met = v.meter().counters().splits;
+            lap();
+            assert_eq!(
+                client.insert(&Key8(220_000 + n), &[4; 8]).await,
+                Ok(Applied::Inserted)
+            );
+            let cost = lap();
+            match v.meter().counters().splits - met {
+                0 => assert_eq!(cost, [4, run + 1, 2], "into a leaf or a known synonym leaf"),
+                _ => splits.push(cost),
+            }
+        }
+        // The new leaf is written before the full one, and not behind the same doorbell.
+        assert_eq!(splits, [[5, run + 1, 3]]);
+        // The loaded keys of the leaf, of its synonym leaf and of their neighbours.
+        let mut unknown = 0;
+        for key in (2_185..2_220).map(|n| Key8(n * 100)) {
+            lap();
+            assert_eq!(client.get(&key, &mut out).await, Ok(true));
+            let [trips, run, _] = lap();
+            assert_eq!(trips, 1, "the synonym leaf is known");
+            assert_eq!(other.get(&key, &mut out).await, Ok(true));
+            let [trips, reads, _] = lap();
+            if trips == 2 {
+                assert_eq!(reads, run, "the synonym leaf is read alone");
+                unknown += 1;
+            }
+            assert_eq!(other.get(&key, &mut out).await, Ok(true));
+            let [trips, reads, _] = lap();
+            assert_eq!(trips, 1, "it is known now");
+            assert_eq!(other.update(&key, &[5; 8]).await, Ok(Applied::Replaced));
+            assert_eq!(lap(), [4, reads + 1, 2], "and the key's leaf again");
+        }
+        assert_eq!(unknown, 1);
+    }
+}
+
+#[test]
+fn a_synonym_leaf_costs_a_round_trip_once() {
+    loopback().run_one(Synonyms);
+    simulated().run_one(Synonyms);
+}
+
 /// The costs of neighbourhoods are those of CHIME, whose tests have the details.
 #[test]
 fn budgets_of_hopscotch_leaves_are_met() {
@@ -182,11 +292,18 @@ impl<P: Learns<Key = Key8>> Job for Fill<P> {
 fn an_index_keeps_its_memory_budget() {
     let whole = Fill::<RolexParts<Key8>>(1 << 17, Options::new(8), PhantomData);
     let hop = Fill::<ChimeLearnedParts<Key8>>(1 << 17, Options::chime_learned(8), PhantomData);
-    let most = [("rolex", 36.0, 1.3), ("chime-learned", 44.0, 0.42)];
-    for ((name, on_nodes, cached), found) in most
-        .into_iter()
-        .zip([loopback().run_one(whole), loopback().run_one(hop)])
-    {
+    let published = Fill::<PublishedParts<Key8>>(1 << 17, Options::published(8), PhantomData);
+    let most = [
+        ("rolex", 36.0, 1.3),
+        ("chime-learned", 44.0, 0.42),
+        ("published", 32.0, 1.3),
+    ];
+    let found = [
+        loopback().run_one(whole),
+        loopback().run_one(hop),
+        loopback().run_one(published),
+    ];
+    for ((name, on_nodes, cached), found) in most.into_iter().zip(found) {
         let (remote, cache) = found;
         println!("{name}: {remote:.2} bytes per key on memory nodes, {cache:.3} in the cache");
         assert!(

@@ -2,7 +2,7 @@
 
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Drops, drop_operations};
-use rolex::{ChimeLearnedParts, Key8, Options, RolexParts};
+use rolex::{ChimeLearnedParts, Key8, Options, PublishedParts, RolexParts};
 
 use crate::common::{Learns, Tree};
 
@@ -44,4 +44,9 @@ fn dropped_operations_leave_nothing_behind() {
 #[test]
 fn dropped_operations_on_hopscotch_leaves_leave_nothing_behind() {
     drops::<ChimeLearnedParts<Key8>>();
+}
+
+#[test]
+fn dropped_operations_as_published_leave_nothing_behind() {
+    drops::<PublishedParts<Key8>>();
 }

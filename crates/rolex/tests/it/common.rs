@@ -7,9 +7,11 @@ use dm_assemble::Parts;
 use dm_index::{Fill, Scan};
 use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
-use rolex::{Applied, ChimeLearnedParts, Handle, IndexError, Options, RangeIndex, RolexParts};
+use rolex::{
+    Applied, ChimeLearnedParts, Handle, IndexError, Options, PublishedParts, RangeIndex, RolexParts,
+};
 
-/// One of the two indexes.
+/// One of the three indexes.
 pub(crate) trait Learns: Parts<Key: TestKey, Options = Options> + Send + Sync + 'static {
     /// Returns defaults for values of this length.
     fn options(value_bytes: usize) -> Options;
@@ -30,6 +32,15 @@ impl<K: TestKey> Learns for RolexParts<K> {
 impl<K: TestKey> Learns for ChimeLearnedParts<K> {
     fn options(value_bytes: usize) -> Options {
         Options::chime_learned(value_bytes)
+    }
+    async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        Self::retrain(self, v).await
+    }
+}
+
+impl<K: TestKey> Learns for PublishedParts<K> {
+    fn options(value_bytes: usize) -> Options {
+        Options::published(value_bytes)
     }
     async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         Self::retrain(self, v).await

@@ -3,11 +3,11 @@
 use core::marker::PhantomData;
 
 use dm_testkit::{Family, TestKey, WorldKind, conform};
-use rolex::{ChimeLearnedParts, Options, Rdwc, RolexParts};
+use rolex::{ChimeLearnedParts, Options, PublishedParts, Rdwc, RolexParts};
 
 use crate::common::{Learns, Tree};
 
-/// Chooses one of the two indexes.
+/// Chooses one of the three indexes.
 pub(crate) trait Kind {
     type Parts<K: TestKey>: Learns + dm_assemble::Parts<Key = K>;
 }
@@ -22,6 +22,12 @@ pub(crate) struct Hop;
 
 impl Kind for Hop {
     type Parts<K: TestKey> = ChimeLearnedParts<K>;
+}
+
+pub(crate) struct AsPublished;
+
+impl Kind for AsPublished {
+    type Parts<K: TestKey> = PublishedParts<K>;
 }
 
 /// Indexes whose options are changed by a function, and whose clients retrain the models after so many operations.
@@ -46,6 +52,8 @@ dm_testkit::conformance! {
     whole => Trees::<Whole>::new(|_| {}, 0);
     small_leaves_and_visits => Trees::<Whole>::new(|o| o.span = 5, 300);
     hopscotch => Trees::<Hop>::new(|o| (o.span, o.neighbourhood) = (12, 4), 0);
+    as_published => Trees::<AsPublished>::new(|_| {}, 0);
+    as_published_with_small_leaves_and_visits => Trees::<AsPublished>::new(|o| (o.span, o.error) = (5, 3), 300);
 }
 
 #[test]
@@ -58,6 +66,18 @@ fn hopscotch_and_visits() {
 fn a_cache_for_a_part_of_the_leaves() {
     let part = Trees::<Whole>::new(|o| (o.span, o.cache_bytes) = (5, 4_000), 500);
     conform(&part, WorldKind::SimCx6);
+}
+
+#[test]
+fn as_published_with_a_cache_for_a_part_of_the_leaves() {
+    let part = Trees::<AsPublished>::new(|o| (o.span, o.cache_bytes) = (5, 4_000), 500);
+    conform(&part, WorldKind::SimCx6);
+}
+
+#[test]
+fn as_published_with_shared_operations() {
+    let shared = Trees::<AsPublished>::new(|o| o.rdwc = Rdwc { locks: 8, ..Rdwc::ON }, 500);
+    conform(&shared, WorldKind::LoopbackDelays);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
 use dm_verbs::{Control, Verbs};
-use rolex::{ChimeLearned, Items, Options, Prefix, Rolex, RolexParts};
+use rolex::{ChimeLearned, Items, Options, Prefix, Published, PublishedParts, Rolex, RolexParts};
 
 use crate::common::{Learns, Opened, Tree};
 
@@ -14,6 +14,15 @@ impl Family for Blocks {
     type Index<K: TestKey> = OutOfLines<Tree<RolexParts<K>>>;
     fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
         OutOfLines::new(Tree::new(Options::items()), value_bytes)
+    }
+}
+
+struct PublishedBlocks;
+
+impl Family for PublishedBlocks {
+    type Index<K: TestKey> = OutOfLines<Tree<PublishedParts<K>>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        OutOfLines::new(Tree::new(Options::published_items()), value_bytes)
     }
 }
 
@@ -33,14 +42,21 @@ fn items_pass_the_script_of_every_index() {
 }
 
 #[test]
+fn items_as_published_pass_the_script_of_every_index() {
+    conform(&PublishedBlocks, WorldKind::LoopbackDelays);
+}
+
+#[test]
 fn values_are_compared_and_exchanged() {
     let pool = || Loopback::builder().nodes(2).host_bytes(64 << 20).build();
-    let pools = [pool().expect("memory"), pool().expect("memory")];
-    let [whole, hop] = pools.each_ref().map(|pool| pool.connect(0).expect("a client"));
+    let pools = [(); 3].map(|()| pool().expect("memory"));
+    let [whole, hop, published] = pools.each_ref().map(|pool| pool.connect(0).expect("a client"));
     block_on(async {
         let index = Rolex::<Key8>::create_or_open(&whole, &Options::new(8)).await;
         exchanges(&index.expect("a pool").client(&whole)).await;
         let index = ChimeLearned::<Key8>::create_or_open(&hop, &Options::chime_learned(8)).await;
         exchanges(&index.expect("a pool").client(&hop)).await;
+        let index = Published::<Key8>::create_or_open(&published, &Options::published(8)).await;
+        exchanges(&index.expect("a pool").client(&published)).await;
     });
 }

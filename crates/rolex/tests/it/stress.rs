@@ -6,7 +6,10 @@
 use dm_loopback::Loopback;
 use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
-use rolex::{ChimeLearnedParts, DEFAULT_ATTEMPTS, Key8, KeyN, Options, Rdwc, ReclaimOptions, RolexParts};
+use rolex::{
+    ChimeLearnedParts, DEFAULT_ATTEMPTS, Key8, KeyN, Options, PublishedParts, Rdwc, ReclaimOptions,
+    RolexParts,
+};
 
 use crate::common::{Learns, Tree};
 
@@ -57,17 +60,18 @@ fn threads_on_loopback() {
     loopback::<RolexParts<Key8>>(&Stress::new(80_000, 1), 500);
     loopback::<RolexParts<Key8>>(&waves(80_000, 3), 100);
     loopback::<ChimeLearnedParts<Key8>>(&waves(80_000, 5), 100);
+    loopback::<PublishedParts<Key8>>(&waves(80_000, 7), 100);
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages.
-fn simulated(seed: u64, operations: u64, cards: Cards) {
+/// and the keys. With `outage`, a memory node is cut off. A quarter of the seeds each runs `B` and `C`, and the others run
+/// `A`.
+fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, (cards, outage): (Cards, bool)) {
     let sim = cards
         .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
         .colocated(seed % 4 == 1);
-    let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
         // Leaves are on both memory nodes from the start, so that some operations succeed during an outage.
@@ -90,7 +94,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         error: if seed.is_multiple_of(5) { 0 } else { 4 },
         // With fewer attempts, a client waits less for a client that itself waits for the memory node that is cut off.
         attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
-        ..options::<RolexParts<Key8>>()
+        ..options::<A>()
     };
     // Every other seed caches only a part of the leaves.
     let options = Options {
@@ -101,15 +105,15 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
         3 => {
-            let tree = Tree::<RolexParts<KeyN<24>>>::new(options).visiting(visits);
+            let tree = Tree::<C>::new(options).visiting(visits);
             stress(tree, &world, &seats, &script)
         }
         2 => {
-            let tree = Tree::<ChimeLearnedParts<Key8>>::new(options).visiting(visits);
+            let tree = Tree::<B>::new(options).visiting(visits);
             stress(tree, &world, &seats, &script)
         }
         _ => {
-            let tree = Tree::<RolexParts<Key8>>::new(options).visiting(visits);
+            let tree = Tree::<A>::new(options).visiting(visits);
             stress(tree, &world, &seats, &script)
         }
     };
@@ -126,10 +130,27 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     );
 }
 
+fn shipped(seed: u64, operations: u64, cards: Cards) {
+    let outage = seed % 8 == 4 && cards == Cards::Preset;
+    simulated::<RolexParts<Key8>, ChimeLearnedParts<Key8>, RolexParts<KeyN<24>>>(
+        seed,
+        operations,
+        (cards, outage),
+    );
+}
+
+fn published(seed: u64, operations: u64, cards: Cards) {
+    simulated::<PublishedParts<Key8>, PublishedParts<Key8>, PublishedParts<KeyN<24>>>(
+        seed,
+        operations,
+        (cards, false),
+    );
+}
+
 #[test]
 fn simulated_testbeds() {
     for seed in 0..5 {
-        simulated(seed, 20_000, Cards::Preset);
+        shipped(seed, 20_000, Cards::Preset);
     }
 }
 
@@ -137,7 +158,15 @@ fn simulated_testbeds() {
 #[test]
 fn weak_cards() {
     for seed in 0..5 {
-        simulated(seed, 15_000, Cards::Weak);
+        shipped(seed, 15_000, Cards::Weak);
+    }
+}
+
+#[test]
+fn simulated_testbeds_as_published() {
+    for seed in 0..5 {
+        published(seed, 20_000, Cards::Preset);
+        published(seed, 15_000, Cards::Weak);
     }
 }
 
@@ -159,7 +188,8 @@ fn full_threads_that_grow_and_shrink_an_index() {
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_simulated_testbeds() {
     for seed in 0..200 {
-        simulated(seed, 100_000, Cards::Preset);
+        shipped(seed, 100_000, Cards::Preset);
+        published(seed, 50_000, Cards::Preset);
     }
 }
 
@@ -167,6 +197,7 @@ fn full_simulated_testbeds() {
 #[ignore = "minutes: run by `cargo xtask stress --weak`"]
 fn full_weak_cards() {
     for seed in 0..200 {
-        simulated(seed, 20_000, Cards::Weak);
+        shipped(seed, 20_000, Cards::Weak);
+        published(seed, 20_000, Cards::Weak);
     }
 }
