@@ -3,6 +3,8 @@
 use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 use dm_verbs::RemotePtr;
 
+use crate::SCAN_BATCH;
+
 /// Consecutive leaves, which [`Inner::locate_run`](crate::Inner::locate_run) collects for a scan. A run takes no more
 /// leaves when those that it has are expected to contain all entries that the scan needs.
 ///
@@ -12,6 +14,8 @@ use dm_verbs::RemotePtr;
 #[derive(Clone, Debug)]
 pub struct Run<K> {
     leaves: Vec<RemotePtr>,
+    /// Number of leaves at the end that the scan reads beside its own.
+    beside: usize,
     from: K,
     /// Entries that the scan needs from leaves that the run does not have yet. It may be negative.
     missing: f32,
@@ -37,6 +41,7 @@ impl<K: KeyBytes> Run<K> {
     pub const fn new() -> Self {
         Self {
             leaves: Vec::new(),
+            beside: 0,
             from: K::MIN,
             missing: f32::INFINITY,
             per_leaf: 0.0,
@@ -50,7 +55,7 @@ impl<K: KeyBytes> Run<K> {
         if self.per_leaf == 0.0 {
             self.per_leaf = per_leaf as f32;
         }
-        self.leaves.clear();
+        self.clear();
         self.from = from;
         self.missing = entries as f32 + MARGIN * self.per_leaf;
         // The scan may begin near the end of the first leaf, and then needs one leaf more.
@@ -66,6 +71,7 @@ impl<K: KeyBytes> Run<K> {
     /// Removes all leaves.
     pub fn clear(&mut self) {
         self.leaves.clear();
+        self.beside = 0;
     }
 
     /// Returns the leaves.
@@ -93,10 +99,18 @@ impl<K: KeyBytes> Run<K> {
         self.add(leaf, part)
     }
 
-    /// Adds a leaf that the scan reads with the others, although it does not expect to need it. This changes nothing
-    /// about the leaves that the run takes.
+    /// Adds a leaf that the scan reads with the others, although it is not one of the scan's. All of the scan's own
+    /// leaves must have been added before. Does nothing if the run has as many leaves as are read in one batch.
     pub fn push_beside(&mut self, leaf: RemotePtr) {
-        self.leaves.push(leaf);
+        if self.own() + self.beside < SCAN_BATCH {
+            self.beside += 1;
+            self.leaves.push(leaf);
+        }
+    }
+
+    /// Returns the number of leaves of the scan, which are the first ones.
+    pub(crate) fn own(&self) -> usize {
+        self.leaves.len() - self.beside
     }
 
     fn add(&mut self, leaf: RemotePtr, part: f32) -> bool {

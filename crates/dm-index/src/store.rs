@@ -73,8 +73,9 @@ pub trait NodeCopies<V: Verbs, K> {
     ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Reads several nodes with one doorbell for each memory node, waits for all of them, and passes each to `each` as
-    /// `copy`, in the order of `at`. It may leave out nodes that are dead, and those whose READ was torn. The default
-    /// rings a doorbell for each node, and stops at the first node that it leaves out.
+    /// `copy`, in the order of `at`. It may leave out nodes that are dead, torn or corrupt. The default
+    /// rings a doorbell for each node, and stops at the first node that it leaves out; its result is an error if that
+    /// node is corrupt.
     fn copies_at_once(
         &self,
         v: &V,

@@ -53,6 +53,9 @@ pub(crate) struct Known<K: KeyBytes> {
 /// Number of entries that the public code of ROLEX adds to the error above a predicted entry.
 const MORE_ABOVE: usize = 2;
 
+/// Maximum number of leaves in a run, without synonym leaves. With a larger error, an operation reads one leaf.
+const RUN_MAX: usize = 16;
+
 /// Returns the first 64 bits of a key.
 fn lead<K: KeyBytes>(key: &K) -> u64 {
     let mut bytes = [0; KEY_BYTES_MAX];
@@ -252,13 +255,17 @@ impl<K: KeyBytes> Known<K> {
     /// Appends to `leaves` the leaves that the prediction for a key admits. With `synonyms`, each is followed by one of
     /// its synonym leaves, if this compute node knows any: these are leaves that were split off since the table was
     /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the copy
-    /// has only a part of the leaves.
+    /// has only a part of the leaves, or if there are more than [`RUN_MAX`] of them.
     pub(crate) fn predicted(&self, key: &K, synonyms: bool, leaves: &mut impl Extend<RemotePtr>) {
         if !self.is_complete || self.lows.is_empty() {
             return;
         }
+        let admitted = self.models.admitted(lead(key), MORE_ABOVE);
+        if admitted.len() > RUN_MAX {
+            return;
+        }
         let mut last = None;
-        for position in self.models.admitted(lead(key), MORE_ABOVE) {
+        for position in admitted {
             let listed = self.listed(position);
             // Several entries lead to one leaf if entries were dropped.
             if last.replace(listed.leaf) != Some(listed.leaf) {
@@ -331,6 +338,13 @@ impl<K: KeyBytes> Known<K> {
             self.missing += 1;
         }
         self.learn(low, leaf);
+    }
+
+    /// Drops the entry of `key`, if it leads to `leaf`, which is not the key's leaf.
+    pub(crate) fn forget_of(&mut self, key: &K, leaf: RemotePtr) {
+        if let Some(hint) = self.entry(key, KeyBound::At).filter(|hint| hint.leaf == leaf) {
+            self.forget(hint);
+        }
     }
 
     /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry before that leads to

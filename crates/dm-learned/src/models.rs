@@ -121,20 +121,20 @@ pub struct Models {
 
 impl Models {
     /// Trains models over an ascending list. For each number of the list, the prediction differs by at most `error`
-    /// from the position of the first number that equals it.
+    /// from the position of the first number that equals it. This holds for the first 2^32 numbers.
     ///
     /// # Panics
-    /// Panics if the numbers do not ascend, or if there are more than 2^32.
+    /// Panics if the numbers do not ascend.
     #[must_use]
     pub fn train(numbers: impl IntoIterator<Item = u64>, error: u32) -> Self {
         Self::train_slots(numbers, error, 1)
     }
 
     /// Trains models like [`Models::train`], over a list each of whose numbers begins a row of `slots` slots. The error
-    /// is in slots, so it may be a part of a row.
+    /// is in slots, so it may be a part of a row. It bounds only predictions of the first 2^32 slots.
     ///
     /// # Panics
-    /// Panics if the numbers do not ascend, or if there are more than 2^32 slots.
+    /// Panics if the numbers do not ascend.
     #[must_use]
     pub fn train_slots(numbers: impl IntoIterator<Item = u64>, error: u32, slots: u32) -> Self {
         let mut models = Self {
@@ -144,7 +144,7 @@ impl Models {
         };
         let (mut cone, mut last) = (None::<Cone>, None);
         for number in numbers {
-            let position = u32::try_from(models.numbers * models.slots).expect("at most 2^32 slots");
+            let position = u32::try_from(models.numbers * models.slots).unwrap_or(u32::MAX);
             models.numbers += 1;
             if last == Some(number) {
                 continue;

@@ -77,6 +77,13 @@ impl<K: KeyBytes, A> Runs<K, A> {
         });
         //= docs/protocol/rolex.md X9
         let _errors_may_be_those_of_other_leaves = reading.await;
+        if let Seen::Here(leaf, _) = seen
+            && leaf != lead
+        {
+            //= docs/protocol/rolex.md X6
+            v.local(LocalStep::Section).await;
+            self.known.with(|known| known.forget_of(key, lead));
+        }
         seen
     }
 }
@@ -124,7 +131,10 @@ impl<V: Verbs, K: KeyBytes, A: NodeAccess<V, K>> NodeAccess<V, K> for Runs<K, A>
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
         if !at.linked {
-            let adds = matches!(write, Write::Insert(_) | Write::Upsert(_));
+            let adds = matches!(
+                write,
+                Write::Insert(_) | Write::Upsert(_) | Write::Exchange { before: None, .. }
+            );
             match self.read(v, at.at, (key, !adds), |_| ()).await {
                 Seen::Here(_, false) if matches!(write, Write::Update(_) | Write::Remove) => {
                     return Ok(Answer::Done(Applied::Absent));

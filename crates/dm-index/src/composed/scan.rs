@@ -34,7 +34,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut progress = Progress::Lost;
         let mut first = linked;
         let (mut leaves, mut entries) = (0, 0);
-        self.leaves
+        let read = self
+            .leaves
             .whole()
             .copies(self.v, run.leaves(), copy, |copy| {
                 let linked = core::mem::take(&mut first);
@@ -60,7 +61,11 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 progress = Progress::UpTo(high);
                 out.len() < limit
             })
-            .await?;
+            .await;
+        // After the scan's own leaves, an error is that of a leaf that is read beside them.
+        if leaves < run.own() {
+            read?;
+        }
         run.saw(leaves, entries);
         if self.options.flaws().scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
             return Ok(Progress::End);

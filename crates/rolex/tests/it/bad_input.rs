@@ -13,7 +13,7 @@ use dm_testkit::{
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use rolex::{
     Applied, IndexError, Key8, KeyN, OpenError, Options, Published, PublishedParts, RangeIndex, Rolex,
-    RolexParts,
+    RolexParts, Scan,
 };
 
 use crate::common::{Learns, Tree};
@@ -270,6 +270,9 @@ fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
                 Ok(Applied::Replaced),
                 "{key:?}"
             );
+            let mut found = Scan::new();
+            assert_eq!(client.scan(&key, 400, &mut found).await, Ok(()), "{key:?}");
+            assert_eq!(found.len() as u64, 200 - key.0);
         }
     });
 }
