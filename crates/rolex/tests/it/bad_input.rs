@@ -270,9 +270,15 @@ fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
                 Ok(Applied::Replaced),
                 "{key:?}"
             );
+            // A new client expects fuller leaves, so its first batch has fewer entries than it needs, and it gets to the
+            // leaves beside those of the scan.
             let mut found = Scan::new();
-            assert_eq!(client.scan(&key, 400, &mut found).await, Ok(()), "{key:?}");
-            assert_eq!(found.len() as u64, 200 - key.0);
+            let scanned = index.client(&v).scan(&key, 100, &mut found).await;
+            assert_eq!(
+                (scanned, found.len() as u64),
+                (Ok(()), 100.min(200 - key.0)),
+                "{key:?}"
+            );
         }
     });
 }
