@@ -87,8 +87,9 @@ impl Cards {
 
 /// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
-/// The longest delay of a poll. It is shorter than a lease, after which a client would be fenced.
-const LONGEST_STALL: Nanos = Nanos::from_millis(8);
+/// The longest delay of a poll. Two delays and a wait for another client's delay are shorter than a lease of 10 ms, after
+/// which a client would be fenced if it is the last one of its compute node.
+const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 
 /// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have
 /// ended.

@@ -232,7 +232,7 @@ mod tests {
             keys: None,
         });
         for part in [
-            "1 G keys",
+            "1 G ranks",
             "4.24 %",
             "2 M keys",
             "400 k operations",

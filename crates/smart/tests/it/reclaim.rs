@@ -312,7 +312,12 @@ fn replaced_leaves_are_used_again() {
         assert_eq!((live(trees), limbo(trees)), (before, 0));
         taken.push(fetched(trees));
     }
-    assert!(taken[18] <= taken[3], "later rounds took new chunks: {taken:?}");
+    // On a busy machine, all leaves of a round may wait to be used again at once. They fit into one chunk of 32 KiB for each
+    // compute node on each memory node. If no leaf was used again, the rounds would take 230 KB more than the first one.
+    assert!(
+        taken[18] <= taken[0] + (4 << 15),
+        "later rounds took new chunks: {taken:?}"
+    );
     let report = block_on(trees[0].check(&vs[0])).expect("no faults");
     assert!(report.is_clean() && report.keys == KEYS, "{report}");
 }
