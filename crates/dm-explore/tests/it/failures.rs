@@ -55,9 +55,10 @@ fn crashes_or_adds() -> Model {
 #[test]
 fn an_invariant_knows_whether_all_clients_ran_to_their_end() {
     let right = crashes_or_adds().invariant("both have added, or one crashed", |end| {
-        match end.all_finished() == !(end.crashed(0) || end.crashed(1)) {
-            true if !end.all_finished() || end.word(at(64)) == 2 => Ok(()),
-            _ => Err(format!("{} adds", end.word(at(64)))),
+        let crashed = end.crashed(0) || end.crashed(1);
+        match (end.all_finished(), crashed, end.word(at(64))) {
+            (true, false, 2) | (false, true, _) => Ok(()),
+            what => Err(format!("{what:?}")),
         }
     });
     right.run(Search::exhaustive()).expect_pass();
