@@ -102,7 +102,7 @@ impl<K: KeyBytes> Run<K> {
     /// Adds a leaf that the scan reads with the others, although it is not one of the scan's. All of the scan's own
     /// leaves must have been added before. Does nothing if the run has as many leaves as are read in one batch.
     pub fn push_beside(&mut self, leaf: RemotePtr) {
-        if self.own() + self.beside < SCAN_BATCH {
+        if self.leaves.len() < SCAN_BATCH {
             self.beside += 1;
             self.leaves.push(leaf);
         }

@@ -27,7 +27,7 @@ const LEARNED_PART: usize = 8;
 /// node knows are missing in the table, and there are at most this many. It reads each leaf once.
 const OWN_TABLE_MAX: usize = 4096;
 
-/// What the models of a [`Learned`] predict.
+/// The kind of prediction that the models of a [`Learned`] make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Predicts {
     /// A leaf. The low fence keys in the copy of the table show which leaf is the key's, so an operation reads one leaf.
@@ -43,7 +43,7 @@ pub enum Predicts {
 /// Options of a [`Learned`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LearnedOptions {
-    /// What the models predict.
+    /// The kind of prediction that the models make.
     pub predicts: Predicts,
     /// Maximum difference between a predicted and the true position, in leaves, or in entries of [`Predicts::Run`].
     pub error: u32,

@@ -28,7 +28,7 @@ pub struct Runs<K: KeyBytes, A> {
     pub(crate) known: Arc<Mutex<Known<K>>>,
 }
 
-/// What a READ of a run has shown.
+/// The result of the READs of a run.
 enum Seen {
     /// This leaf covers the key, and has it or not.
     Here(RemotePtr, bool),
