@@ -19,7 +19,8 @@ const AHEAD: usize = 8;
 /// does not name this member.
 pub type Freed = fn(word: u64, member: u16) -> Option<u64>;
 
-/// A function that returns a lock word without its count of sharers. It returns `None` if the word counts none.
+/// A function that returns the lock word with its count of sharers set to zero. It returns `None` if the count is zero
+/// already.
 pub type Unshared = fn(word: u64) -> Option<u64>;
 
 /// The lock tables of a pool, and the rules by which recovery changes their words.

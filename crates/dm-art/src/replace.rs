@@ -67,8 +67,9 @@ where
         }
     }
 
-    /// Makes the slot that leads to the leaf of `link` lead to the leaf `next`, which has replaced it. If the slot
-    /// leads to another leaf, another client has done this. `depth` is the link depth of `next`, if it is known.
+    /// Changes the slot of `link` from the leaf to which it points to `next`, which replaces this leaf. If the slot no
+    /// longer points to the old leaf, another client has made this change, and nothing is done. `depth` is the link depth
+    /// of `next`, if it is known.
     pub(crate) async fn swing(
         &self,
         key: &KeyText,

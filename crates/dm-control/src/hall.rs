@@ -25,9 +25,10 @@ const PAGE: usize = 1;
 const WAKE: usize = 2;
 /// Maximum number of connections that a listener accepts in a row, before the thread serves other events.
 const ACCEPTS: usize = 64;
-/// Maximum number of connections of metrics scrapers, in all and per host. If there are more, a newcomer displaces
-/// one, as with strangers.
+/// Maximum number of connections of metrics scrapers. A further connection closes one of them, by the rule for
+/// strangers.
 const SCRAPERS_MAX: usize = 64;
+/// Maximum number of a host's connections of metrics scrapers.
 const SCRAPERS_PER_HOST: usize = 8;
 /// The pause before the thread tries again, if the system has no descriptor for a connection.
 const SHORTAGE: Duration = Duration::from_millis(100);

@@ -61,7 +61,7 @@ fn log() -> &'static Mutex<Vec<u8>> {
     })
 }
 
-/// Returns whether a log line about `peer` contains `words`, within some seconds.
+/// Waits up to 10 s for a log line about `peer` that contains `words`, and returns whether there was one.
 fn is_logged(peer: SocketAddr, words: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {

@@ -5,8 +5,8 @@ use core::fmt::Debug;
 use core::hash::Hash;
 
 pub(crate) mod sealed {
-    /// Keeps the traits of this crate closed: each new implementation is a new format, with its own pictures and
-    /// tests.
+    /// Seals the traits of this crate. Each new implementation would be a new format of nodes, which needs a page with
+    /// its layout, and tests.
     #[expect(
         unnameable_types,
         reason = "a sealed trait needs a supertrait that users cannot name"

@@ -82,7 +82,8 @@ pub enum Capability {
     CasThenReadInOrder,
     /// Atomics and WRITEs to one word are serialised.
     AtomicVsWriteSerialised,
-    /// A WRITE to host memory is visible before a later WRITE to on-chip memory of that node.
+    /// On one queue pair, a WRITE to a memory node's host memory is visible before a later WRITE or atomic to the same
+    /// node's on-chip memory.
     HostBeforeChip,
     /// The lines of one WRITE take effect by increasing address.
     WriteLinesIncreasing,

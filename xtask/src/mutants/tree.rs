@@ -202,8 +202,8 @@ impl Tree {
             .arg(target)
             .current_dir(self.base.join("tree"))
             .env("RUSTFLAGS", flags.trim())
-            // The level is low because the many copied bodies would take longer to optimise than the tests take to
-            // run.
+            // A function has one copy of its body for each mutant. To optimise all copies would take longer than the
+            // tests run.
             .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")

@@ -60,8 +60,8 @@ pub struct Explore {
     /// Run this trace of a case again, and print it.
     #[arg(long, requires = "case")]
     pub trace: Option<String>,
-    /// Run the first counterexample of this file again; the file holds lines that `--json` printed. Needs no
-    /// other argument.
+    /// Run the first counterexample of this file again. The file holds lines that `--json` printed. They name the
+    /// case, so no model and no case may be given.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "case", "trace", "mutant", "as_published"])]
     pub replay: Option<PathBuf>,
     /// Seconds after which the search of each case is cut short.

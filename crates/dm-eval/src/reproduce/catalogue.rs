@@ -40,7 +40,8 @@ mod tests {
     use super::super::experiment;
     use super::*;
 
-    /// Every figure runs or says why it does not, and every experiment is a figure of a paper.
+    /// Every figure of the list has an experiment or a reason why it has none, and every experiment belongs to a figure
+    /// of the list.
     #[test]
     fn every_figure_runs_or_has_a_reason() {
         let (figures, experiments) = (all(), experiment::all().unwrap());

@@ -155,7 +155,8 @@ impl Known {
         self.set(root, number, leaf.raw());
     }
 
-    /// Sets a slot as [`Known::correct`] does, if a leaf ends inside the slot's range.
+    /// Sets a slot to a leaf that holds the first keys of the slot's range, but may not hold the last ones. `PATIENCE`
+    /// operations may find that their key is in a leaf further right. After one more, [`Known::leaf`] returns `None`.
     pub(super) fn accept(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw() | PATIENCE << PATIENCE_AT);
     }

@@ -32,8 +32,8 @@ pub struct DeviceReport {
     pub registrations_max: u32,
     /// The maximum number of queue pairs.
     pub queue_pairs_max: u32,
-    /// Whether the device carries out atomics over PCI, so that they are atomic with those of the processor:
-    /// fetch-and-add, swap, compare-and-swap.
+    /// For fetch-and-add, swap and compare-and-swap, in this order: whether the device carries out the operation over
+    /// PCI, so that it is atomic with the processor's operations.
     pub pci_atomics: [bool; 3],
     /// The largest number of inline bytes, of 1024, 512, …, that the device grants.
     pub inline_max: u32,

@@ -18,13 +18,14 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
     /// Whether several slots may contain the same key, with equal values. An unfinished hop leaves such duplicates.
     const DUPLICATES: bool = false;
 
-    /// Returns the bytes of a node: a multiple of 64, except for bookend nodes of a given span.
+    /// Returns the size of a node in bytes. It is a multiple of 64, except in bookend nodes whose span is given
+    /// ([`crate::Bookend::with_span`]).
     fn node_bytes(&self) -> usize;
 
     /// Returns the maximum number of entries. Whether they fit may depend on the keys ([`takes`](Self::takes)).
     fn capacity(&self) -> usize;
 
-    /// Returns the bytes of a value.
+    /// Returns the size of a value in bytes.
     fn value_len(&self) -> usize;
 
     /// Returns the bits that are set in the first byte of every value, if this byte also marks the entry as present.

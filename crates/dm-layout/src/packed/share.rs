@@ -82,7 +82,7 @@ impl<K: KeyBytes> Packed<K> {
             .flatten()
             .filter_map(|at| keys.get(at))
             .find(|key| fits(key));
-        // No key was found, so some keys are duplicate, or two nodes have no room for all keys.
+        // If no key can be the separator, the node is corrupt: keys are duplicate, or two nodes do not have enough room.
         let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
         self.build_from(
             right,

@@ -1,4 +1,5 @@
-//! Gets, which take no lock, and updates and inserts, which are counted in the leaf's counter.
+//! The operations of a client. A get ignores the leaf's counter. An update or an insert adds 1 to the counter while it
+//! works in the leaf, so that a split waits for it.
 
 use dm_explore::{Client, Endpoint};
 use dm_history::{KvMap, KvOp, KvRet};
