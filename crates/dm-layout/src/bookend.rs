@@ -112,7 +112,7 @@ impl<K: KeyBytes> Bookend<K> {
         Ok(self)
     }
 
-    /// Returns the bytes of an entry with its two versions.
+    /// Returns the size in bytes of an entry with its two versions.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         2 + K::LEN + self.value_len
@@ -178,8 +178,8 @@ impl<K: KeyBytes> Bookend<K> {
         at..rear + 1
     }
 
-    /// Returns the slots of a node of `node_bytes` bytes, which are those of [`NodeRead::slots`]. The iterator borrows
-    /// nothing, so the image can be edited while it is in use.
+    /// Returns the same slots as [`NodeRead::slots`] for bytes of this length. The iterator borrows nothing, so the
+    /// caller can edit the image during the iteration.
     fn all_slots(&self, node_bytes: usize) -> impl Iterator<Item = Slot> + use<K> {
         let count = if node_bytes == self.node_bytes {
             self.capacity

@@ -1,4 +1,5 @@
-//! The sorted, checksummed node of FG and FG+, a baseline. Every change writes the whole node back.
+//! The sorted, checksummed node of FG (Ziegler et al., SIGMOD'19) and FG+, which are baselines of Sherman's paper.
+//! Every change writes the whole node back.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -31,10 +32,10 @@ pub(crate) const SEAL_BYTES: usize = size_of::<Seal>();
 pub(crate) const CHECKSUM_BYTES: usize = size_of::<U64>();
 const _: () = assert!(SEAL_BYTES == 10);
 
-/// The checksummed format. Entries are sorted and packed, a 64-bit XXH3 covers all bytes after it, and every change is
-/// a WRITE of the whole node.
+/// The checksummed format. Entries are sorted and packed. The node begins with a 64-bit XXH3 hash of all bytes behind
+/// the hash. Every change is a WRITE of the whole node.
 ///
-/// A mixture of two WRITEs is accepted with a probability of about 2<sup>−64</sup>, in any order of lines.
+/// Whatever the order of lines, a reader accepts a mixture of two WRITEs with a probability of about 2<sup>−64</sup>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checksummed<K> {
     node_bytes: usize,
@@ -93,7 +94,7 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// Returns the bytes of an entry.
+    /// Returns the size of an entry in bytes.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         K::LEN + self.value_len
@@ -119,7 +120,8 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// Returns the number of entries of an image that was accepted, for an edit.
+    /// Returns the number of entries of an image that is about to be edited. Panics if the image is not as long as a
+    /// node, or if its count is too large.
     fn accepted_count(&self, image: &[u8]) -> usize {
         match self.count(image) {
             Ok(count) => count,
@@ -308,8 +310,8 @@ impl<K: KeyBytes> NodeEdit<K> for Checksummed<K> {
 impl<K: KeyBytes> NodeStructure<K> for Checksummed<K> {}
 
 impl<K: KeyBytes> Checksummed<K> {
-    /// Inserts the new entry at the slot, and moves the entries from the slot on back by one. The caller must then
-    /// update the checksum.
+    /// Inserts the new entry at the slot. The entries from this slot on move to the next higher slots. The caller must
+    /// then update the checksum.
     fn insert(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) {
         assert_eq!(value.len(), self.value_len, "a value of the geometry's length");
         let count = self.accepted_count(image);

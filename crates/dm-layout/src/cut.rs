@@ -93,9 +93,9 @@ pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
-/// Looks up `key` in the header's line of a node of `level`. The inner `Err` is the result of the lookup, if the node
-/// is dead, has another level, or covers only smaller keys. The inner `Ok` is the lag with which to search the lines.
-/// This does not check the low fence key, which may be in another line.
+/// Compares `key` and `level` with the header in the first line of a node. The inner `Err` is the result of the lookup,
+/// if the node is dead, has another level, or covers only smaller keys. The inner `Ok` is the lag with which to search
+/// the lines. The low fence key, which may be in another line, is not checked.
 #[inline(always)]
 pub(crate) fn from_head<'a, K: KeyBytes>(
     head: &'a Line,
@@ -122,8 +122,8 @@ pub(crate) fn from_head<'a, K: KeyBytes>(
     Ok(Ok(lag))
 }
 
-/// Returns whether the header's line belongs to a node of `level` that is not being changed and whose keys extend
-/// beyond `key`.
+/// Returns whether the header's line belongs to a node of `level` that is not being changed, and whose high fence key,
+/// if there is one, is greater than `key`.
 #[inline(always)]
 pub(crate) fn is_at_rest<K: KeyBytes>(head: &Line, kind: u8, key: &K, level: u8) -> bool {
     let state = head[STATE_AT];

@@ -1,4 +1,4 @@
-//! The errors of a reader whose bytes are not a sound node.
+//! The errors for bytes that are not a sound node, and for geometries that are not possible.
 
 use core::fmt;
 
@@ -162,14 +162,17 @@ impl core::error::Error for CheckFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GeometryError {
-    /// A node is a whole number of 64-byte lines: at least two lines, and at most 65,536 bytes.
+    /// A node cannot have this size in bytes. It must consist of whole 64-byte lines: at least two lines, and at most
+    /// 65,536 bytes. For a [`SingleLeaf`](crate::SingleLeaf), this is instead the size of a value that is too large.
     NodeBytes(usize),
     /// Fewer than two entries fit, so such a node cannot split.
     TooFewEntries {
         /// The number of entries that fit.
         capacity: usize,
     },
-    /// The requested number of entries is less than two, or too large for a node of 65,536 bytes.
+    /// The requested number of entries is less than two, or too large for a node of 65,536 bytes. In
+    /// [`NodeTypes`](crate::NodeTypes), this is instead an invalid number of slots, or 0 for an invalid number of
+    /// types.
     Span(usize),
     /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
@@ -181,7 +184,7 @@ pub enum GeometryError {
     /// Values cannot have this number of bytes. In a packed node, a value is in one line with its key, and both
     /// together have at most 62 bytes.
     Packed(usize),
-    /// A neighbourhood must have 2 to 16 entries, and no more than its node.
+    /// A neighbourhood must have 2 to 16 entries, and not more than its node has.
     Neighbourhood(usize),
 }
 

@@ -133,7 +133,7 @@ pub enum Part {
 /// | [`finish_split`](NodeSteps::finish_split): WRITE L's head (Live); unlock L | [`bury`](NodeStructure::bury) R; then [`open`](NodeSteps::open) L; unlock all |
 ///
 /// The three WRITEs of L may share a chain, because the WRITEs of one queue pair take effect in order, and readers
-/// accept a node in which only the first lines of a WRITE have taken effect.
+/// accept a node in which only some lines of a WRITE have taken effect.
 ///
 /// This trait is sealed.
 pub trait NodeFormat<K: KeyBytes>: NodeSteps<K> {}

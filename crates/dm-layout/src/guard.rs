@@ -174,7 +174,7 @@ impl Guard for Bookends {
     }
 }
 
-/// Bytes of the checksum and the version.
+/// Size in bytes of the checksum and the version together.
 const SEAL_BYTES: usize = 9;
 
 impl Guard for Checksum {

@@ -66,7 +66,7 @@ pub struct Header<K> {
     /// changes.
     pub incarnation: u32,
     /// The next node to the right as a packed remote pointer; 0 if there is none. In a dead node, the node that has its
-    /// keys now, or 0 if the dead node names none.
+    /// keys now, or 0 if that node is unknown.
     pub sibling: u64,
     /// The client that splits the node, or has made it as a new root, as its id + 1. In a [`Frozen`](NodeState::Frozen)
     /// node, the other node of the merge, as the number of its first line in the memory node of both. Otherwise 0.

@@ -63,7 +63,7 @@ impl Rise {
         self.0.iter().rev().lt(other.0.iter().rev())
     }
 
-    /// Returns how many bytes the number needs; 0 needs none.
+    /// Returns the number of bytes that this number needs. The number 0 needs no byte.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         let Some(word) = self.0.iter().rposition(|word| *word != 0) else {
@@ -73,7 +73,8 @@ impl Rise {
     }
 }
 
-/// Returns the number in the first `width` bytes of `bytes`, of which at most eight are used.
+/// Returns the little-endian number in the first `width` bytes of `bytes`, or in the first 8 bytes if `width` is
+/// larger.
 #[inline(always)]
 pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     match bytes.first_chunk() {
@@ -97,14 +98,14 @@ pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
 ///
 /// let mut bytes = [0; Key8::LEN];
 /// Key8(7).write_to(&mut bytes);
-/// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 7]); // as strings compare, so do numbers
+/// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 7]); // numbers and byte strings have the same order
 /// assert_eq!(Key8::read_from(&bytes), Key8(7));
 /// assert_eq!(KeyN::<24>::LEN, 24);
 /// ```
 pub trait KeyBytes:
     Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed + sealed::Number
 {
-    /// Bytes of a key: 8 to 32.
+    /// Size of a key in bytes: 8 to 32.
     const LEN: usize;
     /// The smallest key (all bytes are zero). It is an ordinary key, and the low fence key of a leftmost node.
     const MIN: Self;
@@ -135,9 +136,9 @@ pub struct Key8(pub u64);
 
 /// A key of `N` bytes, from 8 to 32: a byte string in the order of its bytes.
 ///
-/// Use [`Key8`] for numbers of 64 bits. Use this for everything else: hashes, UUIDs, names, or several numbers
-/// one after another, each big-endian. Pad shorter strings with zeros at their end, and their order is kept.
-/// Two keys are compared as two numbers, whatever `N` is.
+/// Use [`Key8`] for numbers of 64 bits. Use this for everything else: hashes, UUIDs, names, or several numbers one
+/// after another, each big-endian. Pad shorter strings with zeros at their end, and their order is kept. Whatever `N`
+/// is, a comparison of two keys compares two numbers of each key.
 ///
 /// ```
 /// use dm_layout::KeyN;
@@ -179,9 +180,9 @@ impl<const N: usize> KeyN<N> {
         N
     };
 
-    /// Returns the first bytes and the last bytes as big-endian numbers. Together they contain all bytes, and some
-    /// bytes twice. This does not change the order: keys whose first numbers are equal have equal bytes there. This
-    /// has no loop, and no branch that depends on the keys.
+    /// Returns the first bytes and the last bytes as big-endian numbers. Together the two numbers contain all bytes of
+    /// the key, and some bytes may be in both. These bytes do not change the order of keys: if the first numbers of two
+    /// keys are equal, these bytes are equal too. The function has no loop, and no branch that depends on the key.
     #[inline(always)]
     fn ends(&self) -> [u128; 2] {
         if Self::SIZE < 16 {

@@ -29,9 +29,10 @@
 //! # Rules for writers
 //! There is one writer at a time, which holds the node's lock (the lock is elsewhere). The writer edits an *image*, a
 //! copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the edits return. An
-//! entry that fits into a line is written in place without the line's version. A larger entry has whole lines with an
-//! *entry version* in each, and its one WRITE increments all of them. Structural changes (split, merge, death) are a
-//! few WRITEs in a fixed order; each is a step of [`NodeFormat`].
+//! entry that fits into a line is written in place without the line's version. A larger entry takes whole lines, and
+//! each of these lines contains an *entry version*. A change of such an entry is one WRITE, which gives all its lines
+//! the same new entry version. A structural change (split, merge, death) consists of a few WRITEs in a fixed order.
+//! Each of these WRITEs is a step of [`NodeFormat`].
 //!
 //! # Checks of readers
 //! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or the
@@ -39,17 +40,19 @@
 //! reasons:
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split,
-//!   a merge or a hop moves the key. A split and a merge change the node version, and a hop changes hop counts. So if
-//!   only in-place writes happen, every mixture of lines is a state that each key had during the READ.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split, a
+//!   merge or a hop moves the key. A split and a merge change the node version, and a hop changes hop counts. So if
+//!   only in-place writes happen during a READ, the READ shows for each key a state that this key had during the READ,
+//!   whatever the order of the lines.
 //! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
-//!   key and sibling), then the cleared lines (v+1), then the left header again (*equal*). Header v with a cleared
-//!   line is torn. Header v+1 *behind* with an old line is good, because the moved entries of this line are above the
-//!   new fence key and its other entries did not move. Header v+1 *equal* with an old line is torn.
+//!   key and sibling), then the left node's lines without the moved entries (v+1), then the left header again
+//!   (*equal*). A reader rejects header v with a line of v+1, because moved entries are missing. It accepts header v+1
+//!   *behind* with a line of v, because the moved entries of this line are above the new fence key, and its other
+//!   entries did not move. It rejects header v+1 *equal* with a line of v.
 //! * **I4** A merge first freezes the right node. Then it writes the left header (v, *ahead*), then the lines with the
-//!   copied entries (v+1), then the left header again (v+1, *equal*, wider range). Header v+1 with a line that lacks
-//!   the copies is torn. A wider range *without* a new version would lose keys, if the lines are read early and the
-//!   header late.
+//!   copied entries (v+1), then the left header again (v+1, *equal*, wider range). A reader rejects header v+1 with a
+//!   line of v, because this line may lack copied entries. If the header got the wider range *without* a new version, a
+//!   reader that read the lines early and the header late would miss keys.
 //! * **I5** When a node is built and when it dies, every line gets a new version. So lines of two nodes that were
 //!   built in the same memory are never accepted as one node. Only a header with a *behind* or *ahead* lag allows a
 //!   neighbouring version, and the header of a new node has the lag *equal*, even if its state is *Splitting*.
@@ -59,7 +62,7 @@
 //!   bits in slotted nodes with larger entries. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
-//! only the header's line and the key's line.
+//! only the header's line and the lines of the key's entry.
 //!
 //! # Example
 //! ```
@@ -148,13 +151,13 @@ pub use value::ValueRef;
 #[cfg(doctest)]
 struct ReadmeDoctests;
 
-/// Bytes of a line, which an RNIC reads and writes atomically.
+/// Size of a line in bytes. An RNIC reads and writes a line atomically.
 pub const LINE_BYTES: usize = 64;
-/// Bytes of a line without its version.
+/// Size in bytes of a line without its version.
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;
 type Line = [u8; LINE_BYTES];
 
-/// Checks the shipped geometries at compile time: (node bytes, capacity).
+/// Checks the node size in bytes and the capacity of the shipped geometries at compile time.
 const _: () = {
     const fn slotted<K: KeyBytes>(format: Result<Slotted<K>, GeometryError>) -> (usize, usize) {
         match format {

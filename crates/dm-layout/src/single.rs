@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Each field is changed in one way only. A WRITE changes the state, or the value and its checksum. In a tree with
-//! out-of-place updates, a CAS changes the state, and nothing changes the value. The *link depth*
-//! replaces the paper's reverse pointer. It is at least the branch of the node that links the leaf, and it is increased
-//! before a deeper node links the leaf. So if a reader has followed a link at branch b and finds a depth of at most b,
-//! no other key has the key bytes of this link. Unlike an address, the depth stays valid when the parent node is
-//! copied.
+//! out-of-place updates, a CAS changes the state, and nothing changes the value. The *link depth* replaces the paper's
+//! reverse pointer. It is at least the *branch* of the node that links the leaf: the index of the key byte by which
+//! this node selects a child. It is increased before a deeper node links the leaf. So if a reader has followed a link
+//! at branch b and finds a depth of at most b, no other key has the key bytes of this link. Unlike an address, the
+//! depth stays valid when the parent node is copied.
 
 use core::marker::PhantomData;
 
@@ -136,7 +136,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Writes a live leaf with a free lock to `out`, which must have [`SingleLeaf::block_bytes`] bytes.
     ///
     /// # Panics
-    /// Panics if `value` or `out` has another length.
+    /// Panics if `value` does not have the length of the leaf's values, or if `out` does not have the length of a leaf.
     pub fn build(&self, key: &K, value: &[u8], depth: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.block_bytes(), "an image of one leaf");
         out.fill(0);
@@ -149,7 +149,8 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Puts `value` and its checksum into the bytes of a leaf. [`SingleLeaf::value_range`] is the range that changes.
     ///
     /// # Panics
-    /// Panics if `value` or `bytes` has another length.
+    /// Panics if `value` does not have the length of the leaf's values, or if `bytes` has fewer than
+    /// [`SingleLeaf::read_bytes`] bytes.
     pub fn replace(&self, bytes: &mut [u8], value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a value of the leaf's length");
         let sum = self.checksum(&bytes[KEY_AT..KEY_AT + K::LEN], value);

@@ -1,4 +1,4 @@
-//! Tests of every format with unusual key sizes. Most of them are not multiples of a word.
+//! Tests of every format with unusual key sizes. Most of these sizes are not multiples of 8 bytes.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -17,9 +17,9 @@ pub enum SplitBias {
     /// If the node is the last of its level (it has no high fence key) and the new key is greater than all its keys,
     /// only the new key moves to the right node. So ascending inserts fill nodes completely.
     ///
-    /// In all other cases, the split is as with [`Median`](Self::Median). Otherwise, keys that are inserted in
-    /// descending order above the keys of a full node would split this node at every insert, and its version could wrap
-    /// during a READ.
+    /// In all other cases, the split is as with [`Median`](Self::Median). Without the condition on the last node, keys
+    /// that are inserted in descending order above the keys of a full node would split this node at every insert, and
+    /// its version could wrap during a READ.
     Ascending,
 }
 

@@ -326,8 +326,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 }
 
-/// Calls every reading function on arbitrary bytes, to check that none panics. If `accept` accepts the bytes, reads
-/// them further, as a caller would.
+/// Calls every reading function on arbitrary bytes, to check that none of them panics. Panics if the two
+/// implementations of `judge` differ, or if a value does not have the format's length.
 ///
 /// ```
 /// use dm_layout::{Key8, Slotted, testing::read_everything};
@@ -345,7 +345,8 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = crate::audit(format, bytes);
     let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
     match (one, two) {
-        // The two functions may report different failures, and check fewer bytes for a present key.
+        // The two functions may report different failures, and the single pass checks fewer bytes if the key is
+        // present.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
         // The key may be less than the low fence key, which the single pass does not check if it finds an entry with
         // the key.

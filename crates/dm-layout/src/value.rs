@@ -40,7 +40,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Returns the bytes of the value.
+    /// Returns the size of the value in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len

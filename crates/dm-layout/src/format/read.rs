@@ -10,7 +10,8 @@ use crate::value::ValueRef;
 
 /// Reads nodes. All functions accept any bytes: they return a typed error, and never panic.
 pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
-    /// Decodes only the header, under the node's lock or as a hint. The other bytes are not checked.
+    /// Decodes only the header. The other bytes are not checked, so the caller must hold the node's lock or use the
+    /// header only as a hint.
     ///
     /// # Errors
     /// Returns [`CheckFailure::Corrupt`] if the bytes are not a header.
@@ -38,10 +39,10 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns [`CheckFailure::Torn`] if an entry's own guard does not match.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
-    /// Combines acceptance and [`place`](Self::place) in one pass, for bytes that were READ under the node's lock.
-    /// Returns whether they are a node of `level` that is not being changed and covers `key`, and the slot for the
-    /// key. If the key is present, a format may check only the header's line and the key's line, as for a reader.
-    /// Otherwise the whole node is checked.
+    /// Combines acceptance and [`place`](Self::place), for bytes that were READ under the node's lock. Some formats do
+    /// both in one pass. Returns [`Judged::Here`] with the slot for `key`, if the bytes are a node of `level` that is
+    /// not being changed and covers the key. If the key is present, a format may check only the header's line and the
+    /// key's line, as for a reader. Otherwise the whole node is checked.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept) and [`place`](Self::place).
@@ -55,7 +56,8 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         None
     }
 
-    /// Returns the slots that may hold an entry, in byte order. Returns none if `bytes` is not as long as a node.
+    /// Returns the slots that may hold an entry, in byte order. The iterator is empty if `bytes` is not as long as a
+    /// node.
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot>;
 
     /// Returns the entry in `slot` of an accepted image, if there is one.
@@ -116,8 +118,8 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
         header.is_ok_and(|h| h.state == NodeState::Splitting && h.lag == LineLag::Equal)
     }
 
-    /// Collects those entries of an accepted image whose keys are within its fence keys into `out`, in ascending
-    /// order. A node that is being split may also contain entries that have moved. `out` is cleared first.
+    /// Collects those entries of an accepted image whose keys are within `fences` into `out`, in ascending order. A
+    /// node that is being split may also contain entries that have moved to the right node. `out` is cleared first.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`entry`](Self::entry).

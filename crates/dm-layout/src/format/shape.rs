@@ -61,14 +61,14 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         None
     }
 
-    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has the places of
-    /// the version and the incarnation in it.
+    /// Returns the offset of the header, which begins in the first line. [`Header`](crate::Header) has constants for
+    /// the places of the version and the incarnation in the header.
     fn header_at(&self) -> usize {
         0
     }
 
-    /// Returns the bytes that a step over `part` writes: the head is the first line. In formats that write whole nodes,
-    /// the head is the whole node and the rest is empty.
+    /// Returns the range of bytes that a step over `part` writes. The head is the first line, and the rest is all other
+    /// lines. In formats that write whole nodes, the head is the whole node and the rest is empty.
     fn range(&self, part: Part) -> Range<usize> {
         match part {
             Part::Head => 0..LINE_BYTES,

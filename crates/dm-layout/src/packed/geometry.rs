@@ -1,4 +1,4 @@
-//! The positions of all parts of a packed node, which are computed once from three numbers.
+//! The positions of all parts of a packed node. They are computed once from the sizes of node, key and value.
 
 use core::fmt;
 
@@ -58,7 +58,7 @@ impl Shape {
         self.width
     }
 
-    /// Returns the number of bytes of an entry: its key's difference and its value.
+    /// Returns the size in bytes of an entry: the difference that stores its key, and its value.
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         self.width + self.value_len
@@ -101,10 +101,12 @@ impl fmt::Debug for Shape {
 /// Line 0 holds the header and, for keys of up to 22 bytes, the low fence key. A longer low fence key takes the whole
 /// second line. Every other line is a version byte, a control byte (a shape in its upper two bits, and a bit for each
 /// of six entries), then the keys, and then the values. Each key is stored as its difference from the low fence key, a
-/// little-endian number of the shape's width. So keys are contiguous and can be compared all at once.
+/// little-endian number of the shape's width. The keys of a line are next to each other, so that all of them can be
+/// compared at once.
 ///
-/// A node has up to four shapes of lines. Every width is the largest one for its number of entries. If this gives more
-/// than four widths, the narrowest and the three widest are used. The widest one is wide enough for any key.
+/// A node has up to four shapes of lines. The width of a shape is the largest one with which the shape's number of
+/// entries fits into a line. If this gives more than four shapes, the narrowest one and the three widest ones are used.
+/// The widest one is wide enough for any key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PackedGeometry {
     pub(crate) node_bytes: usize,
@@ -163,19 +165,19 @@ impl PackedGeometry {
         Ok(geometry)
     }
 
-    /// Returns the bytes of a node.
+    /// Returns the size of a node in bytes.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
-    /// Returns the bytes of a key.
+    /// Returns the size of a key in bytes.
     #[must_use]
     pub const fn key_len(&self) -> usize {
         self.key_len
     }
 
-    /// Returns the bytes of a value.
+    /// Returns the size of a value in bytes.
     #[must_use]
     pub const fn value_len(&self) -> usize {
         self.value_len

@@ -120,7 +120,7 @@ fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize>
     None
 }
 
-/// Returns whether any entry of the line has this key, a number of `W` bytes.
+/// Returns whether any place for a key in the line, used or not, contains `number` in `W` bytes.
 #[inline(always)]
 fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     let bytes = number.to_le_bytes();

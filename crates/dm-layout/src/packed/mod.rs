@@ -94,8 +94,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Takes the place of an entry's number if the line must first change to a shape that is wide enough for the new
-    /// entry.
+    /// The value of `nth` if the line must first change to a shape that is wide enough for the new entry.
     const RESHAPE: usize = PRESENCE_BITS;
 
     #[inline(always)]

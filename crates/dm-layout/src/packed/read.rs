@@ -11,7 +11,7 @@ use crate::key::{KeyBytes, Rise};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// Takes the place of an entry's number if the line has another version.
+/// Stands for an entry's number in the result of `seek` if the line has another version than expected.
 const OTHER: usize = LINE_BYTES - 1;
 
 impl<K: KeyBytes> Packed<K> {
@@ -54,7 +54,8 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.geometry.place.low.read(bytes))
     }
 
-    /// Returns the slot of the key with this difference from the low fence key, in lines that `cut` accepts.
+    /// Returns the slot of the key with this difference from the low fence key, or `None` if the key is absent. Fails
+    /// if `cut` does not accept the lines on which this depends.
     #[inline(always)]
     fn hit(&self, lines: &[Line], rise: &Rise, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         with_shapes!(self, |shapes| self.scan(shapes, lines, rise, cut))
@@ -143,8 +144,8 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.room(lines, *rise).map_or(Place::Full, Place::Free))
     }
 
-    /// Returns a slot for an absent key. It is in a line whose shape is wide enough; if there is none, in an empty
-    /// line; and otherwise in a line that has room for the key in another shape.
+    /// Returns a slot for an absent key. The first choice is a line whose shape is wide enough, the second choice is an
+    /// empty line, and the last choice is a line that has room for the key in another shape.
     #[inline(always)]
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
         self.room_in(lines, rise, |_| true)

@@ -16,7 +16,7 @@ use crate::{LINE_BYTES, Line};
 impl<K: KeyBytes> Packed<K> {
     /// Writes an entry, and returns the range from the line's control byte to the value's end. The bytes in between are
     /// unchanged, or are rewritten in the new shape. The line keeps its version: one line is never torn, so readers
-    /// need no version to accept the change.
+    /// need no new version to accept the change.
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],

@@ -20,7 +20,7 @@ fn head_fields(geometry: &PackedGeometry) -> Vec<Field> {
     tile(fields, geometry.first_line() * LINE_BYTES)
 }
 
-/// Returns a line of entries.
+/// Returns the fields of a line of entries that has this shape.
 fn line_fields(number: usize, shape: Shape) -> Vec<Field> {
     let mut fields = Vec::from([
         field(0, 1, "line version"),

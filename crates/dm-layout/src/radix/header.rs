@@ -20,7 +20,7 @@ impl RadixHeader {
     /// `partial`.
     ///
     /// # Panics
-    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if the type needs more than five bits.
+    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if `node_type` is not from 1 to 31.
     #[must_use]
     pub fn new(depth: u8, node_type: u8, partial: &[u8]) -> Self {
         assert!(

@@ -1,4 +1,5 @@
-//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): homogeneous nodes of 8-byte slots after an 8-byte header.
+//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): a head of two words, and then 8-byte slots, of which all have
+//! the same form.
 //!
 //! ```text
 //!  byte 0  │ depth │ type, length │ partial 0 … partial 5 │     header: one word, changed by CAS
@@ -12,11 +13,12 @@
 //!          └──────────────┴───────┴──────┴───────────────────┴───────────┴──────────────────────┘
 //! ```
 //!
-//! Differences from the paper: positions are absolute, and a node's *branch* (the index of the key byte that selects a
-//! slot) never changes, so a header split needs no second CAS on the child's header. The incarnation replaces the
-//! reverse pointer (a leaf stores how deep it is linked, see [`SingleLeaf`](crate::SingleLeaf)). An empty slot is not
-//! zero: it contains the incarnation and the frozen bit, so a CAS on it fails if the memory is reused or the node is
-//! frozen. A node of 256 slots has one slot for each key byte.
+//! The layout differs from the paper in these points. Positions in a key are absolute, and a node's *branch* (the index
+//! of the key byte that selects a slot) never changes. So a header split needs no second CAS on the child's header. The
+//! incarnation replaces the reverse pointer of a node, and the link depth replaces that of a leaf (see
+//! [`SingleLeaf`](crate::SingleLeaf)). An empty slot is not zero, because it contains the incarnation and the frozen
+//! bit. So a CAS on an empty slot fails if the memory has been reused or the node is frozen. A node of 256 slots has
+//! one slot for each key byte.
 
 mod header;
 mod node;

@@ -7,9 +7,9 @@ use crate::error::{Corrupt, Reason};
 
 use super::{NodeTypes, RadixHeader, SlotWord};
 
-/// Bytes before the first slot.
+/// Number of bytes before the first slot.
 pub const RADIX_HEAD_BYTES: usize = 16;
-/// The place of a node's incarnation, four bytes.
+/// The offset of a node's incarnation, which has four bytes.
 pub const RADIX_INCARNATION_AT: usize = 8;
 /// The characters "rx", after the incarnation.
 const MAGIC: u64 = 0x7872 << 32;
@@ -106,7 +106,7 @@ impl<'a> RadixNode<'a> {
     /// Returns the slot of key byte `partial`.
     ///
     /// If `partial` has no slot, a writer must use the first empty slot. Slots are filled in order and keep their key
-    /// byte. So no slot had `partial` when this slot was read.
+    /// byte. So when the first empty slot was read, no slot had `partial`.
     ///
     /// # Errors
     /// Returns [`Corrupt`] if no writer can have written one of the words that were accessed.
@@ -148,12 +148,12 @@ impl<'a> RadixNode<'a> {
     }
 }
 
-/// Writes the bytes of a new node to `out`, which is cleared first. `children` are slots with key bytes that are not
-/// frozen. They keep their order, but in a direct node each one is at the index of its key byte. All other slots are
-/// empty.
+/// Writes the bytes of a new node to `out`, which is cleared first. `children` are slots that have a key byte and a
+/// child, and are not frozen. They keep their order, but in a direct node each one is at the index of its key byte. All
+/// other slots are empty.
 ///
 /// # Panics
-/// Panics if there are more children than slots, or if a slot of `children` has no child.
+/// Panics if there are more children than slots, or if a slot of `children` has no child or is frozen.
 ///
 /// ```
 /// use dm_layout::{NodeTypes, RadixHeader, build_radix_node};

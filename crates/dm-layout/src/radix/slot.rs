@@ -67,8 +67,8 @@ impl SlotWord {
     }
 
     /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`. Returns `None`
-    /// if a slot cannot encode this: types are from 1 to 31, there are 256 memory nodes of 64 TiB each, and an address
-    /// must be that of a line.
+    /// if a slot cannot encode this. It can encode the types 1 to 31, and the addresses of lines in at most 256 memory
+    /// nodes of 64 TiB each.
     #[must_use]
     pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
         if node_type == 0 || node_type > 31 {
@@ -162,7 +162,7 @@ impl SlotWord {
         self.has_child() && self.0 & LEAF != 0
     }
 
-    /// Returns the packed remote pointer to the child. It has no meaning if there is no child.
+    /// Returns the packed remote pointer to the child, or 0 if there is no child.
     #[inline]
     #[must_use]
     pub const fn pointer(self) -> u64 {

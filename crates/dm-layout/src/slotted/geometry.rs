@@ -1,4 +1,4 @@
-//! The positions of all parts of a slotted node, which are computed once from three numbers.
+//! The positions of all parts of a slotted node. They are computed once from the sizes of node, key and value.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -125,10 +125,11 @@ impl SlotGeometry {
         }
     }
 
-    /// Makes the geometry of the smallest node that has room for `span` words, and no more.
+    /// Makes the geometry of the smallest node that has room for `span` words. The node holds exactly that many.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if there is no such node.
+    /// Returns [`GeometryError::Marked`] if a key and a word do not fit into a line, and [`GeometryError::Span`] if
+    /// there is no such node.
     pub const fn words_with_span(span: usize, key_len: usize) -> Result<Self, GeometryError> {
         if key_len + 2 * WORD_BYTES > LINE_BYTES {
             return Err(GeometryError::Marked(WORD_BYTES));
@@ -270,25 +271,25 @@ impl SlotGeometry {
         self
     }
 
-    /// Returns the bytes of a node.
+    /// Returns the size of a node in bytes.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
-    /// Returns the bytes of a key.
+    /// Returns the size of a key in bytes.
     #[must_use]
     pub const fn key_len(&self) -> usize {
         self.key_len
     }
 
-    /// Returns the bytes of a value.
+    /// Returns the size of a value in bytes.
     #[must_use]
     pub const fn value_len(&self) -> usize {
         self.value_len
     }
 
-    /// Returns the bytes of an entry: presence byte, key and value, without line versions.
+    /// Returns the size in bytes of an entry: presence byte, key and value, without line versions.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         self.entry_bytes
@@ -322,8 +323,8 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the number of bytes of a value, plus [`MARKED`] for marked values and [`ALIGNED`] for words. It selects
-    /// the functions with constant strides.
+    /// Returns the number of bytes of a value, plus [`MARKED`] for marked values and [`ALIGNED`] for words. The result
+    /// selects the functions with constant strides.
     #[inline]
     pub(crate) const fn values(&self) -> usize {
         if self.words {

@@ -57,8 +57,8 @@ impl<K: KeyBytes> Slotted<K> {
         ))
     }
 
-    /// Makes a node with as many entries as fit into `node_bytes`, whose values are *words*: 8 bytes at an aligned
-    /// offset, which a CAS can change ([`NodeShape::holds_words`]). The first byte of each value MUST be
+    /// Makes the format of a node with as many entries as fit into `node_bytes`, whose values are *words*: 8 bytes at
+    /// an aligned offset, which a CAS can change ([`NodeShape::holds_words`]). The first byte of each value MUST be
     /// odd, because it is also the presence byte of the entry.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl<K: KeyBytes> Slotted<K> {
         Self::keyed(SlotGeometry::words_with_node_bytes(node_bytes, K::LEN))
     }
 
-    /// Makes the smallest node of exactly `span` entries, whose values are words.
+    /// Makes the format of the smallest node of exactly `span` entries, whose values are words.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -91,8 +91,8 @@ impl<K: KeyBytes> Slotted<K> {
         Self::keyed(self.geometry.with_version_bits(bits))
     }
 
-    /// Makes the format for models, with 3 entries. If keys and values have 8 bytes, it has 2 lines, and two of the
-    /// entries are in the header's line.
+    /// Makes the format for models, with 3 entries. If keys and values have 8 bytes, a node has 2 lines, and the
+    /// header's line contains two of the entries.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
@@ -160,8 +160,8 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(bytes.in_chunks::<LINE_BYTES>().0)
     }
 
-    /// Returns the slots of a node of `node_bytes` bytes, which are those of [`NodeRead::slots`]. The iterator borrows
-    /// nothing, so the image can be edited while it is in use.
+    /// Returns the same slots as [`NodeRead::slots`] for bytes of this length. The iterator borrows nothing, so the
+    /// caller can edit the image during the iteration.
     fn all_slots(&self, node_bytes: usize) -> impl Iterator<Item = Slot> + use<K> {
         let count = if node_bytes == self.geometry.node_bytes {
             self.geometry.capacity

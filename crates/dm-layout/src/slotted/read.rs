@@ -54,7 +54,8 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(Lookup::Absent)
     }
 
-    /// Returns the key's slot, in lines that `cut` accepts.
+    /// Returns the key's slot, or `None` if the key is absent. Fails if `cut` does not accept the lines on which this
+    /// depends.
     #[inline(always)]
     fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         // The usual entries have constant strides, so that the loop is unrolled without bounds checks.
@@ -65,8 +66,8 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Implements [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, and for entries of
-    /// unusual sizes.
+    /// Implements [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, for words, and for
+    /// entries of unusual sizes.
     fn scan_inner(
         &self,
         bytes: &[u8],
@@ -107,7 +108,7 @@ impl<K: KeyBytes> Slotted<K> {
     // too.
     #[inline(never)]
     fn seek<E: Entry>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
-        // Each iteration handles two lines, because an iteration itself costs a quarter as much as a line.
+        // Each iteration handles two lines, because the overhead of an iteration is a quarter of the cost of a line.
         let (pairs, last) = lines.in_chunks::<2>();
         for [line, next] in pairs {
             if let Some(byte) = Self::seek_in::<E>(line, probe, version) {
