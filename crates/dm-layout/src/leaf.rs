@@ -12,8 +12,8 @@ use crate::slotted::Slotted;
 use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A [`Packed`] or a [`Slotted`] leaf. All leaves of an index have the same format. A client learns it when it opens
-/// the index.
+/// A [`Packed`] or a [`Slotted`] leaf. All leaves of an index have the same format. A client reads which one when it
+/// opens the index.
 ///
 /// ```
 /// use dm_layout::{Key8, Leaf, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure};
@@ -34,8 +34,8 @@ pub enum Leaf<K> {
 }
 
 impl<K: KeyBytes> Leaf<K> {
-    /// Makes a leaf of `node_bytes`, with values of `value_len` bytes. The leaf is packed if `packed` is set and the
-    /// packed format holds more entries.
+    /// Makes the format of a leaf of `node_bytes` bytes, with values of `value_len` bytes. The format is packed if
+    /// `packed` is true and a packed leaf has room for more entries.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.

@@ -199,7 +199,7 @@ fn row(out: &mut String, at: usize, bytes: usize, name: &str) {
 
 const TABLE_HEAD: &str = "| offset | bytes | field |\n|---:|---:|---|\n";
 
-/// Draws one table per line. Equal lines are drawn only once.
+/// Draws one table per line. Successive equal lines are drawn only once.
 fn by_lines(fields: &[Field], node_bytes: usize) -> String {
     let lines = node_bytes / LINE_BYTES;
     let shape = |line: usize| -> Vec<(usize, usize, &str)> {

@@ -13,9 +13,9 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image. The
-    /// node has this `version` and is not young. The caller writes the bytes at the slot's offset. Returns the number
-    /// of bytes of `out` that were filled.
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image.
+    /// `version` must be the node's version, and the node must not be young. The caller writes the bytes at the slot's
+    /// offset. Returns the number of bytes of `out` that were filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
@@ -61,8 +61,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// Writes the value after the key. An entry with its own lines is written as a whole, with the next entry
-    /// version.
+    /// Writes the value after the key. An entry with its own lines is written as a whole, with a new entry version in
+    /// each line.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
             value.len(),

@@ -1,4 +1,5 @@
-//! The positions of all parts of a hopscotch node, which are computed once from four numbers.
+//! The positions of all parts of a hopscotch node. They are computed once from the numbers of entries of a node and of
+//! a neighbourhood, and from the sizes of a key and a value.
 
 use core::ops::Range;
 
@@ -15,10 +16,10 @@ const NODE_BYTES_MAX: usize = 65_536;
 pub(crate) const SPAN_MAX: usize = 512;
 /// Maximum number of entries of a neighbourhood.
 pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
-/// Bytes of a mark before its piece of the fence keys: hop count, version and flags.
+/// Number of bytes of a mark before its piece of the fence keys: hop count, version and flags.
 pub(crate) const MARK_HEAD: usize = 3;
-/// Position of the node version in a mark. The hop count of the boundary to the next group precedes it, so that it
-/// directly follows the entries.
+/// Position of the node version in a mark. A mark begins with the hop count of the boundary to the next group, so that
+/// this count directly follows the entries.
 pub(crate) const MARK_VERSION: usize = 1;
 /// Maximum number of bytes of both fence keys together.
 pub(crate) const FENCES_MAX: usize = 2 * KEY_BYTES_MAX;
@@ -34,8 +35,9 @@ const VERSION_BITS: u8 = 6;
 /// with two bytes of versions.
 ///
 /// A *boundary* lies between two successive groups, and between the last group and the first. It has a count of the
-/// hops across it. The mark before the boundary contains the count, and the first byte of the group after it contains
-/// it again. So a READ from any slot to any later slot contains both copies for all boundaries between the two.
+/// hops across it. The mark before the boundary contains the count, and the first byte of the group after the boundary
+/// contains a copy of the count. So a READ from any slot to any later slot contains both copies for all boundaries
+/// between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -227,7 +229,7 @@ impl HopGeometry {
         Ok(self)
     }
 
-    /// Returns the bytes of a node.
+    /// Returns the size of a node in bytes.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
@@ -251,8 +253,8 @@ impl HopGeometry {
         self.prefix == 1
     }
 
-    /// Returns the bytes of entry number `number`. If an entry takes several lines, the bytes extend to the end of the
-    /// last one.
+    /// Returns the range of entry number `number` in the node. If an entry takes several lines, the range extends to
+    /// the end of the last one.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -284,7 +286,7 @@ impl HopGeometry {
         }
     }
 
-    /// Returns the number of bytes of the header: state, sibling, high fence key.
+    /// Returns the size in bytes of the header without the low fence key, which is in the marks.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         header_bytes(self.key_len)
@@ -373,8 +375,8 @@ impl HopGeometry {
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
         if last < self.span && self.is_in_line() {
-            // A mark follows the entries of its group, so the range nearly always contains the marks of all its groups
-            // except the last one. Usually these marks are enough.
+            // A mark follows the entries of its group, so the range contains the marks of all its groups except the
+            // last one. Usually these marks are enough.
             let (from, to) = (home / self.per_group, last / self.per_group);
             if to - from >= self.pieces {
                 return Reach {
@@ -437,8 +439,8 @@ impl HopGeometry {
     /// the additional slots and of the boundaries before them. They are one range, or two ranges if they wrap around at
     /// the node's end.
     ///
-    /// Returns `None` if the slots outside are fewer than a neighbourhood. An entry could then hop from one end of the
-    /// slots to the other, across boundaries that are outside.
+    /// Returns `None` if fewer slots than those of a neighbourhood remain outside, because an entry could then hop from
+    /// one end of the read slots to the other end, across boundaries that are outside.
     #[must_use]
     pub fn beyond(&self, reach: &Reach, more: usize) -> Option<(Known, Range<usize>, Option<Range<usize>>)> {
         let count = self.neighbourhood + more;

@@ -45,7 +45,7 @@ pub(crate) const PRESENT: u8 = 1;
 /// The bit of an entry's first byte that marks it as *young*: its node is in reused memory, and no structural change of
 /// the node has followed since the node was built. See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
-/// The position of the node version, which is in the bits above these two.
+/// The position of the node version in an entry's first byte, above the two flags.
 pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.
@@ -344,7 +344,7 @@ impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
             self.take_over(left, right)?,
             "a merge needs room for all of the right node's entries"
         );
-        // From now on the lines contain the wider range. The header gets it in a later step.
+        // From now on the marks contain the wider range of keys. The header gets this range in a later step.
         header.fences.high = self.header(right)?.fences.high;
         let version = self.version_after(header.version, 1);
         self.stamp(left, version, &header.fences, 0);

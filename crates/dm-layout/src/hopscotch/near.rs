@@ -9,8 +9,9 @@
 //!   hop count between its slots are equal. Then no hop across a boundary of lines took effect between the READs of the
 //!   lines. Within a line a hop is atomic. So the READ would have seen the key in one of its slots.
 //!
-//! All other bytes prove nothing: they are mixed, or of another range, or their node is dead, or it is young and the
-//! reader has not read its address in a linked node. The reader must then read the whole node.
+//! All other bytes prove nothing. They may be a mixture, or belong to a node with another range of keys, to a dead
+//! node, or to a young node whose address the reader has not read in a linked node. The reader must then read the whole
+//! node.
 
 use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::study::NearFlaws;
@@ -49,8 +50,9 @@ pub enum Near<'a> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Looks up `key` in the bytes of `reach`, the neighbourhood of the key's home. `linked` tells whether this
-    /// operation has read the node's address in a linked node.
+    /// Looks up `key` in `reach`, the neighbourhood of the key's home. `parts` are the bytes of the two ranges of
+    /// `reach`; the second part is empty if there is only one range. `linked` tells whether this operation has read the
+    /// node's address in a linked node.
     #[must_use]
     pub fn near<'a>(&self, reach: &Reach, parts: (&'a [u8], &'a [u8]), key: &K, linked: bool) -> Near<'a> {
         self.search_near(reach, parts, key, linked, NearFlaws::default())
@@ -172,7 +174,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(self.value_in(entry))
     }
 
-    /// Returns the combined content of the marks in these ranges, if all have one version.
+    /// Returns the combined content of the marks of `reach`. Returns `None` if their versions or flags differ, or if a
+    /// piece of the fence keys is missing.
     #[inline]
     fn marks<'a>(
         &self,

@@ -212,9 +212,9 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Implements [`plan_hops`](Self::plan_hops) for nodes of any span.
     fn plan_in_table(&self, image: &[u8], key: &K, known: &Known) -> Option<HopPlan> {
         let geometry = &self.geometry;
-        /// Values of `wanted_by` for a slot that the search has not reached, and for a slot of the key's own
-        /// neighbourhood.
+        /// The value of `wanted_by` for a slot that the search has not reached.
         const NEW: u16 = u16::MAX;
+        /// The value of `wanted_by` for a slot of the key's own neighbourhood.
         const ROOT: u16 = u16::MAX - 1;
         // The state of a breadth-first search: for each reached slot, the slot whose entry can hop to it, and the queue
         // of reached slots with their numbers of hops.
@@ -253,7 +253,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         None
     }
 
-    /// Implements [`plan_hops`](Self::plan_hops) for nodes whose slots are the bits of a word.
+    /// Implements [`plan_hops`](Self::plan_hops) for nodes of at most 64 slots. A set of slots is one word, with a bit
+    /// for each slot.
     fn plan_in_word(&self, image: &[u8], key: &K, known: &Known) -> Option<HopPlan> {
         let geometry = &self.geometry;
         let all = u64::MAX >> (64 - geometry.span);
@@ -326,8 +327,8 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
         /// Checks that `arrange` and `has_places` agree, and that the slots that `arrange` returns are valid: each slot
-        /// is used once, and no entry is too far from its home. If it finds none, a matching by augmenting paths finds
-        /// none either.
+        /// is used once, and no entry is too far from its home. If `arrange` finds no slots, a matching by augmenting
+        /// paths finds none either.
         #[test]
         fn arranging_finds_places_if_there_are_any(
             h in 2_usize..6,

@@ -93,9 +93,9 @@ impl<K: KeyBytes> Hopscotch<K> {
             .unwrap_or(keys[wanted])
     }
 
-    /// Returns the key with the fewest significant bits at which a cut makes room for the new key. Keys that leave at
-    /// least a quarter of the entries on each side are preferred. Among equal keys, the one nearest to the middle is
-    /// chosen.
+    /// Returns the separator with the fewest significant bits at which a cut makes room for the new key. Separators
+    /// that leave at least a quarter of the entries on each side are preferred. Among separators with equally many
+    /// significant bits, the one nearest to the middle is chosen.
     fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
         let (middle, edge) = (keys.len() / 2, keys.len() / 4);
         let frees = self.frees(left, new);
@@ -120,7 +120,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             if crate::find(self, left, &key)?.is_some() {
                 continue;
             }
-            // Entries that a split had moved get their old slots again.
+            // If the entry's slot number is free in `left` too, the entry keeps it. So the entries of an earlier split
+            // return to their old slots.
             let same = left[slot.offset()] & PRESENT == 0;
             let free: Option<Slot> = if same { Some(slot) } else { self.room(left, &key) };
             let Some(free) = free else { return Ok(false) };

@@ -1,4 +1,5 @@
-//! Published flaws of checking bytes, and broken twins. The feature `study` compiles them in.
+//! Published flaws of checking bytes. The feature `study` compiles them in. T-C1, T-C2 and T-C6 are the models in
+//! `dm-models` that show them.
 
 #[cfg(feature = "study")]
 use super::{Hopscotch, Near, Reach};

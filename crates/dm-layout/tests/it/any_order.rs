@@ -101,8 +101,8 @@ struct Verdict {
 }
 
 /// Checks every key in `keys` in every READ. All of them are present all the time, in this node or, from the separator
-/// on, in a node to the right. A READ is right if it shows the key, leads to the right node for a key from the
-/// separator on, or is torn.
+/// on, in a node to the right. A READ is correct if it shows the key with a value of a single write, if it leads to the
+/// sibling for a key from the separator on, or if it is torn.
 fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     remote: &Remote,
@@ -144,8 +144,8 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     verdict
 }
 
-/// Splits and merges `rounds` times, while the keys in `keys` are present all the time. Their order is the order of
-/// their slots. Returns the verdict about the left node.
+/// Splits the node `rounds` times, and merges the two nodes after each split if `merge` is true. The keys in `keys` are
+/// present all the time. Their order is the order of their slots. Returns the verdict about the left node.
 fn structural<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     (keys, key): (&[u8], fn(u8) -> K),
@@ -465,7 +465,8 @@ fn one_write_split_is_sound_for_readers() {
     assert_eq!(verdict.wrong, 0, "{verdict:?}");
 }
 
-/// Versions have 2 bits. The stated limit holds, and beyond it the test finds the error.
+/// Checks with versions of 2 bits that no READ is wrong within the limit that the crate documents, and that some READ
+/// is wrong beyond this limit.
 #[test]
 fn versions_wrap_where_stated() {
     // A merge puts 20 into another line than before.
@@ -482,7 +483,7 @@ fn versions_wrap_where_stated() {
     assert_eq!(wider.wrong, 0, "{wider:?}");
 }
 
-/// Flaw T-S2a: bookends accept a mixture, so that a present key counts as absent.
+/// The flaw of the model T-S2a: bookends accept a mixture, so that a present key counts as absent.
 #[test]
 fn bookends_accept_mixtures() {
     let format = Bookend::<Key8>::with_node_bytes(192, 8).unwrap();

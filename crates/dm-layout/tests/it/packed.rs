@@ -217,7 +217,7 @@ impl<K: KeyBytes> Row<K> {
         self.1.push(right);
     }
 
-    /// Merges each node with its right neighbour if both fit into one node.
+    /// Merges each node with its right neighbour if both fit into one node. Returns the number of merges.
     fn merge(&mut self) -> usize {
         let low = |node: &Vec<u8>| self.0.accept(node).expect("sound").fences.low;
         self.1.sort_by_key(low);
@@ -253,7 +253,7 @@ impl<K: KeyBytes> Row<K> {
     }
 }
 
-/// Returns keys of all widths: the bytes of `number` that `mask` selects.
+/// Returns a key with those bytes of `number` that `mask` selects, so that keys of all widths occur.
 fn key_of<K: KeyBytes>(number: u64, mask: u8) -> K {
     let mut bytes = [0; 32];
     let stride = K::LEN / 8;
@@ -338,7 +338,7 @@ proptest! {
                 prop_assert!(here.len() >= room, "{key:?} beside {here:?}");
             }
         }
-        // Single inserts result in the same node as building it at once.
+        // A node that is built at once has room for the same keys as a node with single inserts.
         let again = built(&format, FenceKeys::ALL, &keys);
         for key in &keys {
             let found = format.lookup(&again, key, 0).expect("sound");
@@ -348,7 +348,7 @@ proptest! {
     }
 }
 
-/// Returns the number of bytes of a key.
+/// Returns the number of bytes of a key after its leading zero bytes.
 fn width(key: &Key8) -> usize {
     8 - key.0.leading_zeros() as usize / 8
 }

@@ -119,7 +119,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
             Ok(Find::Vacant(2, empty))
         ])
     );
-    // The READ was overtaken: an empty slot is before a slot that was filled later.
+    // Other clients filled slots during the READ, so an empty slot is before a slot with a child.
     bytes[16..24].copy_from_slice(&empty.raw().to_le_bytes());
     assert_eq!(
         node(&bytes),

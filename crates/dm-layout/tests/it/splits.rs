@@ -52,7 +52,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         }
     }
 
-    /// Returns the node that covers `key`.
+    /// Returns the position of the node that covers `key`.
     fn at(&self, key: &K) -> usize {
         let covers = |node: &Vec<u8>| self.format.accept(node).unwrap().fences.contains(key);
         self.nodes.iter().position(covers).expect("one covers it")
