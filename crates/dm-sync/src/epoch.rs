@@ -143,8 +143,9 @@ impl Epochs {
         })
     }
 
-    /// Prevents further operations if none is running: the generation grows, and every seat must enroll
-    /// again. Returns `false` and changes nothing if an operation runs.
+    /// Prevents further operations if none is running: the generation grows, and every seat must enroll again. If an
+    /// operation runs, returns `false` and restores the generation. A seat that began an operation in the meantime may
+    /// have to enroll again.
     pub fn close(&self) -> bool {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -173,7 +174,7 @@ impl Epochs {
         self.seats.with(|seats| seats.len())
     }
 
-    /// Returns the bytes that the seats and their list have allocated.
+    /// Returns the number of bytes that the seats and their list have allocated.
     pub fn heap_bytes(&self) -> usize {
         self.seats.with(|seats| {
             seats.capacity() * size_of::<Pin>() + seats.len() * size_of::<CachePadded<AtomicU64>>()

@@ -1,8 +1,9 @@
 //! A gate that clients pass before they share a lock, and that recovery shuts.
 //!
 //! The locks of a pool count their sharers, but do not name them. Before the counts of dead clients can be reset, no
-//! living client may share, and everything that it posted for a share must have taken effect. Each client of a compute
-//! node has a word here, which counts the shares in progress, and the ended shares whose requests may still land.
+//! living client may share, and all requests that living clients have posted for shares must have taken effect. Each
+//! client of a compute node has a word here, which counts the shares in progress, and the ended shares whose requests
+//! may still land.
 //!
 //! ```
 //! use dm_sync::gate::Gate;
@@ -64,12 +65,12 @@ impl fmt::Debug for Gate {
 pub struct Pass<'g>(&'g AtomicU64);
 
 impl Pass<'_> {
-    /// Ends the share. All of its requests were awaited, or were never posted.
+    /// Ends a share, all of whose requests were awaited or were never posted.
     #[inline]
     pub fn done(self) {
         count_section();
-        // Release: pairs with Acquire in `is_clear`. What this client awaited has happened before the answer of its
-        // compute node is posted.
+        // Release: pairs with Acquire in `is_clear`. Everything that this client awaited has happened before its
+        // compute node reports that the client is clear.
         self.0.fetch_sub(SHARE, Ordering::Release);
         mem::forget(self);
     }
@@ -102,7 +103,7 @@ impl Gate {
         }
     }
 
-    /// Returns the bytes of this gate on the heap.
+    /// Returns the number of bytes that this gate takes on the heap.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
@@ -117,8 +118,8 @@ impl Gate {
         }
     }
 
-    /// Lets `client` share once; `None` if the gate is shut. The client may post requests of the share until it ends
-    /// the pass.
+    /// Lets `client` share once. Returns `None` if the gate is shut. The client may post requests of the share until it
+    /// ends the pass.
     #[inline]
     pub fn enter(&self, client: u16) -> Option<Pass<'_>> {
         let (pass, before) = self.begin(client);
@@ -176,8 +177,8 @@ impl Gate {
         }
     }
 
-    /// Returns whether `client` has no share in progress, and everything that it posted for shares has landed. If the
-    /// gate is shut, this remains so.
+    /// Returns whether `client` has no share in progress, and everything that it posted for shares has landed. While
+    /// the gate is shut, no share begins, so `true` remains correct.
     pub fn is_clear(&self, client: u16) -> bool {
         count_section();
         // Acquire: pairs with Release in `Pass::done` and in `settle`.

@@ -35,9 +35,9 @@
 //! is one instruction. Nothing else is unsafe.
 //!
 //! # Limits
-//! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the
-//! atomics of foreign crates. A model that reaches its limit of time or of permutations returns success, so compare
-//! the counts.
+//! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the atomics of
+//! foreign crates. A model that reaches its limit of time or of permutations returns success, so check the number of
+//! interleavings that it has visited.
 //!
 //! shuttle samples, so a bug that it does not find may still exist. It orders all accesses as if they were
 //! SeqCst; only loom finds a fence or an ordering that is too weak. Under shuttle and loom, use atomics and

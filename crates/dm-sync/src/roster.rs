@@ -2,8 +2,9 @@
 //! members that are gone.
 //!
 //! A lock word contains the number of the member that holds the lock. Before a client frees a lock of a dead member, no
-//! request of that member may take effect any more. The client asks the roster, which needs no communication. The
-//! compute node answers the question when it next reads the pool's slots, as the protocol of the allocator requires.
+//! request of that member may take effect any more. The client asks the roster whether the member is gone in this
+//! sense, which needs no communication. The compute node answers the question when it next reads the pool's slots,
+//! which the protocol of the allocator makes it do regularly.
 //!
 //! ```
 //! use dm_sync::roster::Roster;
@@ -155,7 +156,7 @@ impl fmt::Debug for Roster {
 }
 
 impl Roster {
-    /// Returns the bytes of this roster.
+    /// Returns the size of this roster in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.enlisted) + self.gate.heap_bytes()
     }
@@ -187,8 +188,8 @@ impl Roster {
         self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Records that this compute node is member `number` from now on. Drops everything that it has recorded as another
-    /// member: numbers are reused, and only a member that reads the slots regularly detects this.
+    /// Records that this compute node is member `number` from now on. Drops everything that was recorded before,
+    /// because numbers are reused, and only a member that reads the slots regularly detects this.
     pub fn join(&self, number: u16) {
         count_section();
         for members in self.sets() {

@@ -147,7 +147,8 @@ pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync
 /// batch again, which must fail in the same schedule with the same message.
 ///
 /// # Panics
-/// Panics if no schedule of the default batches fails, or if one fails for another reason.
+/// Panics if no schedule of the default batches fails, if one fails for another reason, or if the repeated batch does
+/// not fail in the same way.
 pub fn must_fail(name: &str, why: &str, body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let mut schedules = 0;
@@ -190,7 +191,7 @@ fn asked() -> Range<u64> {
 
 type Ended = Result<(), Box<dyn Any + Send>>;
 
-/// Returns how many schedules of a batch began, and how they ended.
+/// Runs the schedules of a batch until one fails. Returns how many schedules began, and how the run ended.
 fn run<F: Fn() + Send + Sync + 'static>(batch: u64, body: &Arc<F>) -> (u64, Ended) {
     let (random, pct) = (
         |batch| RandomScheduler::new_from_seed(batch, BATCH),

@@ -21,16 +21,16 @@ pub enum RegionError {
         /// Offset of the word.
         offset: u64,
     },
-    /// The process that locked the line died while it wrote, so the line may be half written. The lines
-    /// before it were written.
+    /// The process that locked the line died while it wrote, so the line may be half written. If the access was a
+    /// write, the lines before this one were written.
     HolderDead {
         /// First byte of the line.
         offset: u64,
         /// The dead process.
         pid: u32,
     },
-    /// A living process kept the line locked for the whole waiting time (most likely it was stopped). The
-    /// lines before it were written.
+    /// A living process kept the line locked for the whole waiting time of 5 seconds, most likely because it was
+    /// stopped. If the access was a write, the lines before this one were written.
     Busy {
         /// First byte of the line.
         offset: u64,

@@ -73,7 +73,7 @@ impl Line {
         });
     }
 
-    /// Splits `bytes` into (word, its new bits, mask of the new bits), in increasing order.
+    /// Calls `put` for each word that `bytes` change, in increasing order: with the word, its new bits, and their mask.
     #[inline]
     fn for_each_word(&self, first: usize, bytes: &[u8], mut put: impl FnMut(&AtomicU64, u64, u64)) {
         if let Ok(bytes) = <&[u8; LINE_BYTES]>::try_from(bytes) {

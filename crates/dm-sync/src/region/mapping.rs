@@ -35,7 +35,8 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; shared access only accesses atomics.
 unsafe impl Sync for Mapping {}
 
-/// Returns the bytes of lines and locks together, each rounded up to whole pages.
+/// Returns the number of bytes of lines and locks together. The lines are rounded up to whole pages, and so are the
+/// locks. Returns `None` if the number does not fit into 64 bits.
 pub(super) fn total_bytes(lines: u64) -> Option<u64> {
     let data = lines
         .checked_mul(LINE_BYTES as u64)?

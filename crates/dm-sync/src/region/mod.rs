@@ -41,9 +41,9 @@ pub use order::LineOrder;
 use line::{HOLDER_BITS, Line, LineLock, Stuck};
 use mapping::Mapping;
 
-/// Bytes of a line, the unit that one access copies at once.
+/// Size in bytes of a line, the unit that one access copies at once.
 pub const LINE_BYTES: usize = 64;
-/// Bytes of a word, the unit that an atomic changes.
+/// Size in bytes of a word, the unit that an atomic changes.
 pub const WORD_BYTES: usize = 8;
 /// Words in a line.
 pub const WORDS_PER_LINE: usize = LINE_BYTES / WORD_BYTES;
@@ -121,8 +121,8 @@ impl Region {
         Self::over(Mapping::in_file(file, at, lines)?, lines, unit)
     }
 
-    /// Returns the bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of
-    /// [`FILE_ALIGN`]. Returns `None` if this number does not fit into 64 bits.
+    /// Returns the number of bytes that a region of `bytes` bytes takes in a file, including its locks. It is a
+    /// multiple of [`FILE_ALIGN`]. Returns `None` if this number does not fit into 64 bits.
     pub fn file_bytes(bytes: u64) -> Option<u64> {
         mapping::total_bytes(bytes.div_ceil(LINE_BYTES as u64))
     }
@@ -140,7 +140,7 @@ impl Region {
         })
     }
 
-    /// Returns the bytes in the region, a multiple of 64.
+    /// Returns the size of the region in bytes, a multiple of 64.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -356,7 +356,7 @@ impl Region {
         )
     }
 
-    /// Copies one line's part: `out` must lie in one line.
+    /// Copies a part of one line to `out`. The part must not extend beyond the line.
     #[inline]
     fn read_piece(&self, at: usize, out: &mut [u8]) -> Result<(), RegionError> {
         let (line, lock) = self.line(at);
@@ -375,7 +375,7 @@ impl Region {
         }
     }
 
-    /// Writes one line's part: `bytes` must lie in one line.
+    /// Writes `bytes` to a part of one line. The part must not extend beyond the line.
     #[inline]
     fn write_piece(&self, at: usize, bytes: &[u8]) -> Result<(), RegionError> {
         let (line, lock) = self.line(at);
@@ -400,7 +400,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Returns the bytes of an access of `len` bytes at `at` that lie in its first line.
+/// Returns how many bytes of an access of `len` bytes at `at` lie in its first line.
 #[inline]
 fn piece(at: usize, len: usize) -> usize {
     len.min(LINE_BYTES - at % LINE_BYTES)

@@ -1,6 +1,6 @@
 //! The order in which the lines of one READ are served.
 
-/// The order of a READ's lines (an RNIC promises none: `dm_verbs::Caps::read_lines`).
+/// The order in which a READ's lines are served. An RNIC need not promise any order (`dm_verbs::Caps::read_lines`).
 ///
 /// ```
 /// use dm_sync::region::{AtomicUnit, LineOrder, Region};
