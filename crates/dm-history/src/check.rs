@@ -71,7 +71,7 @@ pub struct TooLarge<Key> {
     pub key: Key,
     /// Number of operations of the key.
     pub operations: usize,
-    /// Number of steps that the check took for the key.
+    /// The limit of steps per key, which the check has reached.
     pub steps: u64,
 }
 

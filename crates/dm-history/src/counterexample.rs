@@ -161,7 +161,7 @@ impl<'a, S: Spec> Piece<'a, S> {
             .collect()
     }
 
-    /// Moves the beginning of the piece to the latest moment without a running operation from which the rest still
+    /// Moves the beginning of the piece to the latest moment at which no operation runs and from which the rest still
     /// fails.
     fn cut_beginning(&mut self) {
         let mut quiet = Vec::new();

@@ -404,9 +404,9 @@ impl<'a, S: Spec> Search<'a, S> {
             .is_none_or(|makes| self.uses[makes as usize].viewers_left == 0)
     }
 
-    /// Keeps only the one of interchangeable candidates that returns first: in any order that begins with another
-    /// candidate, the two can be exchanged. If several candidates return at this time, all of them are kept, because a
-    /// client's next operation may depend on one of them.
+    /// Of interchangeable candidates, keeps only the one that returns first. If an order begins with another of them,
+    /// the two can be exchanged. If several candidates return at this time, all of them are kept, because a client's
+    /// next operation may depend on one of them.
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {
         let kind = |at: u32| {
             let item = &self.items[at as usize];
@@ -512,7 +512,7 @@ impl<'a, S: Spec> Search<'a, S> {
     }
 }
 
-/// Returns a random-looking word for each operation. The hash of a set is the exclusive or of its members' words
+/// Returns the word of operation `at`, which looks random. The hash of a set is the exclusive or of its members' words
 /// (Zobrist).
 fn member_hash(at: u32) -> u128 {
     let half = |salt: u64| crate::stamp::mix(u64::from(at).wrapping_mul(2).wrapping_add(1) ^ salt);

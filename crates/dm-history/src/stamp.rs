@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The stamp is passed through a bijection of 64-bit words, so that every bit of the eight bytes depends on every
-//! field. So a mixture of two 8-byte values decodes to a random key hash, which is the right one with a probability of
-//! 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by byte. No byte string is reserved: a stamped
-//! value may be all zeroes or all ones.
+//! field. A mixture of two 8-byte values therefore decodes to a random key hash, which equals the hash of the key with
+//! a probability of 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by byte. No byte string is
+//! reserved: a stamped value may be all zeroes or all ones.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub const STAMP_BYTES: usize = 8;
 pub const CLIENT_LIMIT: u32 = 1 << 12;
 /// Sequence numbers are below this.
 pub const SEQUENCE_LIMIT: u32 = 1 << 28;
-/// The client number of the loader.
+/// The client number for the writes that load the initial content.
 pub const LOADER: u32 = CLIENT_LIMIT - 1;
 
 const KEY_SHIFT: u32 = 40;
@@ -195,8 +195,8 @@ pub(crate) fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Returns the inverse of [`mix`]. It multiplies by the inverses of the multipliers modulo 2⁶⁴, and repeats shifts
-/// until nothing is left.
+/// Returns the inverse of [`mix`]. It multiplies by the inverses of the multipliers modulo 2⁶⁴, and repeats each shift
+/// until all bits are shifted out.
 fn unmix(word: u64) -> u64 {
     let word = word ^ (word >> 31) ^ (word >> 62);
     let word = word.wrapping_mul(0x3196_42b2_d24d_8ec3);

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-/// Bytes of a cache line, the unit in which most memory nodes write memory.
+/// Size in bytes of a cache line, the unit in which most memory nodes write memory.
 pub const LINE: usize = 64;
 
 const OFFSET_BITS: u32 = 48;

@@ -131,7 +131,7 @@ pub struct Caps {
     pub atomic_vs_write: AtomicVsWrite,
     /// The effect of a failed CAS on memory.
     pub failed_cas: FailedCas,
-    /// Whether host WRITEs are visible before later on-chip WRITEs of one chain.
+    /// Whether host WRITEs are visible before later on-chip WRITEs and atomics of the same queue pair.
     pub host_before_chip: bool,
 }
 

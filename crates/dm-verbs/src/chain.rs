@@ -15,8 +15,8 @@ pub enum Open {}
 pub enum Gated {}
 
 /// A chain under construction. Requests take effect in posting order on one queue pair, except that an unfenced WRITE
-/// may overtake earlier READs and atomics, and except where [`Caps`](crate::Caps) promises less. The last one is
-/// signalled.
+/// may overtake earlier READs and atomics, and except where [`Caps`](crate::Caps) promises less. The chain's last
+/// request is signalled.
 ///
 /// Later requests run even when an earlier CAS fails, so after [`Chain::cas`] only READs may follow:
 ///
@@ -29,7 +29,7 @@ pub enum Gated {}
 /// ```
 ///
 /// If no later request depends on the CAS's success (for example, because the CAS itself is the release), use
-/// [`Chain::free_cas`]. All requests must go to the chain's node.
+/// [`Chain::free_cas`]. All requests must go to the chain's memory node; a request to another one panics.
 #[must_use = "a chain does nothing until it is posted or awaited"]
 #[derive(Debug)]
 pub struct Chain<'v, V: Verbs, S, P = Open> {

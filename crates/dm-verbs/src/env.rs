@@ -97,7 +97,7 @@ pub trait Env: Attempts {
     fn client(&self) -> ClientId;
     /// Returns the compute node on which the client runs.
     fn compute_node(&self) -> u16;
-    /// Reads the clock, for measurements only. Protocol code asks [`Env::elapsed`].
+    /// Reads the clock, for measurements only. Protocol code calls [`Env::elapsed`] instead.
     fn now(&self) -> Nanos;
     /// Returns whether at least `limit` has passed since `since`. Protocol code observes time in no other way, so the
     /// explorer may return either result.

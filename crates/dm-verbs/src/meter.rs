@@ -75,7 +75,7 @@ counters! {
     merges,
     /// Structural changes that other clients had left unfinished and this client finished.
     mended,
-    /// Members that were expelled because they had been silent for a lease.
+    /// Members that were expelled because they had been silent for the time of a lease.
     expelled,
     /// Locks of dead members that were freed.
     freed_locks,
@@ -85,7 +85,7 @@ counters! {
     renewals,
     /// Words of the replaced nodes that were changed by CAS, to stop other writers.
     renewed_words,
-    /// Bytes of the copies.
+    /// Bytes of the copies that replaced nodes.
     renewed_bytes,
     /// Gets that another client's READ answered (read delegation).
     delegated,
@@ -215,7 +215,7 @@ impl Meter {
         );
     }
 
-    /// Counts the replacement of a node of `words` words by a copy of `copy` bytes; 0 if there is no copy.
+    /// Counts the replacement of a node of `words` words by a copy of `copy` bytes. `copy` is 0 if there is no copy.
     pub fn renewed(&self, words: usize, copy: usize) {
         let c = &self.cells;
         bump(&c.renewals, 1);
@@ -251,8 +251,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// This function is cold, because otherwise the compiler merges the two branches, and chooses the counter at run
-    /// time for every verb.
+    /// Counts housekeeping. This function is cold, because otherwise the compiler merges the two branches of its
+    /// caller, and chooses the counter at run time for every verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {
@@ -325,7 +325,7 @@ impl Tally {
             .sum()
     }
 
-    /// Returns the bytes of remote memory that the chain reads and writes.
+    /// Returns how many bytes of remote memory the chain reads and writes.
     #[inline(always)]
     fn bytes(&self) -> u64 {
         let atomics = u64::from(self.cas) + u64::from(self.masked_cas) + u64::from(self.faa);

@@ -99,8 +99,8 @@ impl<'e, E: Env> Retry<'e, E> {
     }
 
     /// Counts a failed attempt and pauses like [`Retry::again`], but the loop may continue beyond its budget for as
-    /// long as `limit`. It is meant for waiting on another client, whose thread may not run for a while: the number of
-    /// attempts says nothing about that.
+    /// long as `limit`. Use it to wait for another client: the thread of that client may not run for a while, and no
+    /// number of attempts is certain to cover this time.
     ///
     /// # Errors
     /// Returns [`Exhausted`] if no attempt is left, and `limit` has passed since the budget was used up.
@@ -111,8 +111,8 @@ impl<'e, E: Env> Retry<'e, E> {
         why: Why,
     ) -> Result<(), Exhausted> {
         if let Err(exhausted) = self.count(at.into(), why) {
-            // Only the explorer bounds the attempts of a loop of any length, if its knobs say so. Otherwise it does not
-            // get here, because it rewinds the attempts.
+            // Outside the explorer this is false, and only `limit` ends the loop. The explorer bounds the attempts if
+            // its knobs require this. Without such a knob it does not get here, because it rewinds the attempts.
             let bounded = self.made > self.env.budget(u32::MAX);
             let since = *self.since.get_or_insert_with(|| self.env.now());
             if bounded || self.env.elapsed(since, limit) {

@@ -224,7 +224,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Formats small numbers in decimal and large ones in hexadecimal.
+/// Formats numbers below 10,000 in decimal, and others in hexadecimal.
 pub fn number(x: u64) -> String {
     if x < 10_000 {
         x.to_string()

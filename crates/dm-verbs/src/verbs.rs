@@ -118,7 +118,8 @@ pub trait Verbs: Transport {
     /// and tests use this. The meter counts it as housekeeping.
     ///
     /// # Errors
-    /// Returns `Unsupported(DirectLoad)` if the memory can be accessed only by verbs. Use WRITEs then.
+    /// Returns `Unsupported(DirectLoad)` if the memory can be accessed only by verbs. Use WRITEs then. Returns the same
+    /// errors as a WRITE if this client cannot access the memory.
     fn load(&self, at: impl Into<Place>, bytes: &[u8]) -> Result<(), VerbError> {
         self.meter().loaded(bytes.len());
         self.load_image(at.into(), bytes)

@@ -142,7 +142,7 @@ fn long_hot_histories_need_few_steps() {
     }
 }
 
-/// A read in the middle returns the value before the one that it must see.
+/// Changes one read in the middle, so that it returns a value that was overwritten before the read began.
 #[test]
 fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
     for seed in 0..5 {
@@ -179,8 +179,8 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
     }
 }
 
-/// Two updates began from the same value, as after a lock that was handed over too early. A reader never sees the
-/// value of the second write, and sees the first one again.
+/// Two updates begin from the same value, as after a lock that was handed over too early. A reader that begins after
+/// both updates have returned sees the value of the first one.
 #[test]
 fn a_lost_update_is_found() {
     let mut history = History::new();
