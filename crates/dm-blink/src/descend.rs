@@ -141,9 +141,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Returns the node where a descent to `level` begins: the lowest child of a cached node that is at or above
-    /// `level`. If no cached node leads there, returns the root, which may be below `level`. Returns `None` for an
-    /// empty tree.
+    /// Returns the node where a descent to `level` begins. It is a child of a cached node that covers `key`: of all
+    /// such children at or above `level`, the lowest one. If there is no such child, returns the root, which may be
+    /// below `level`. Returns `None` for an empty tree.
     async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
         v.local(LocalStep::Section).await;
         // A cached node above `level` has a child at or above `level`. From the lowest such child, the fewest nodes

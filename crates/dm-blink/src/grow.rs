@@ -42,7 +42,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     self.refresh(&mut copy, split)?;
                     return Ok(None);
                 }
-                // If the split has not inserted the separator, readers reach the new node through its left neighbour.
+                // Even if the split of the parent has not inserted the separator, readers reach the new node through
+                // its left neighbour.
                 Answer::Split(_, next) => {
                     v.local(LocalStep::Section).await;
                     self.refresh(&mut copy, split)?;
@@ -90,7 +91,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             match self.descend(v, &split.separator, level, copy).await? {
                 // The node was just read through its parent or as the root, so it is linked. If the split of the left
                 // half is not finished because its client is gone, a writer of the left half finishes it. A writer of
-                // the right half cannot finish it, so the search returns the left half if it knows it.
+                // the right half cannot finish it, so this returns the left half if it is known.
                 Some(Found::Node { left }) => return Ok(Some(Lead::linked(left.unwrap_or(copy.at)))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
@@ -223,7 +224,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 
     /// Reads all inner nodes into the cache, top down, as far as the cache admits them. The verbs are metered as
-    /// housekeeping. Returns the number of nodes that were read.
+    /// housekeeping. Stops early at a node that another client has merged away or is changing. Returns the number of
+    /// nodes that were read.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a retry limit is reached, and [`IndexError::Corrupt`] if a node's bytes

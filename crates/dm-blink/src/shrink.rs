@@ -32,7 +32,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let Some(Found::Node { .. }) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
-            // The parent is not live yet, and locking it for a merge would not make it live.
+            // If the parent is not live yet, this tries again later, because locking it for a merge would not make it
+            // live.
             if copy.unborn {
                 if retry.again(copy.at, Why::Changing).await.is_ok() {
                     continue;

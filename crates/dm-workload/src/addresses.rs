@@ -4,7 +4,7 @@
 //! The addresses are generated from a given name, a family name, a number if the pair of names is already used, and a
 //! domain. The digits of the key's index select these parts from lists, so that every index has a different address.
 
-/// Bytes of a key. The address is shorter, and the rest is zero.
+/// Size of a key in bytes. The bytes after the address are zero.
 pub(crate) const ADDRESS_BYTES: usize = 32;
 
 const GIVEN: [&str; 32] = [
@@ -55,7 +55,8 @@ pub(crate) fn address(index: u64) -> [u8; ADDRESS_BYTES] {
     key
 }
 
-/// Returns the index of the key with this address: the inverse of [`address`].
+/// Returns the index of the key with this address: the inverse of [`address`]. Returns `None` if no key has this
+/// address.
 pub(crate) fn index_of(key: &[u8; ADDRESS_BYTES]) -> Option<u64> {
     let text = core::str::from_utf8(key).ok()?.trim_end_matches('\0');
     let (name, domain) = text.split_once('@')?;

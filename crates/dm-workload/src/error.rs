@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The error in the description of a workload.
+/// An error in the description of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkloadError {

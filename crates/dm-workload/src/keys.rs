@@ -72,9 +72,10 @@ impl KeySpace {
     }
 
     /// Returns the i-th key in `N` bytes, where `N` is at least 8. A key of 8 bytes is the number itself. A longer key
-    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. One key in 256 has the same
-    /// prefix (all of them if the keys are dense), so that an index that compares only one word fails. In keys of less
-    /// than 16 bytes, the prefix is as short as the number requires. Dense keys stay in the order of their indices.
+    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. One in 256 keys has the same
+    /// prefix, or all keys if they are dense, so that an index that compares only one word fails. In keys of less than
+    /// 16 bytes, the prefix has only the `N` − 8 bytes that the number leaves. Dense keys stay in the order of their
+    /// indices.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {

@@ -7,10 +7,10 @@
 //! |---|---|
 //! | [`Mix`] | the share of each kind of operation: YCSB A–F and LOAD (Cooper et al., SoCC 2010, §4), Sherman's mixes (SIGMOD 2022, §5.1.2), or `get:50,upsert:50` |
 //! | [`Distribution`] | the choice among the loaded keys: `uniform`, `zipf:0.99`, `latest` |
-//! | [`KeySpace`] | the bytes of the i-th key: a bijection, so no two are equal and none is reserved |
+//! | [`KeySpace`] | the bytes of the i-th key: a bijection, so that no two keys are equal, and no key is reserved |
 //! | [`Values`] | the bytes of a value, stamped so that a reader can check that it is whole and belongs to its key |
 //! | [`Plan`], [`OpStream`] | all of this together, divided among clients |
-//! | [`Trace`] | recorded operations, instead of all of this |
+//! | [`Trace`] | recorded operations, which replace the mix and the distribution |
 //!
 //! # Skew and scale
 //!
@@ -22,7 +22,7 @@
 //!
 //! # Invariants
 //! * I1: operations are a function of (workload, client).
-//! * I2: the clients' counts add up to the workload's, and no two clients insert the same key.
+//! * I2: the clients' numbers of operations add up to the workload's number, and no two clients insert the same key.
 //! * I3: keys of different indices differ, for any number of keys.
 //!
 //! # Example

@@ -43,7 +43,7 @@ impl Row {
 /// let trace = Trace::read(rows.as_bytes(), u64::MAX)?;
 /// assert_eq!((trace.keys(), trace.operations()), (2, 3));
 /// assert!((trace.mix().share(OpKind::Get) - 2.0 / 3.0).abs() < 1e-6);
-/// // The second of two clients gets rows 1, 3, …, and begins again when the trace ends.
+/// // The second of two clients gets the rows 1, 3, … (counted from 0), and begins again when the trace ends.
 /// let plan = Plan::of_trace(trace, 2, 4)?;
 /// let ops: Vec<_> = plan.client(1).map(|op| (op.kind, op.key)).collect();
 /// assert_eq!(ops, [(OpKind::Upsert, 1), (OpKind::Get, 0)]);

@@ -42,7 +42,7 @@ impl Values {
         written
     }
 
-    /// Fills `value` as the loader does. The value is the same in every run.
+    /// Fills `value` for a key that is loaded before the run. The value is the same in every run.
     pub fn fill_loaded(key: &[u8], value: &mut [u8]) {
         stamp(key, LOADER, 0, value);
     }

@@ -6,11 +6,11 @@ use rand::{Rng, RngCore};
 /// Draws ranks; rank 0 is the hottest.
 ///
 /// Many generators are approximations (a closed form of Gray et al. that is wrong for the first ranks and above θ =
-/// 0.992, or a truncated table). This one draws from a continuous envelope by inversion and rejects the difference, so
-/// its distribution is exact up to the rounding of `f64`.
+/// 0.992, or a truncated table). This generator draws from a continuous envelope by inversion and rejects the
+/// difference, so its distribution is exact up to the rounding of `f64`.
 ///
-/// The envelope is that of rejection-inversion (Hörmann and Derflinger, TOMACS 1996): the area under x^-θ
-/// around each integer. Most draws are accepted early, without the second power.
+/// The envelope is that of rejection-inversion (Hörmann and Derflinger, TOMACS 1996): the area under x^-θ around each
+/// integer. Most draws are accepted without the computation of a second power.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     count: u64,
