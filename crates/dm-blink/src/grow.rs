@@ -224,8 +224,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 
     /// Reads all inner nodes into the cache, top down, as far as the cache admits them. The verbs are metered as
-    /// housekeeping. Stops early at a node that another client has merged away or is changing. Returns the number of
-    /// nodes that were read.
+    /// housekeeping. Stops early at a node that has been merged away or replaced. Returns the number of nodes that were
+    /// read.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a retry limit is reached, and [`IndexError::Corrupt`] if a node's bytes
