@@ -89,7 +89,7 @@ pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     }
 }
 
-/// A key of a fixed size: a byte string, in lexicographic order. Every value is an ordinary key.
+/// A key of a fixed size: a byte string, in lexicographic order. No value is reserved.
 ///
 /// The trait is sealed. Its implementations are [`Key8`] for numbers, and [`KeyN`] for byte strings of 8 to 32 bytes.
 ///

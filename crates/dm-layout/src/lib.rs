@@ -27,12 +27,12 @@
 //! ```
 //!
 //! # Rules for writers
-//! There is one writer at a time, which holds the node's lock (the lock is elsewhere). The writer edits an *image*, a
-//! copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the edits return. An
-//! entry that fits into a line is written in place without the line's version. A larger entry takes whole lines, and
-//! each of these lines contains an *entry version*. A change of such an entry is one WRITE, which gives all its lines
-//! the same new entry version. A structural change (split, merge, death) consists of a few WRITEs in a fixed order.
-//! Each of these WRITEs is a step of [`NodeFormat`].
+//! There is one writer at a time, which holds the node's lock (the lock is not part of this crate). The writer edits an
+//! *image*, a copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the edits
+//! return. An entry that fits into a line is written in place without the line's version. A larger entry takes whole
+//! lines, and each of these lines contains an *entry version*. A change of such an entry is one WRITE, which gives all
+//! its lines the same new entry version. A structural change (split, merge, death) consists of a few WRITEs in a fixed
+//! order. Each of these WRITEs is a step of [`NodeFormat`].
 //!
 //! # Checks of readers
 //! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or the

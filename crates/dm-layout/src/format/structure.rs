@@ -11,7 +11,7 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
-/// Splits and merges nodes. It computes how full nodes are, and contains the steps that depend on the format.
+/// Splits and merges nodes, in the steps that depend on the format, and computes how full nodes are.
 pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     /// Returns the share of a node's room that an entry of `key` uses, if the node has this low fence key.
     fn share(&self, _low: &K, _key: &K) -> Fullness {

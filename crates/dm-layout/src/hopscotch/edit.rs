@@ -193,8 +193,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// than theirs. Sets both copies of each hop count to a value that is newer than both. Keeps one copy of each
     /// entry. Returns the bytes to WRITE, which are the whole node.
     ///
-    /// No key is missing from the image: each of its lines is from one of the successive states of H4, and no key is
-    /// lost in these.
+    /// No key is missing from the image: each of its lines is from one of the successive states of a hop, and by rule
+    /// H4 (docs/protocol/chime.md) each of these states contains all keys.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] if the bytes are not a node.

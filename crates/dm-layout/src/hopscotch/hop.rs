@@ -100,8 +100,8 @@ impl<K: KeyBytes> Hopscotch<K> {
                 continue;
             }
             // Of the two slots, one comes later in the neighbourhood. Its line is written together with all copies but
-            // one, because these are at its front, or in the lines directly before it. The remaining copy is in the
-            // other slot's line.
+            // one, because these copies are at the front of that line, or in the lines directly before it. The
+            // remaining copy is in the other slot's line.
             let mut later = Vec::new();
             for nth in (0..count).map(|n| if forward { count - 1 - n } else { n }) {
                 let group = groups[nth].into();

@@ -45,7 +45,7 @@ pub(crate) const PRESENT: u8 = 1;
 /// The bit of an entry's first byte that marks it as *young*: its node is in reused memory, and no structural change of
 /// the node has followed since the node was built. See [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
-/// The position of the node version in an entry's first byte, above the two flags.
+/// The lowest bit of the node version in an entry's first byte, above the two flags.
 pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.

@@ -13,7 +13,7 @@ use crate::key::{KEY_BYTES_MAX, KeyBytes};
 /// Maximum number of hops of one insert.
 pub(crate) const HOPS_MAX: usize = 3;
 /// Maximum number of hops of one insert across the same boundary. Each of them increments the boundary's hop count,
-/// which must not wrap during a READ (H2).
+/// which must not wrap during a READ (rule H2 of docs/protocol/chime.md).
 const CROSSINGS_MAX: usize = 2;
 
 /// The hops that make room for a key, in the order in which they must be made.

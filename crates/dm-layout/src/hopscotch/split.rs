@@ -65,7 +65,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Returns a function that tells whether a cut makes room for `new`. If the neighbourhood of the new key is full,
-    /// at least one key of the neighbourhood must move to the other node (CHIME §4.1, split keys among critical keys).
+    /// at least one key of the neighbourhood must move to the other node (CHIME §4.1: the split key is one of the
+    /// critical keys).
     fn frees(&self, left: &[u8], new: Option<K>) -> impl Fn(&K) -> bool {
         let full = new.filter(|new| self.room(left, new).is_none());
         let around = move |new: &K| {

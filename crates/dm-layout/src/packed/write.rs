@@ -94,7 +94,8 @@ impl<K: KeyBytes> Packed<K> {
     /// Removes the entries whose keys are not less than `from`.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
         let low: K = self.geometry.place.low.read(image);
-        // The low fence key is not greater than any key, so the differences are not negative.
+        // No key is less than the low fence key. So if `from` is not greater than the low fence key, all entries are
+        // removed.
         let limit = match *from > low {
             true => from.above(&low),
             false => Rise([0; 4]),

@@ -1,4 +1,4 @@
-//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): a head of two words, and then 8-byte slots, of which all have
+//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): a head of two words, and then slots of 8 bytes that all have
 //! the same form.
 //!
 //! ```text
