@@ -66,7 +66,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         continue;
                     }
                 }
-                // Another client is changing one of the three nodes: a split, another merge, or the insertion of a
+                // Another client is changing one of the three nodes, by a split, another merge, or the insertion of a
                 // separator.
                 Merge::Changed => {
                     if retry.again(copy.at, Why::Changing).await.is_ok() {

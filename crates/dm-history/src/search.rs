@@ -512,7 +512,7 @@ impl<'a, S: Spec> Search<'a, S> {
     }
 }
 
-/// Returns the word of operation `at`, which looks random. The hash of a set is the exclusive or of its members' words
+/// Returns a pseudo-random word for operation `at`. The hash of a set is the exclusive or of its members' words
 /// (Zobrist).
 fn member_hash(at: u32) -> u128 {
     let half = |salt: u64| crate::stamp::mix(u64::from(at).wrapping_mul(2).wrapping_add(1) ^ salt);

@@ -144,8 +144,7 @@ impl Epochs {
     }
 
     /// Prevents further operations if none is running: the generation grows, and every seat must enroll again. If an
-    /// operation runs, returns `false` and restores the generation. A seat that began an operation in the meantime may
-    /// have to enroll again.
+    /// operation runs, returns `false` and restores the generation. In the meantime, [`Seat::enter`] may return `None`.
     pub fn close(&self) -> bool {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);

@@ -105,7 +105,7 @@ pub fn fingerprint_of<T: Hash + ?Sized>(value: &T) -> u64 {
 
 /// Returns one fingerprint of a collection whose order does not matter (a hash map's values, for instance).
 ///
-/// Example: at [`fingerprint_of`].
+/// See the example of [`fingerprint_of`].
 pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u64 {
     // A sum of well-mixed hashes does not depend on the order, and counts duplicates, unlike an exclusive or.
     let (sum, count) = values.into_iter().fold((0u64, 0u64), |(sum, count), value| {

@@ -13,8 +13,8 @@ std::thread_local! {
 
 /// Returns how many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
 ///
-/// A checker that polls a client compares the count before and after. If the count has changed, the poll
-/// accessed shared state of the compute node, and the checker adds this to the node's history.
+/// A checker that polls a client compares the count before and after. If the count has changed, the poll accessed
+/// shared state of the compute node, and the checker adds this access to the history of the compute node.
 #[inline]
 pub fn local_sections() -> u64 {
     SECTIONS.with(Cell::get)

@@ -74,8 +74,8 @@ fn a_read_section_sees_no_half_write() {
     pair_stays_equal(2);
 }
 
-/// Checks that a parked thread misses no wake-up: it checks the flag after each one. The twin parks twice before it
-/// checks the flag again. Both wake-ups may be used up by then, and shuttle reports a deadlock.
+/// Checks that a parked thread misses no wake-up, because it checks the flag after each wake-up. The twin parks twice
+/// before it checks the flag again. Both wake-ups may be used up by then, and shuttle reports a deadlock.
 fn told(looks_again: bool) {
     let flag = Arc::new(AtomicU64::new(0));
     let waiter = thread::spawn({

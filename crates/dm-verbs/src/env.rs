@@ -38,8 +38,8 @@ impl Sub for Nanos {
     }
 }
 
-/// A client: one coroutine with its own queue pairs, unique in the whole cluster. Lock words name their owner
-/// by this id.
+/// The id of a client, which is one coroutine with its own queue pairs. It is unique in the whole cluster. A lock word
+/// contains the id of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u16);
 
@@ -61,7 +61,8 @@ pub enum LocalStep {
 
 /// The attempts of retry loops. Only the explorer implements these methods; every other world uses the defaults.
 pub trait Attempts {
-    /// Marks the start of a retry loop whose failed attempts leave the client's state unchanged.
+    /// Marks the start of a retry loop whose failed attempts leave the client's state unchanged. Returns the mark for
+    /// [`Attempts::rewind`].
     fn mark(&self) -> u64 {
         0
     }

@@ -167,8 +167,8 @@ pub enum Event {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meter {
-    /// The number of waits that counted as round trips. A completion counts as one only if no other has counted since
-    /// its chain was posted.
+    /// The number of waits that counted as round trips. A completion counts only if no other completion has counted
+    /// since its chain was posted.
     waits: Cell<u32>,
     housekeeping: Cell<bool>,
     cells: Cells,

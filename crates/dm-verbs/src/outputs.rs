@@ -52,7 +52,8 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     type Out;
     /// Collects the results of a completed slot. Closes the slot, unless the results need it.
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
-    /// Polls a rung slot. When this is ready, it has collected the results, or has closed the slot after an error.
+    /// Polls a rung slot. If the result is ready, this has collected the outputs, or has closed the slot after an
+    /// error.
     // Inlined, because the caller takes the result apart at once, so that it is never built in memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {

@@ -111,8 +111,9 @@ impl<'e, E: Env> Retry<'e, E> {
         why: Why,
     ) -> Result<(), Exhausted> {
         if let Err(exhausted) = self.count(at.into(), why) {
-            // Outside the explorer this is false, and only `limit` ends the loop. The explorer bounds the attempts if
-            // its knobs require this. Without such a knob it does not get here, because it rewinds the attempts.
+            // Outside the explorer, `bounded` is always false, and only `limit` ends the loop. The explorer bounds the
+            // attempts if its knobs require this. Otherwise the explorer does not get here, because it rewinds the
+            // attempts.
             let bounded = self.made > self.env.budget(u32::MAX);
             let since = *self.since.get_or_insert_with(|| self.env.now());
             if bounded || self.env.elapsed(since, limit) {

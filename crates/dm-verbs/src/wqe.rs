@@ -7,7 +7,7 @@ use crate::{MaskedCas, Place};
 pub struct Wqe<'a> {
     /// The verb.
     pub op: Op<'a>,
-    /// Delays this request until every earlier READ and atomic of this queue pair has completed
+    /// Whether this request waits until every earlier READ and atomic of this queue pair has completed
     /// (`IBV_SEND_FENCE`).
     pub fence: bool,
 }

@@ -17,7 +17,8 @@ pub enum WorkloadError {
         /// The invalid text.
         text: String,
     },
-    /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] minus one (for the loader).
+    /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] − 1. The last client number marks loaded
+    /// data.
     Clients {
         /// The requested number.
         count: u32,

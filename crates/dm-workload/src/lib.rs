@@ -1,4 +1,5 @@
-//! Workloads for range indexes: YCSB and free mixes, exact Zipf, uniform and latest, keys, stamped values.
+//! Workloads for range indexes: mixes of operations (YCSB's or your own), distributions (exact Zipf, uniform, latest),
+//! keys, and stamped values.
 //!
 //! The next operation of a client depends only on this crate and a seed: with the same [`Plan`], every client
 //! gets the same operations on every index and in every world. No operation allocates memory.

@@ -25,7 +25,8 @@ struct Shape {
     /// The percentage of writes.
     writes: u64,
     removes: u64,
-    /// One operation in this number never returns, and half of these take effect. If it is 0, all operations return.
+    /// On average one in this number of operations never returns, and half of these take effect. If the number is 0,
+    /// all operations return.
     crashes: u64,
 }
 

@@ -238,9 +238,9 @@ fn both_old(between: fn()) -> u64 {
         .count() as u64
 }
 
-/// Only the fence prevents both threads from reading old words. Without it, most machines show this within a
-/// few rounds. If the two processors of a machine never really run at the same time, it does not happen. The
-/// test then prints a message, and its other half passes because there is no race.
+/// Only the fence prevents both threads from reading old words. Without it, most machines show this within a few
+/// rounds. If the two processors of a machine never really run at the same time, it does not happen, and the test only
+/// prints a message.
 #[test]
 #[cfg_attr(miri, ignore = "needs many racing rounds")]
 fn a_fence_orders_write_before_read() {
