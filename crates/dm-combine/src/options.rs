@@ -16,8 +16,8 @@ pub struct Rdwc {
     pub flaws: crate::RdwcFlaws,
 }
 
-/// Default of [`Rdwc::locks`]: 96 KiB with 8-byte keys. SMART's Figure 22 e is flat from 128 locks on, with 16
-/// clients per compute node; the default suits a hundred clients and more.
+/// Default of [`Rdwc::locks`]. So many locks take 96 KiB with 8-byte keys. In SMART's Figure 22 e, with 16 clients per
+/// compute node, the curve is flat from 128 locks on; the default is meant for a hundred clients and more.
 pub const DEFAULT_LOCKS: u32 = 1024;
 
 impl Rdwc {

@@ -99,7 +99,7 @@
 //! * **I4** The number of threads and their speeds change neither the verdict of a search that reaches no limit, nor
 //!   its counterexample, nor the number of states and ends.
 //! * **I5** No exhaustive search passes a model in which some run cannot be continued to an end. A search without a
-//!   cache does not terminate on such a model, and reaches a limit.
+//!   cache ends on such a model only by reaching a limit.
 //!
 //! # Limits
 //! The report lists what a pass assumes ([`Report::assumptions`]). A pass means "exhaustive within these bounds",

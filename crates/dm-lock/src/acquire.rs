@@ -167,13 +167,15 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         self
     }
 
-    /// Returns the second READ, if the attempt has taken the lock and posted this READ under it.
+    /// Returns the ticket of the second READ, if this READ was posted: always behind the CAS in one chain with the
+    /// first READ, and otherwise after the CAS has taken the lock. The bytes count only if the attempt has taken the
+    /// lock.
     #[inline]
     pub fn take_second(&mut self) -> Option<Ticket<'a, V, (Bytes,)>> {
         self.posted.take()
     }
 
-    /// Posts the second READ, behind the chain of the first one.
+    /// Posts the second READ, if there is one and the first READ has been posted.
     #[inline]
     fn post_second(&mut self) {
         //= docs/protocol/lock.md L3
@@ -269,7 +271,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Continues the acquisition after [`Guard::attempt`] returned an obstacle, until the lock is held: waits for the
-    /// local turn and for other compute nodes. Then it READs the same bytes.
+    /// local turn and for other compute nodes. Then it READs `len` bytes at `read_at`.
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`].
