@@ -167,7 +167,8 @@ impl Memory {
         &self.bytes[from as usize..to as usize]
     }
 
-    /// Returns a hash of these bytes, which lie within one line. It is equal for equal contents of the same bytes.
+    /// Returns a hash of the bytes from `from` up to `to`, which lie within one line. For one range, equal contents
+    /// have equal hashes.
     #[inline]
     pub(crate) fn content(&self, from: u32, to: u32) -> Fp {
         if to - from == LINE as u32 {

@@ -180,8 +180,8 @@ impl Machine {
         let before = client.late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
-            // Steps identify late chains by their positions, which have changed. So no step that sleeps may refer to
-            // them any more.
+            // Steps identify late chains by their positions, which have changed. So this step must not commute with
+            // other late steps of the client: one that sleeps would then name the wrong chain.
             self.footprint.inner = None;
         }
         Then::Nothing

@@ -110,8 +110,9 @@ impl Search {
             pct: None,
         })
     }
-    /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). It
-    /// finds bugs of that depth much sooner than uniform choice.
+    /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). A bug
+    /// has depth `d` if the order of `d` pairs of steps suffices for it. This search finds bugs of depth `depth` much
+    /// sooner than uniform choice.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
         Self::of(Method::Random {
             seed,
@@ -179,7 +180,7 @@ impl Search {
         }
     }
 
-    /// Returns the first counterexample as it was found, without shortening it.
+    /// Makes the search return its first counterexample as it was found, without shortening it.
     pub const fn unshortened(mut self) -> Self {
         self.shorten = false;
         self
@@ -285,8 +286,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists the possible steps of the current state, and returns whether it is an end. Returns an error if it is an
-    /// end that breaks the model.
+    /// Lists the possible steps of the current state, and returns whether it is an end: whether none of them is
+    /// progress. Returns an error if it is an end that breaks the model.
     pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
