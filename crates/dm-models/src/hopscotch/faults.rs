@@ -32,7 +32,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs of the weakest order of lines, with one fault of each kind.
+/// Returns three sets of knobs in which the lines of a WRITE take effect in any order. Each of them allows one fault of
+/// another kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

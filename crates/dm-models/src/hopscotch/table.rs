@@ -78,7 +78,8 @@ impl Subject for HashTable<Key8> {
     }
 }
 
-/// Checks that a slot of the directory points to a live leaf whose range begins at the slot or before it (H11).
+/// Checks that a slot of the directory points to a leaf that is not unborn, and whose range begins at the slot or
+/// before it (H11).
 fn slot(
     end: &End<'_>,
     leaf: &Hopscotch<Key8>,
@@ -244,7 +245,8 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs of the weakest order of lines, with one fault of each kind.
+/// Returns three sets of knobs in which the lines of a WRITE take effect in any order. Each of them allows one fault of
+/// another kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

@@ -50,7 +50,7 @@ pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: Reclai
     allocator_that(compute_node, slots, looks, false, flaws)
 }
 
-/// Makes this allocator, with or without addresses that the compute node remembers.
+/// Makes an allocator as [`allocator`] does, with or without addresses that the compute node remembers.
 fn allocator_that(
     compute_node: u16,
     slots: u16,
