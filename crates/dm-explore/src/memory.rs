@@ -22,8 +22,8 @@ pub(crate) struct Memory {
     /// The changed words since the reset: one entry per change, with the value before it.
     dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
-    /// The part of each line in `hash`. As long as the image stays the same, different contents of a line have
-    /// different parts.
+    /// For each line, the exclusive or of the parts of its words in `hash`. As long as the image stays the same,
+    /// different contents of a line have different values here.
     lines: Vec<Fp>,
     /// A hash of the difference between memory and image: an exclusive or over all words, updated with every change.
     pub(crate) hash: Fp,

@@ -39,7 +39,8 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
 pub enum Attempted<'a, V: Verbs> {
     /// The lock is held. There are bytes if the attempt had a READ.
     Locked(Option<V::Lease>),
-    /// The lock is not held yet, or other clients share it. [`Guard::insist`] continues the acquisition.
+    /// The lock is not held yet, or it is held while other clients still share it. [`Guard::insist`] continues the
+    /// acquisition.
     Not(Obstacle<'a, V>),
 }
 
@@ -167,9 +168,9 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         self
     }
 
-    /// Returns the ticket of the second READ, if this READ was posted: always behind the CAS in one chain with the
-    /// first READ, and otherwise after the CAS has taken the lock. The bytes count only if the attempt has taken the
-    /// lock.
+    /// Returns the ticket of the second READ, if this READ was posted. If the first READ is in the chain of the CAS,
+    /// the second one is posted at once, and its bytes count only if the CAS takes the lock. Otherwise the second READ
+    /// is posted after the CAS has taken the lock.
     #[inline]
     pub fn take_second(&mut self) -> Option<Ticket<'a, V, (Bytes,)>> {
         self.posted.take()
@@ -217,7 +218,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
 }
 
 impl Locks {
-    /// Takes lock `id`. If there is a `read`, READs it under the lock and returns the bytes.
+    /// Takes lock `id`. If `read` is given, READs its bytes under the lock and returns them.
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`].
@@ -514,7 +515,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// local turns. Otherwise returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
-        // Hints are read and written only by the client that has the local turn.
+        // Only the client that has the local turn reads and writes hints, so without local turns there are none.
         match self.locks().local() {
             LocalTable::Queue(_) | LocalTable::Spin(_) if !self.plan().masked() => {
                 self.locks().hints.guess(self.id())

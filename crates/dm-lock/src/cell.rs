@@ -11,8 +11,8 @@ use dm_verbs::{
 use crate::word::{BESIDE, TAG_MASK};
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// A plan: which verbs the locks of a memory node use, and in which order, packed into a few bits. It is computed once
-/// for each memory node.
+/// The verbs that the locks of a memory node use, and their order, packed into a few bits. A compute node computes the
+/// plan once for each memory node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan(u8);
 

@@ -47,7 +47,7 @@ pub struct Guard<'a, V: Verbs> {
     beside: bool,
 }
 
-/// What this client knows of the remote word's state.
+/// The state of the remote word, as far as this client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
     /// The word does not name this client, or the request that undoes the CAS has been posted.
@@ -253,7 +253,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Sets the payload that the unlock writes. It takes effect when [`Guard::write_back`] posts its chain, or when
-    /// [`Guard::release`] starts. If the guard is dropped earlier, the old payload stays. [`DOUBT`] stays.
+    /// [`Guard::release`] hands the lock over or posts the unlock. If the guard is dropped earlier, the old payload
+    /// stays. [`DOUBT`] stays.
     pub fn set_payload(&mut self, payload: u32) {
         //= docs/protocol/recovery.md V8
         self.staged = payload | self.payload & DOUBT;

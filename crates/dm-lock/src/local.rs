@@ -267,8 +267,8 @@ impl Fingerprint for LocalLockTable {
     }
 }
 
-/// A local lock that is held: the right to try the remote lock, among the clients of this compute node. Dropping it
-/// passes it to the next client in the queue, without the remote lock.
+/// The right to try a remote lock. One client of the compute node has the turn, and the others wait for it. Dropping
+/// the turn passes it to the next client in the queue, without the remote lock.
 #[derive(Debug)]
 #[must_use = "dropping a turn passes it on"]
 pub struct Turn<'t> {

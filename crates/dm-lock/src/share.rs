@@ -357,8 +357,8 @@ impl<'a, V: Verbs> Share<'a, V> {
     }
 
     /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS
-    /// found: `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one
-    /// chain.
+    /// found: `compare` if it took effect. This takes one round trip, or two if the options or the world do not allow
+    /// both in one chain.
     ///
     /// # Errors
     /// Returns the same errors as [`Share::write_back`].

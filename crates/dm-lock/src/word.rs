@@ -10,10 +10,11 @@ use crate::cell::SHARE;
 /// The number of clients that a lock word can distinguish. Every client id is below it.
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
-/// The bit of a lock word's payload that marks the word as suspect. A holder was dropped during a structural change
-/// ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). A client that takes such
-/// a lock must read the whole node before it relies on the node. Mending one node does not clear the bit, because one
-/// word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
+/// The bit of a lock word's payload that marks the word as suspect. It is set if a holder was dropped during a
+/// structural change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or if a holder died
+/// ([`LockWord::freed`]). A client that takes such a lock must read the whole node before it relies on the node.
+/// Mending one node does not clear the bit, because one word guards many nodes (`docs/protocol/recovery.md`, V7 and
+/// V8).
 pub const DOUBT: u32 = 1;
 
 /// The bit that says whether the holder of a lock lets other clients share the lock

@@ -127,7 +127,8 @@ impl Machine {
         }
     }
 
-    /// Returns the chain's outcome if chain `i` is done; its results then count as observed.
+    /// Returns the outcome of chain `i` if the chain is done; its results then count as observed. Otherwise returns
+    /// `None`, and records that the client waits for the chain.
     pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
         self.note_sections();
         self.note_chain(c, i, Call::Await);

@@ -259,7 +259,7 @@ pub(crate) struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// Returns the limit that the search has reached, if any. Reads the clock only from time to time.
+    /// Returns the limit that the search has reached, if any. Reads the clock only at every 256th call.
     pub(crate) fn cut(&mut self, depth: usize) -> Option<Cut> {
         self.depth = self.depth.max(depth as u32);
         self.ticks += 1;

@@ -63,8 +63,8 @@ impl Pct {
         }
     }
 
-    /// Counts a pause, and from time to time gives the client the lowest priority. Otherwise a client that waits for
-    /// another one could run alone until the run reaches the limit of depth.
+    /// Counts a pause, and gives the client the lowest priority at every 16th pause of the run. Otherwise a client that
+    /// waits for another one could run alone until the run reaches the limit of depth.
     fn paused(&mut self, client: u8) {
         self.pauses += 1;
         if self.pauses.is_multiple_of(PAUSES) {

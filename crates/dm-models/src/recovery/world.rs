@@ -118,7 +118,7 @@ async fn try_add(c: &Client<Shared, Counter>) -> Result<u64, LockError> {
     Ok(first)
 }
 
-/// Expels the first member, whether it is alive or not: any failure detector may be wrong.
+/// Expels the first member, whether it is alive or not, because any failure detector may be wrong.
 pub(crate) async fn expel(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
     let v = c.verbs();
     let marked = v.write(mark(), &1u64.to_le_bytes()).await;

@@ -20,8 +20,8 @@ pub(crate) const fn survived(script: Script, clients: &'static [(u16, &'static [
     }
 }
 
-/// Returns two sets of knobs under which one client dies: a declared card that orders the lines of no READ and no
-/// WRITE, and a weak card, which orders only the lines of a WRITE.
+/// Returns two sets of knobs under which one client dies: a declared card on which the lines of READs and WRITEs take
+/// effect in any order, and a weak card, on which the lines of a WRITE take effect in increasing order.
 pub(crate) fn deaths() -> [Knobs; 2] {
     let any = Knobs {
         write_lines: LineOrder::Any,
