@@ -20,7 +20,8 @@ pub(crate) struct ReadTo {
     pub(crate) len: u32,
 }
 
-/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
+/// A handler that releases a lock which was handed over to a client, if the client is dropped before it is polled
+/// again.
 pub(crate) struct Unlocks<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,

@@ -41,7 +41,8 @@ impl Arrival {
     };
 }
 
-/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
+/// A handler that releases a lock which was handed over to a client, if the client is dropped before it is polled
+/// again.
 pub trait Orphan {
     /// Unlocks the remote lock. Returns the word as held if the unlock is not awaited and the word names another
     /// client; the next client gets this word as [`Turn::unsettled`].

@@ -71,7 +71,7 @@ pub(crate) struct ClientState {
     pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
-    /// The memory that the failed attempt has read. The next pause ends when this memory changes.
+    /// The memory that the last failed attempt has read. The next pause ends when this memory changes.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,

@@ -52,8 +52,8 @@ impl Then {
     }
 }
 
-/// The shared state of a compute node: the order of the sections that ran on it, or the fingerprint that the model
-/// computes.
+/// A hash that stands for the shared state of a compute node: a hash of the order of the sections that ran on it, or
+/// the fingerprint that the model computes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) chain: Fp,

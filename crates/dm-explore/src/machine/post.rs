@@ -261,7 +261,8 @@ impl Machine {
     }
 
     fn begin_pause(&mut self, c: u8) {
-        // Whether the pause may end at once depends on everything that the attempt has read.
+        // Whether the pause may end at once depends on everything that the attempt has read, so the outcome of this
+        // step must not be recorded.
         self.spoil();
         let client = &mut *self.clients[usize::from(c)];
         if !client.rewound {

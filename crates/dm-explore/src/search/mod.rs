@@ -249,7 +249,8 @@ pub(crate) struct Walk<'p> {
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
-    /// The number of states that other threads have reported, and the number that this thread has reported.
+    /// `others` is the number of states that other threads have reported, and `told` the number that this thread has
+    /// reported.
     others: u64,
     told: u64,
     pub(crate) ends: FpSet,

@@ -20,7 +20,8 @@ impl Rng {
     }
 }
 
-/// Returns the agent of a step: a client's program, its requests, or its faults and late requests.
+/// Returns the number of the agent that takes a step. Each client has three agents with priorities of their own: its
+/// program, its requests, and its faults and late requests.
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,

@@ -1,5 +1,5 @@
-//! Models of hops and splits whose client dies, is cancelled, or loses the rest of a chain. The lines of a WRITE take
-//! effect in any order.
+//! Models of hops and splits whose client dies, is cancelled, or loses its queue pair in the middle of a chain. The
+//! lines of a WRITE take effect in any order.
 
 use dm_explore::Knobs;
 use dm_verbs::LineOrder;

@@ -106,8 +106,8 @@ fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box
     Box::new(model.crash_may_block())
 }
 
-/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of the range of hashes: 7 and 9 move, and
-/// 3 is inserted with them.
+/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of the range of hashes. Keys 7 and 9 move
+/// to the new leaf, and 3 is inserted there too.
 const ONE: Script = Script {
     preload: &[27, 23, 7, 9],
     ..Script::EMPTY

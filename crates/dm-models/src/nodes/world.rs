@@ -32,7 +32,7 @@ pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
     pub(crate) locks: LockOptions,
-    /// Keys that are inserted before the start, in this order, into the slots in this order.
+    /// Keys that are inserted before the start, in this order. They fill the slots in the same order.
     pub(crate) preload: &'static [u64],
     /// Keys that are removed again before the start.
     pub(crate) removed: &'static [u64],

@@ -31,7 +31,7 @@ fn root() -> RemotePtr {
     RemotePtr::new(NodeId(0), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// Returns the address of the block. It holds a value, and the number of times that it was used.
+/// Returns the address of the block. The block holds the number of times that it was used, and a value.
 fn block() -> RemotePtr {
     RemotePtr::new(NodeId(0), 1024).unwrap_or(RemotePtr::NULL)
 }
