@@ -32,7 +32,8 @@ impl<K: KeyBytes> Combiner<K> {
         }
     }
 
-    /// Returns the allocated bytes: the locks, the maximum number of waiters so far, and the shared values.
+    /// Returns the number of bytes allocated for the locks, for the largest number of waiters so far, and for the
+    /// shared values.
     pub fn bytes(&self) -> usize {
         [&self.reads, &self.writes]
             .into_iter()
@@ -197,7 +198,8 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         lanes.filter(|_| value.len() == self.index.value_bytes())
     }
 
-    /// Carries out the write on the index. It is not an `async fn`, because each of them costs about 80 instructions.
+    /// Carries out the write on the index. This is not an `async fn`, because that would cost about 80 more
+    /// instructions.
     #[inline]
     pub(crate) fn apply(
         &self,

@@ -45,7 +45,7 @@ impl Number {
 
 impl<K: Copy + Eq + Hash> Lanes<K> {
     pub(crate) fn new(rdwc: &Rdwc) -> Self {
-        // No compute node uses more keys than this at once.
+        // More than 2²⁴ locks would be useless, because no compute node uses so many keys at once.
         let locks = (rdwc.locks.clamp(1, 1 << 24) as usize).next_power_of_two();
         let shards = locks.min(SHARDS);
         Self {

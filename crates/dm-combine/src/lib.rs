@@ -21,8 +21,9 @@
 //! # Invariants
 //! * **I1** A lock is held for one key at a time. An operation on another key with the same hash runs as if there were
 //!   no lock.
-//! * **I2** A leader closes its epoch before its operation begins. All its followers began before that and have not
-//!   returned yet, so its operation takes effect during each of theirs.
+//! * **I2** A leader closes its epoch before its operation begins. All its followers began before that, and return
+//!   after the leader's operation has ended. So the moment at which the leader's operation takes effect lies within the
+//!   operation of each follower.
 //! * **I3** The leader's value is written, once. If a leader is dropped or fails, no other client's operation
 //!   is left half done.
 //! * **I4** Each follower gets a result or runs its own operation, whatever happens to its leader. A follower that is
@@ -51,10 +52,10 @@
 //! ```
 //!
 //! # Limits
-//! An operation that is neither polled nor dropped blocks all operations that wait behind it, as a held lock would.
-//! Two concurrent operations share nothing, because the second one begins too late to join the first; sharing needs
-//! three. Writes gather while another write of their key is in progress. They cannot join that write, even while it
-//! waits for a remote lock. This would need support from the index.
+//! An operation that is neither polled nor dropped blocks all operations that wait behind it, as a held lock would. Two
+//! concurrent operations share nothing, because the second one begins too late to join the first; sharing needs three.
+//! Writes gather while another write of their key is in progress. They cannot join that write, even while it waits for
+//! a remote lock. Joining it would need support from the index.
 #![forbid(unsafe_code)]
 
 mod as_published;

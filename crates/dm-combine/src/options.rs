@@ -9,15 +9,15 @@ pub struct Rdwc {
     pub delegate: bool,
     /// Write combining: concurrent updates and upserts of a key become one write.
     pub combine: bool,
-    /// The number of local locks, for gets and for writes each: at least 1, rounded up to a power of two.
+    /// The number of local locks, for gets and for writes each: from 1 to 2²⁴, rounded up to a power of two.
     pub locks: u32,
     /// Flaws that are switched on, for study.
     #[cfg(feature = "study")]
     pub flaws: crate::RdwcFlaws,
 }
 
-/// Default of [`Rdwc::locks`]: 96 KiB with 8-byte keys. SMART's Figure 22 e is flat from 128 locks on, with 16
-/// clients per compute node; the default suits a hundred clients and more.
+/// Default of [`Rdwc::locks`]. So many locks take 96 KiB with 8-byte keys. In SMART's Figure 22 e, with 16 clients per
+/// compute node, the curve is flat from 128 locks on; the default is meant for a hundred clients and more.
 pub const DEFAULT_LOCKS: u32 = 1024;
 
 impl Rdwc {

@@ -1,4 +1,5 @@
-//! A shard of locks and their waiters: the state machine of epochs. Each of its steps is one section.
+//! A shard of locks and their waiters: the state machine of epochs. Each transition is one critical section, called
+//! *section*.
 
 use core::hash::Hash;
 use core::task::Waker;
@@ -25,7 +26,7 @@ pub(crate) mod published;
 /// ```
 #[derive(Debug)]
 struct Lane<K> {
-    /// INVARIANT: it is `None` if and only if both lists are empty and no client leads.
+    /// INVARIANT: this is `None` if and only if both lists are empty and no client leads.
     held: Option<Held<K>>,
     /// The leader's followers: they joined before the leader began, and share its result.
     sealed: List,
@@ -152,8 +153,8 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Frees the lock if no other operation joined while the leader ran. Otherwise returns `false`; the caller must
-    /// then call [`Shard::finish_for_others`].
+    /// Frees the lock and returns `true` if no other operation joined while the leader ran. Otherwise returns `false`;
+    /// the caller must then call [`Shard::finish_for_others`].
     #[inline]
     pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
         let l = &mut self.lanes[lane];
@@ -164,8 +165,8 @@ impl<K: Copy + Eq> Shard<K> {
         alone
     }
 
-    /// Ends the epoch with the leader's result. The result is `None` if it is not valid for other clients. The wakers
-    /// that the caller must call are added to `wake`.
+    /// Ends the epoch. `answer` is the leader's result, or `None` if the leader failed or was dropped. Adds the wakers
+    /// that the caller must call to `wake`.
     pub(crate) fn finish_for_others(
         &mut self,
         lane: usize,

@@ -1,9 +1,9 @@
 //! Runs sharing under loom, over all interleavings of two threads. No answer may be outdated, no write may be lost, and
 //! no client may wait for ever.
 //!
-//! Each model prints how many interleavings it explored, and fails if there are fewer than a minimum, so a run that
-//! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
-//! loom aborts on a deadlock.
+//! Each model prints how many interleavings loom explored, and fails if there are fewer than a minimum, so a search
+//! that was cut short fails. Loom aborts the process on a deadlock, so each mutant runs in a process of its own, which
+//! the test that expects the failure starts.
 #![cfg(dm_loom)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -75,8 +75,8 @@ struct Shared {
     table: Combiner<Key8>,
 }
 
-/// One thread's view of the index. Each operation takes effect at its first poll and is then pending once, so that a
-/// test can drop it there.
+/// One thread's view of the index. A get ends at its first poll. A write takes effect at its first poll and is then
+/// pending once, so that a test can drop it there.
 struct One<'a>(&'a Shared);
 
 struct Later(bool);
@@ -192,7 +192,8 @@ impl Shared {
     }
 }
 
-/// Runs two readers. Another compute node writes after the READ of the first reader and before the second one begins.
+/// Runs two readers. Another compute node writes before the second reader begins. In some interleavings, this is after
+/// the READ of the first reader. The second reader must get the new value nevertheless.
 fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -226,7 +227,7 @@ fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// Runs two writers, one of which is dropped. It may be the leader or the follower.
+/// Runs two writers, one of which is dropped. The dropped one may be the leader or the follower.
 fn left(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);

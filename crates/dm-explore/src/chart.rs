@@ -1,4 +1,5 @@
-//! Counterexamples as sequence charts: clients and memory lines as lifelines, steps as arrows between them.
+//! Draws counterexamples as sequence charts. Clients and lines of memory are lifelines, and steps are arrows between
+//! them.
 
 use core::fmt::Write as _;
 
@@ -38,7 +39,8 @@ struct Row<'a> {
     lives: Vec<Life>,
 }
 
-/// The layout of a chart: its lifelines, first the clients and then the lines of memory, and its rows.
+/// The layout of a chart: its lifelines and its rows. The lifelines of the clients come first, and those of lines of
+/// memory follow.
 struct Layout<'a> {
     heads: Vec<&'a str>,
     clients: usize,

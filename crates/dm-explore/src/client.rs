@@ -110,7 +110,7 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }
 
-    /// Fails the model unless `holds` is true. For example, checks a value that was read.
+    /// Fails the model unless `holds` is true. Use this, for example, to check a value that the client has read.
     pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
         if !holds {
             let client = self.verbs.number();

@@ -1,4 +1,4 @@
-//! 128-bit fingerprints: two 64-bit lanes of multiply-and-fold with different constants.
+//! 128-bit fingerprints. Two 64-bit lanes hash the same input by multiplication, with different constants.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -32,8 +32,8 @@ impl Pool {
     }
 }
 
-/// The bytes that a READ returned. They are owned and can be edited in place; dropping the lease returns the buffer
-/// to its pool.
+/// The bytes that a READ returned. The lease owns the bytes, and they can be edited in place. Dropping the lease
+/// returns the buffer to its pool.
 pub struct Lease(Option<Box<Buffer>>);
 
 impl Deref for Lease {

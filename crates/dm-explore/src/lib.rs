@@ -5,7 +5,7 @@
 //! compute node share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. Each
 //! freedom of the RNIC (see [`dm_verbs::Caps`]) is a knob. Crashes, cancellations and failing queue pairs are knobs
 //! too. A crash or a cancellation may happen at any step, and a queue pair may fail at any step at which it has a chain
-//! in flight. A failing run is printed in words, can be drawn as a chart, and replays from a short string.
+//! in flight. A failing run is printed in words, can be drawn as a chart, and can be replayed from a short string.
 //!
 //! ```text
 //!          client 1      client 2        count
@@ -74,10 +74,11 @@
 //! ([`Failure::NotReproduced`]).
 //!
 //! A state consists of remote memory, posted requests, and for each client a hash of everything that it has observed.
-//! The shared state of compute nodes is part of it: as the order in which sections ran on it, or, if the model has a
-//! complete [`Model::fingerprint`], as its content. All shared state uses `dm-sync`, which counts the sections. `Retry`
-//! rewinds a failed attempt, so that loops are finite. A client that pauses waits until something that it has read
-//! changes. If all clients wait in this way, the run is [`Failure::Stuck`].
+//! The shared state of compute nodes is also part of a state. If the model has a complete [`Model::fingerprint`], the
+//! content of the shared state counts, and otherwise the order in which sections ran on it. All shared state uses
+//! `dm-sync`, which counts the sections. `Retry` rewinds a failed attempt, so that loops are finite. A client that
+//! pauses waits until something that it has read changes. If all clients wait in this way, the run is
+//! [`Failure::Stuck`].
 //!
 //! A search with a cache also shows that **from every reachable state some continuation without further faults ends**:
 //! every client runs to its end, except those that crashed or were cancelled. If no continuation of a state ends,
@@ -99,7 +100,7 @@
 //! * **I4** The number of threads and their speeds change neither the verdict of a search that reaches no limit, nor
 //!   its counterexample, nor the number of states and ends.
 //! * **I5** No exhaustive search passes a model in which some run cannot be continued to an end. A search without a
-//!   cache does not terminate on such a model, and reaches a limit.
+//!   cache ends on such a model only by reaching a limit.
 //!
 //! # Limits
 //! The report lists what a pass assumes ([`Report::assumptions`]). A pass means "exhaustive within these bounds",

@@ -22,8 +22,8 @@ pub(crate) struct Memory {
     /// The changed words since the reset: one entry per change, with the value before it.
     dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
-    /// The part of each line in `hash`. As long as the image stays the same, different contents of a line have
-    /// different parts.
+    /// For each line, the exclusive or of the parts of its words in `hash`. As long as the image stays the same,
+    /// different contents of a line have different values here.
     lines: Vec<Fp>,
     /// A hash of the difference between memory and image: an exclusive or over all words, updated with every change.
     pub(crate) hash: Fp,
@@ -167,7 +167,8 @@ impl Memory {
         &self.bytes[from as usize..to as usize]
     }
 
-    /// Returns a hash of these bytes, which lie within one line. It is equal for equal contents of the same bytes.
+    /// Returns a hash of the bytes from `from` up to `to`, which lie within one line. For one range, equal contents
+    /// have equal hashes.
     #[inline]
     pub(crate) fn content(&self, from: u32, to: u32) -> Fp {
         if to - from == LINE as u32 {

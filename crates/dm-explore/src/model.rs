@@ -128,7 +128,7 @@ impl<'a> End<'a> {
 
     /// Returns whether every client ran to its end: none crashed, and none was dropped.
     pub fn all_finished(&self) -> bool {
-        // The client behind them runs the setup.
+        // The last entry of `clients` is the client that runs the setup.
         let clients = usize::from(self.machine.setup_client());
         let mut clients = self.machine.clients.iter().take(clients);
         clients.all(|c| c.status == Status::Done)
@@ -217,7 +217,10 @@ where
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
-    /// Sets the number of memory nodes (1 to 8). They are numbered from 0.
+    /// Sets the number of memory nodes. They are numbered from 0.
+    ///
+    /// # Panics
+    /// Panics unless `n` is from 1 to 8.
     #[must_use]
     pub fn memory_nodes(mut self, n: u16) -> Self {
         assert!((1..=8).contains(&n), "a model has 1 to 8 memory nodes");
@@ -240,8 +243,8 @@ where
         self
     }
 
-    /// Prepares memory. `f` runs alone, before everything else and once per search. Each execution begins with the
-    /// memory that `f` leaves. Its verbs complete at once.
+    /// Prepares memory. `f` runs once per search, alone and before everything else. Its verbs complete at once. Each
+    /// execution begins with the memory that `f` leaves.
     #[must_use]
     pub fn setup<F: Future<Output = ()> + 'static>(
         mut self,
@@ -253,13 +256,19 @@ where
 
     /// Sets the state that the clients of a compute node share. `make` builds it for each execution, when the first
     /// client of the node starts.
+    ///
+    /// # Panics
+    /// Panics if the model already has clients.
     #[must_use]
     pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + Send + Sync + 'static) -> Model<T, P> {
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
     /// Sets shared state that needs verbs to be opened. `open` runs before any client starts, on the memory that
-    /// [`Model::setup`] left. Its verbs complete at once.
+    /// [`Model::setup`] left, and the verbs of `open` complete at once.
+    ///
+    /// # Panics
+    /// Panics if the model already has clients.
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
         self,
@@ -299,6 +308,9 @@ where
     }
 
     /// Sets the specification against which recorded operations ([`Client::op`]) must be linearizable.
+    ///
+    /// # Panics
+    /// Panics if the model already has clients.
     #[must_use]
     pub fn spec<Q: Spec>(self, spec: Q) -> Model<S, Q> {
         assert!(
@@ -321,8 +333,11 @@ where
         }
     }
 
-    /// Adds a client on a compute node. Its future is its program. Ids are 1, 2, … in the order of addition. A
-    /// counterexample shows the id behind the name, unless the name contains it.
+    /// Adds a client on a compute node. The future that `begin` returns is the client's program. Ids are 1, 2, … in the
+    /// order of addition. A counterexample shows the id behind the name, unless the name contains it.
+    ///
+    /// # Panics
+    /// Panics if the model already has [`CLIENTS_MAX`] clients, or if `compute_node` is not below 64.
     #[must_use]
     pub fn client<F: Future<Output = ()> + 'static>(
         mut self,
@@ -525,7 +540,7 @@ where
         self
     }
 
-    /// Prints `assumption` beside every result.
+    /// Adds an assumption, which every report of the model lists.
     #[must_use]
     pub fn assuming(mut self, assumption: impl Into<String>) -> Self {
         self.rules.promises.push(assumption.into());
@@ -627,7 +642,8 @@ where
     }
 }
 
-/// Returns a client's name with its id, because histories name clients by id.
+/// Returns a client's name with its id, because histories name clients by id. A name that contains the id stays
+/// unchanged.
 fn label(name: String, id: usize) -> String {
     let mut numbers = name.split(|c: char| !c.is_ascii_digit());
     if numbers.any(|n| n == id.to_string()) {

@@ -86,7 +86,7 @@ pub(crate) struct Runner<'p> {
     /// shared state, so a second look-up must include that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
-    /// The recorded outcomes of steps. Only the same searches use them.
+    /// The recorded outcomes of steps. Only searches that distinguish states by fingerprints use them.
     moves: Moves,
     /// The number of outcomes that this and other threads stored earlier and dropped since.
     pub(crate) forgotten: u64,
@@ -331,8 +331,8 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the future of the client of `step` to the machine's state, until only the poll of `step` remains.
-    /// Returns the work that the runner must do then. Futures of other compute nodes share no local state with it, so
+    /// Brings the future of the client of `step` to the machine's state, until only the poll of `step` remains. Returns
+    /// the work that the runner must do then. Futures of other compute nodes share no local state with this client, so
     /// they are not polled if the outcomes of all their steps are known.
     fn catch_up(&mut self, step: Step, answers: Answers) -> Then {
         let neighbours = self.machine.borrow().neighbours(step.client);
@@ -343,8 +343,8 @@ impl<'p> Runner<'p> {
         self.machine.borrow_mut().apply(step, answers)
     }
 
-    /// Begins a new execution, and takes the steps of the path with the futures of these clients. Returns false if the
-    /// outcome of a step of another client is not known.
+    /// Begins a new execution, and takes the steps of the path with the futures of `clients`, which are bits. Returns
+    /// false if the outcome of a step of another client is not known.
     fn walk_again(&mut self, clients: u64) -> bool {
         self.begin();
         self.machine.borrow_mut().polled_clients = clients;

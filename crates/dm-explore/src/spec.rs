@@ -27,7 +27,7 @@ pub enum CounterOp {
     Get,
 }
 
-/// The specification of a counter that starts at this value. Each operation returns the value before it.
+/// The specification of a counter that starts at this value. Each operation returns the value before the operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counter(pub u64);
 

@@ -105,7 +105,8 @@ impl Footprint {
         }
         let memory = self.from < o.to && o.from < self.to && (self.writes || o.writes);
         if self.client == o.client {
-            // Both are units of one request, and in neither order does the second one complete the request.
+            // Steps of one client commute only if both are units of one request, and the second one completes the
+            // request in neither order.
             return self.inner.is_some() && self.inner == o.inner && !memory;
         }
         !(memory

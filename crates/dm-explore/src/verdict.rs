@@ -372,7 +372,7 @@ pub struct Counterexample {
     pub clients: Vec<String>,
     /// Names of the lines touched, with their numbers as in [`crate::Touch`].
     pub lines: Vec<(u32, String)>,
-    /// Whether no shorter run fails, because the search was breadth-first.
+    /// Whether the search has shown that no shorter run fails.
     pub shortest: bool,
     /// The extent of the search until it found this run.
     pub report: Report,

@@ -20,7 +20,8 @@ pub(crate) struct ReadTo {
     pub(crate) len: u32,
 }
 
-/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
+/// A handler that releases a lock which was handed over to a client, if the client is dropped before it is polled
+/// again.
 pub(crate) struct Unlocks<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,
@@ -39,7 +40,8 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
 pub enum Attempted<'a, V: Verbs> {
     /// The lock is held. There are bytes if the attempt had a READ.
     Locked(Option<V::Lease>),
-    /// The lock is not held yet, or other clients share it. [`Guard::insist`] continues the acquisition.
+    /// The lock is not held yet, or it is held while other clients still share it. [`Guard::insist`] continues the
+    /// acquisition.
     Not(Obstacle<'a, V>),
 }
 
@@ -167,13 +169,15 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         self
     }
 
-    /// Returns the second READ, if the attempt has taken the lock and posted this READ under it.
+    /// Returns the ticket of the second READ, if this READ was posted. If the first READ is in the chain of the CAS,
+    /// the second one is posted at once, and its bytes count only if the CAS takes the lock. Otherwise the second READ
+    /// is posted after the CAS has taken the lock.
     #[inline]
     pub fn take_second(&mut self) -> Option<Ticket<'a, V, (Bytes,)>> {
         self.posted.take()
     }
 
-    /// Posts the second READ, behind the chain of the first one.
+    /// Posts the second READ, if there is one and the first READ has been posted.
     #[inline]
     fn post_second(&mut self) {
         //= docs/protocol/lock.md L3
@@ -215,7 +219,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
 }
 
 impl Locks {
-    /// Takes lock `id`. If there is a `read`, READs it under the lock and returns the bytes.
+    /// Takes lock `id`. If `read` is given, READs its bytes under the lock and returns them.
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`].
@@ -269,7 +273,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Continues the acquisition after [`Guard::attempt`] returned an obstacle, until the lock is held: waits for the
-    /// local turn and for other compute nodes. Then it READs the same bytes.
+    /// local turn and for other compute nodes. Then it READs `len` bytes at `read_at`.
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`].
@@ -512,7 +516,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// local turns. Otherwise returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
-        // Hints are read and written only by the client that has the local turn.
+        // Only the client that has the local turn reads and writes hints, so without local turns there are none.
         match self.locks().local() {
             LocalTable::Queue(_) | LocalTable::Spin(_) if !self.plan().masked() => {
                 self.locks().hints.guess(self.id())

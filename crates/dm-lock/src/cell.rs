@@ -11,8 +11,8 @@ use dm_verbs::{
 use crate::word::{BESIDE, TAG_MASK};
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// A plan: which verbs the locks of a memory node use, and in which order, packed into a few bits. It is computed once
-/// for each memory node.
+/// The verbs that the locks of a memory node use, and their order, packed into a few bits. A compute node computes the
+/// plan once for each memory node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan(u8);
 
@@ -208,8 +208,8 @@ impl Cell {
         self.word(word).locked && word & BESIDE == 0
     }
 
-    /// Returns the operands of the CAS that takes the lock, so that the holder lets other clients share it if `beside`
-    /// is set.
+    /// Returns the operands of the CAS that takes the lock. If `beside` is set, and the lock can be shared, the holder
+    /// lets other clients share it.
     #[inline]
     pub(crate) fn take(self, client: ClientId, member: u16, beside: bool) -> MaskedCas {
         match self.kind {
@@ -236,7 +236,7 @@ impl Cell {
         }
     }
 
-    /// Decodes the word; a lane is decoded as a whole word.
+    /// Decodes the word. A lane is decoded as a [`LockWord`] with only a lock bit and an owner.
     #[inline]
     pub(crate) fn word(self, raw: u64) -> LockWord {
         match self.kind {
@@ -344,7 +344,8 @@ impl Cell {
 
     /// Returns the address to READ before an atomic that must not overtake this client's WRITEs. A WRITE to host memory
     /// may take effect after a later atomic on the chip, and a destructor cannot await it. A READ of host memory
-    /// executes after these WRITEs, and a fence delays the atomic until this READ has completed.
+    /// executes after these WRITEs, and a fence delays the atomic until this READ has completed. Returns `None` if the
+    /// atomic cannot overtake the WRITEs.
     fn to_be_flushed<V: Verbs>(self, v: &V) -> Option<RemotePtr> {
         let node = self.place.node();
         let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);

@@ -47,7 +47,7 @@ pub struct Guard<'a, V: Verbs> {
     beside: bool,
 }
 
-/// The possible state of the remote word with respect to this client.
+/// The state of the remote word, as far as this client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
     /// The word does not name this client, or the request that undoes the CAS has been posted.
@@ -160,8 +160,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.raw
     }
 
-    /// Records that the CAS found `old`. Returns whether it took the lock, and no client shares the lock that this one
-    /// excludes.
+    /// Records that the CAS found `old`. Returns whether the lock is held and no sharer is in the way: the CAS took the
+    /// lock, and either no client shares it, or this guard is beside sharers.
     #[inline(always)]
     pub(crate) fn is_taken_by(&mut self, old: u64) -> bool {
         //= docs/protocol/lock.md L2
@@ -193,8 +193,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         e.into()
     }
 
-    /// Posts the undo of the CAS behind it on the same queue pair. The undo compares the owner with this client, so it
-    /// does nothing if the CAS failed.
+    /// Posts the undo of the CAS on the same queue pair, behind the CAS. The undo compares the owner with this client,
+    /// so it does nothing if the CAS failed.
     #[cold]
     fn undo(&self) {
         //= docs/protocol/lock.md L7
@@ -253,7 +253,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Sets the payload that the unlock writes. It takes effect when [`Guard::write_back`] posts its chain, or when
-    /// [`Guard::release`] starts. If the guard is dropped earlier, the old payload stays. [`DOUBT`] stays.
+    /// [`Guard::release`] hands the lock over or posts the unlock. If the guard is dropped earlier, the old payload
+    /// stays. [`DOUBT`] stays.
     pub fn set_payload(&mut self, payload: u32) {
         //= docs/protocol/recovery.md V8
         self.staged = payload | self.payload & DOUBT;
@@ -365,7 +366,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if self.hand_over() {
             return Ok(());
         }
-        // The client that waited was dropped in the meantime, or the word names a member to which it does not belong.
+        // The client that waited was dropped in the meantime, or it does not belong to the member that the word names.
         self.unlock(None).await
     }
 

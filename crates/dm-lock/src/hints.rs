@@ -7,8 +7,8 @@ use crate::LockId;
 /// Maximum number of words that are stored.
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
-/// For each lock, the word with which this compute node last released the lock or last read it as free. A wrong guess
-/// costs one more round trip, and so does a missing guess, unless the lock was never taken.
+/// For each lock, the word with which this compute node last released the lock. A wrong guess costs one more round
+/// trip, and so does a missing guess, unless the lock was never taken.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,
@@ -23,7 +23,7 @@ fn slot(id: LockId) -> usize {
 }
 
 impl Hints {
-    /// Returns the last known word of lock `id` while it was free, or 0 if none is known.
+    /// Returns the word with which this compute node last released lock `id`, or 0 if none is stored.
     pub(crate) fn guess(&self, id: LockId) -> u64 {
         self.words.with(|Words(words)| match words.get(slot(id)) {
             Some(Some((known, word))) if *known == id => *word,
@@ -31,7 +31,7 @@ impl Hints {
         })
     }
 
-    /// Stores `word` as the last known word of lock `id` while it is free.
+    /// Stores the word with which this compute node has released lock `id`.
     pub(crate) fn note(&self, id: LockId, word: u64) {
         self.words.with(|Words(words)| {
             if words.is_empty() {

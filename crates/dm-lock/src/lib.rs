@@ -17,8 +17,9 @@
 //! * **I2** A holder's chains have completed before the lock is handed to another client of its compute node.
 //! * **I3** If a future or guard is dropped at any await, the local turn is passed on, and the lock becomes free unless
 //!   the connection is lost.
-//! * **I4** In a local queue ([`Local::Queue`]), turns are first come, first served. No newcomer overtakes a queue.
-//! * **I5** An acquisition changes neither the payload nor the release count of the word.
+//! * **I4** In a local queue ([`Local::Queue`]), turns are first come, first served. No client overtakes a queue.
+//! * **I5** An acquisition changes neither the payload nor the release count of the word, except for the payload bit
+//!   that says whether the holder lets other clients share the lock.
 //! * **I6** No client holds a lock alone while other clients share it, and no client shares a lock that another client
 //!   holds alone. A client can also hold a lock beside sharers ([`Guard::beside_sharers`]), and then excludes only
 //!   other holders. A share is never released twice.

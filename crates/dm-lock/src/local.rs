@@ -41,9 +41,11 @@ impl Arrival {
     };
 }
 
-/// Releases a lock that was handed over to a client, if the client is dropped before it is polled again.
+/// A handler that releases a lock which was handed over to a client, if the client is dropped before it is polled
+/// again.
 pub trait Orphan {
-    /// Unlocks it. The result goes to the next client as [`Turn::unsettled`].
+    /// Unlocks the remote lock. Returns the word as held if the unlock is not awaited and the word names another
+    /// client; the next client gets this word as [`Turn::unsettled`].
     fn left(self, handed: Handed) -> Option<u64>;
 }
 
@@ -65,11 +67,11 @@ impl fmt::Display for AlreadyHeld {
 }
 impl core::error::Error for AlreadyHeld {}
 
-/// The local locks of one compute node. Only held locks use memory.
+/// The local locks of one compute node. Only locks that are held, waited for or unsettled use memory of their own.
 ///
-/// A turn always goes to the longest waiting client. No newcomer overtakes the queue. With handovers, overtaking would
-/// be a deadlock. The table uses about 8 KiB. In addition, it uses less than 100 bytes for each held lock and each
-/// waiting client, and keeps this memory for later ones.
+/// A turn always goes to the client that has waited longest, and no client overtakes the queue. With handovers,
+/// overtaking would be a deadlock (`docs/protocol/lock.md`, L11). The table uses about 8 KiB. In addition, it uses less
+/// than 100 bytes for each held lock and each waiting client, and keeps this memory for later ones.
 ///
 /// ```
 /// use dm_lock::LockId;
@@ -259,14 +261,15 @@ fn wake(waker: Option<Waker>) {
 
 impl Fingerprint for LocalLockTable {
     fn fingerprint(&self) -> u64 {
-        // Most shards are idle (0), and checkers compute fingerprints often.
+        // Idle shards have the fingerprint 0 and are left out, because most shards are idle and checkers compute
+        // fingerprints often.
         let shards = self.shards.iter().map(|s| s.shard.fingerprint()).enumerate();
         fingerprint_unordered(shards.filter(|&(_, shard)| shard != 0))
     }
 }
 
-/// A local lock that is held: the right to try the remote lock, among the clients of this compute node. Dropping it
-/// passes it to the next client in the queue, without the remote lock.
+/// The right to try a remote lock. One client of the compute node has the turn, and the others wait for it. Dropping
+/// the turn passes it to the next client in the queue, without the remote lock.
 #[derive(Debug)]
 #[must_use = "dropping a turn passes it on"]
 pub struct Turn<'t> {
@@ -288,14 +291,15 @@ impl<'t> Turn<'t> {
     }
 
     /// Returns the remote word, as held, if an earlier holder did not await its unlock and the word names another
-    /// client. No client of this compute node may post a CAS for this lock before it has seen another word
-    /// (`docs/protocol/lock.md`, L9).
+    /// client than that holder. No client of this compute node may post a CAS for this lock before it has READ another
+    /// word (`docs/protocol/lock.md`, L9).
     #[inline]
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled
     }
 
-    /// Sets this word, or clears it with `None`. The word goes to the next client together with the turn.
+    /// Sets the word that [`Turn::unsettled`] returns, or clears it with `None`. The word goes to the next client
+    /// together with the turn.
     #[inline]
     pub fn set_unsettled(&mut self, raw: Option<u64>) {
         self.unsettled = raw;
@@ -439,7 +443,7 @@ impl<'t, O: Orphan> Acquire<'t, O> {
             return;
         }
         let shard = self.table.shard(self.id);
-        // The remote lock is passed on together with the turn if it was handed over.
+        // If the remote lock came with the turn, it is unlocked before the turn is passed on.
         if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),

@@ -226,8 +226,8 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Returns the free word if the member that holds the lock is gone. The waiting client must then replace `word` by
-    /// it, by CAS. Otherwise returns `None`, and asks the roster about this member.
+    /// Returns the word with which the waiting client must replace `word` by CAS to free the lock, if the member that
+    /// holds the lock is gone. Otherwise returns `None`, and asks the roster about this member.
     pub(crate) fn freed(&self, cell: Cell, word: u64) -> Option<u64> {
         let member = cell.word(word).member;
         if self.roster.is_gone(member) {
@@ -248,9 +248,9 @@ impl Locks {
         }
     }
 
-    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if no client waits
-    /// or the bound on handovers is reached. Does the same if the word names a member to which the waiting client does
-    /// not belong.
+    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing in three cases: no
+    /// client waits, the bound on handovers is reached, or the waiting client does not belong to the member that the
+    /// word names.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => {
@@ -271,8 +271,8 @@ impl Locks {
     }
 
     /// Returns `raw`, the word as held, if it names another client than `client` as owner, and otherwise `None`. If
-    /// `client` passes the turn on before its unlock has completed, the next client must receive this word. It must
-    /// not post a CAS until it has seen another word.
+    /// `client` passes the turn on before its unlock has completed, the next client must receive this word. The next
+    /// client must not post a CAS until it has READ another word.
     #[inline]
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
         //= docs/protocol/lock.md L9
@@ -301,7 +301,7 @@ impl Locks {
         Ok(self.options.check(caps)?)
     }
 
-    /// Returns the capabilities with which the options need no fallback, like [`LockOptions::needs`].
+    /// Returns the same capabilities as [`LockOptions::needs`].
     pub fn needs(&self) -> Vec<Capability> {
         self.options.needs()
     }

@@ -7,8 +7,9 @@ use crate::LockFlaws;
 
 /// Default limit on consecutive handovers of one lock (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Default number of attempts to take one remote lock. They last about 20 seconds over a network, and about a second
-/// on loopback (0.1 µs per attempt). The thread of a holder is normally descheduled for a shorter time.
+/// Default number of attempts to take one remote lock. So many attempts last about 20 seconds over a network, and about
+/// a second on loopback (0.1 µs per attempt). This is longer than the time for which the thread of a holder is normally
+/// descheduled.
 pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
 /// The kind of queue in which clients of one compute node wait before they try the remote lock.
@@ -119,7 +120,9 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Returns the capabilities with which these options need no fallback.
+    /// Returns the capabilities that the chosen techniques need. If one of them is missing, the locks refuse to work or
+    /// use a fallback ([`LockOptions::fit`]). Plain locks and [`ReleaseBy::Auto`] work in every world and need no
+    /// capability, although they use masked atomics and serialised WRITEs if the world has them.
     pub fn needs(&self) -> Vec<Capability> {
         let chip = self.place == LockPlace::Chip;
         [

@@ -148,7 +148,8 @@ mod tests {
             assert_eq!(table.draw(id), (expected, true));
             table.leave(id);
         }
-        // The fourth ticket is served. Its carry advances the served number to 0, which is the fifth client's ticket:
+        // The fourth client draws ticket 3, which is served at once. The carry of this draw changes the served number
+        // to 0, which is the fifth client's ticket.
         assert_eq!(table.draw(id), (3, true));
         assert_eq!(table.draw(id), (0, true), "two are inside");
         // Both leave. From now on the served number is one ahead of the tickets.

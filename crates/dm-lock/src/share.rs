@@ -73,10 +73,10 @@ impl<V: Verbs> fmt::Debug for Share<'_, V> {
     }
 }
 
-/// A share that is being taken. If it is dropped before the result is known, it posts the request that releases the
-/// share behind the one that takes it. Either both are executed, or neither is.
+/// A share that is being taken. If it is dropped before the result is known, it posts a request that releases the
+/// share, behind the request that takes it. If the latter is not executed, neither is the former.
 ///
-/// It is created in the step that posts the request, so no await lies in between.
+/// Create it in the step that posts the request, without an await in between.
 struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     v: &'a V,
     cell: Cell,
@@ -96,9 +96,10 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
             Ok(out) => Poll::Ready(Ok((out, self.pass.take()))),
             Err(e) => {
                 if e.index > 0 || e.effect == Effect::Done {
-                    // The share was certainly taken, and a later request failed. If this is not certain, the share is
-                    // not released. A count that is too high causes an error, but with a count that is too low, one
-                    // client could hold the lock while another shares it.
+                    // Here the share was certainly taken: a later request of the chain failed, or the FAA took effect
+                    // before its error. If it is not certain that the share was taken, the share is not released. A
+                    // count that is too high causes an error, but with a count that is too low, one client could hold
+                    // the lock while another shares it.
                     self.cell.give_back(self.v);
                 }
                 if let Some(pass) = self.pass.take() {
@@ -135,11 +136,10 @@ impl Locks {
     /// Otherwise the READ is posted after the FAA has completed. If the lock is held, the client waits by READs, and
     /// needs at least three more round trips.
     ///
-    /// # Errors
-    /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
-    /// met 16 holders one after another. It can then queue with [`Locks::lock`]. Also returns this error while nobody
-    /// may share, because the shares of a dead client are being given back. The client can then wait
+    /// # Errors Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA
+    /// had an unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the
+    /// client met 16 holders one after another. The client can then queue with [`Locks::lock`]. Also returns this error
+    /// while nobody may share, because the shares of a dead client are being given back. The client can then wait
     /// ([`Locks::until_open`]).
     ///
     /// # Panics
@@ -239,12 +239,13 @@ impl Locks {
         self.options.shared && self.roster.gate().is_shut(v.client().0)
     }
 
-    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). Taking the lock
-    /// alone instead would make other clients take it alone as well, even after the gate is open. The client must look
-    /// at the slots of its pool meanwhile, and must hold no lock.
+    /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). The client
+    /// should not take the lock alone instead, because other clients that meet a holder again and again take the lock
+    /// alone as well, even after the gate is open. The client must look at the slots of its pool meanwhile, and must
+    /// hold no lock.
     ///
     /// # Errors
-    /// Returns [`LockError::Held`] if sharing is forbidden for a long time. The client can then queue with
+    /// Returns [`LockError::Held`] if sharing is still forbidden after 4096 READs. The client can then queue with
     /// [`Locks::lock`]. Also returns the errors of the READs.
     pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
         let place = self.word_at(node)?;
@@ -259,8 +260,8 @@ impl Locks {
     }
 
     /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
-    /// calls this before it waits for others. They may wait until the counts of dead clients are reset, and the reset
-    /// waits for these requests. Returns whether it awaited anything.
+    /// calls this before it waits for other clients: the others may wait until the counts of dead clients are reset,
+    /// and the reset waits for this client's requests. Returns whether it awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);
@@ -356,8 +357,8 @@ impl<'a, V: Verbs> Share<'a, V> {
     }
 
     /// Compares and exchanges the word at `at`, and releases the share behind the CAS. Returns the word that the CAS
-    /// found: `compare` if it took effect. This takes one round trip, or two if the options do not allow both in one
-    /// chain.
+    /// found: `compare` if it took effect. This takes one round trip, or two if the options or the world do not allow
+    /// both in one chain.
     ///
     /// # Errors
     /// Returns the same errors as [`Share::write_back`].

@@ -10,15 +10,17 @@ use crate::cell::SHARE;
 /// The number of clients that a lock word can distinguish. Every client id is below it.
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
-/// The bit of a lock word's payload that marks the word as suspect. A holder was dropped during a structural change
-/// ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or it died ([`LockWord::freed`]). A client that takes such
-/// a lock must read the whole node before it relies on the node. Mending one node does not clear the bit, because one
-/// word guards many nodes (`docs/protocol/recovery.md`, V7 and V8).
+/// The bit of a lock word's payload that marks the word as suspect. It is set if a holder was dropped during a
+/// structural change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or if a holder died
+/// ([`LockWord::freed`]). A client that takes such a lock must read the whole node before it relies on the node.
+/// Mending one node does not clear the bit, because one word guards many nodes (`docs/protocol/recovery.md`, V7 and
+/// V8).
 pub const DOUBT: u32 = 1;
 
-/// The bit of the word of a lock that [can be shared](crate::LockOptions::shared) which says that its holder lets other
-/// clients share it ([`Guard::beside_sharers`](crate::Guard::beside_sharers)). It is part of the payload. The CAS that
-/// takes the lock writes it, and it counts only while the lock is held.
+/// The bit that says whether the holder of a lock lets other clients share the lock
+/// ([`Guard::beside_sharers`](crate::Guard::beside_sharers)). It is the second bit of the payload, in words of locks
+/// that [can be shared](crate::LockOptions::shared). The CAS that takes the lock writes the bit, which counts only
+/// while the lock is held.
 pub(crate) const BESIDE: u64 = 1 << (PAYLOAD_SHIFT + 1);
 
 const LOCKED: u64 = 1;
@@ -119,9 +121,9 @@ impl LockWord {
         Some(word & !((DOUBT as u64) << PAYLOAD_SHIFT))
     }
 
-    /// Returns the word that a lock of the dead member `member` becomes: free, with one more release, and in
-    /// [`DOUBT`]. Returns `None` if `member` does not hold the lock. Other bits stay: the payload, and the count of
-    /// sharers. The caller replaces the word by a CAS that compares all of it.
+    /// Returns `word` as recovery rewrites it after the death of `member`: free, with one more release, and with
+    /// [`DOUBT`] set. Returns `None` if no client of `member` holds the lock. All other bits of the payload stay, and
+    /// so does a count of sharers. The caller replaces the word by a CAS that compares all of it.
     ///
     /// ```
     /// use dm_lock::{DOUBT, LockWord};
@@ -142,8 +144,9 @@ impl LockWord {
         Some(word & !(TAG_MASK | COUNT_MASK) | count | doubt)
     }
 
-    /// Returns the word that counts no sharers, or `None` if it counts none already. This is the word of a lock that
-    /// [can be shared](crate::LockOptions::shared); the highest 16 bits of other words are payload.
+    /// Returns `word` with a count of sharers of zero, or `None` if the count is zero already. Call this only for a
+    /// lock that [can be shared](crate::LockOptions::shared), because the highest 16 bits of other lock words are
+    /// payload.
     ///
     /// ```
     /// use dm_lock::LockWord;
@@ -201,7 +204,7 @@ impl fmt::Display for LockWord {
     }
 }
 
-/// Returns named example words as pictures, for golden tests and for the documentation.
+/// Returns named example words in the form of [`LockWord::picture`], for golden tests and for the documentation.
 pub fn pictures() -> Vec<(&'static str, String)> {
     let held = LockWord {
         locked: true,

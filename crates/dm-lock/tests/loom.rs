@@ -1,9 +1,9 @@
 //! The local lock table under loom: exclusion, no lost wake-up and no lost turn, over all interleavings of two
 //! threads.
 //!
-//! Each model prints how many interleavings it explored, and fails if there are fewer than a minimum, so a run that
-//! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
-//! loom aborts on a deadlock.
+//! Each model prints how many interleavings loom explored, and fails if there are fewer than a minimum, so a search
+//! that was cut short fails. Loom aborts the process on a deadlock, so each mutant runs in a process of its own, which
+//! the test that expects the failure starts.
 #![cfg(dm_loom)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -92,7 +92,7 @@ fn one(table: &LocalLockTable, remote: &Remote, client: u16, mutant: Mutant) {
     remote.hold(turn, arrival.handed, mutant);
 }
 
-/// Queues, polls `polls` times, and drops the future.
+/// Queues and polls once. If the client gets the turn, it acts as the holder; otherwise the future is dropped.
 fn goes_away(table: &LocalLockTable, remote: &Remote, client: u16, mutant: Mutant) {
     let orphan = |_| {
         if mutant != Mutant::OrphanForgets {

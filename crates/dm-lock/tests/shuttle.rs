@@ -1,5 +1,5 @@
-//! The local lock table under shuttle: five clients, and three locks in two shards. Waiters change their wakers, are
-//! dropped, or only try. Each model has broken twins that must be found.
+//! The local lock table under shuttle: five clients, and three locks in two shards. Clients wait, change their wakers,
+//! are dropped while they wait, or try to take a lock without waiting. Each model has broken twins that must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -183,7 +183,7 @@ fn print_table(ran: &[Ran]) {
     }
 }
 
-/// Writes the page if it differs in more than its times, and returns whether it does. With `check`, writes nothing.
+/// Writes the page if it differs in more than its times, and returns whether it differs. With `check`, writes nothing.
 fn draw(file: &Path, wanted: &str, check: bool) -> io::Result<bool> {
     let present = fs::read_to_string(file).unwrap_or_default();
     let stale = timeless(&present) != timeless(wanted);

@@ -176,7 +176,7 @@ impl Case {
     }
 }
 
-/// A twin of a model, or dmkit's own protocol.
+/// A variant of a model: dmkit's own protocol, or a twin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Variant {
     /// The protocol of dmkit.
@@ -197,7 +197,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// A twin of a model that differs from dmkit's protocol.
+/// A twin: a variant of a model that differs from dmkit's protocol.
 ///
 /// ```
 /// use dm_models::{Expect, Twin, find};

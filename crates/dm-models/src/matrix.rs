@@ -14,8 +14,8 @@ pub enum Knob {
     Unit,
     /// A READ behind a CAS may overtake it line by line, or as a whole, or not at all.
     CasThenRead,
-    /// An atomic and a WRITE to one word: racy with a failed CAS that writes back, racy with one that does not, or
-    /// serialised.
+    /// An atomic and a WRITE to one word: they race and a failed CAS writes back, they race and a failed CAS writes
+    /// nothing, or they are serialised.
     AtomicVsWrite,
     /// Whether a WRITE may overtake an earlier READ or atomic.
     Overtaking,

@@ -34,7 +34,7 @@ impl Ran {
     ///
     /// # Errors
     /// Returns the actual verdict, with the whole counterexample, if it is not the expected one. A truncated search or
-    /// a sample never is.
+    /// a sample is never the expected verdict.
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,

@@ -1,5 +1,5 @@
-//! T-R2 as published: values are passed in one buffer per lock. Whether a client may store its value there is checked
-//! one section before it does so.
+//! T-R2 as published: values are passed in one buffer per lock. A client checks the lock's key in one section, and
+//! stores its value in the buffer in a later section, without another check.
 
 use super::{Entering, Held, Shard};
 use crate::waiters::NONE;

@@ -253,7 +253,8 @@ fn any_schedule_is_linearizable_and_ends() {
     }
 }
 
-/// T-R2 is not among the flaws: other clients must run between its sections, which needs a world with steps.
+/// T-R2 is not among these flaws. It shows only if other clients run between two sections of one operation. Loopback
+/// does not suspend an operation there; the explorer does (`dm-models`).
 #[test]
 fn flawed_variants_are_found() {
     let none = RdwcFlaws::NONE;

@@ -91,7 +91,7 @@ pub(crate) struct Chain {
     pub(crate) left: u16,
     pub(crate) rung: bool,
     pub(crate) done: bool,
-    /// Whether the owner has returned the chain, so that no client will use its results.
+    /// Whether the client has closed the chain, so that it will not use the results.
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,

@@ -63,15 +63,15 @@ pub(crate) struct ClientState {
     /// Late chains: chains that were in flight when a queue pair failed or the client crashed, and whose requests may
     /// still take effect. They are in the order of their doorbells.
     pub(crate) late: Vec<u16>,
-    /// The memory nodes, as bits, to which a queue pair of the client has failed, if no later request of the client
-    /// has taken effect there.
+    /// A bit for each memory node from which the client may stay cut off: a queue pair to this memory node has failed,
+    /// no later request of the client has taken effect there, and the knobs allow another failure.
     pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
     /// Chains to which the client has a handle, in the order in which they were opened.
     pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
-    /// The memory that the failed attempt has read. The next pause ends when this memory changes.
+    /// The memory that the last failed attempt has read. The next pause ends when this memory changes.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,

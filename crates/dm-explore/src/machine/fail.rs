@@ -40,7 +40,8 @@ impl Machine {
         self.complete(c, node)
     }
 
-    /// Keeps client `c` cut off after its queue pair to `node` has failed. None of its later requests was sent.
+    /// Keeps client `c` cut off after its queue pair to `node` has failed. Its chains that are in flight there end in
+    /// an error without effect, because none of their requests was sent.
     pub(super) fn refuse(&mut self, c: u8, node: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -76,8 +77,8 @@ impl Machine {
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
-        // If the chain already had an error before its doorbell, this error stays, because none of its requests was
-        // sent.
+        // If the chain already had an error before its doorbell, this error stays, because none of the chain's requests
+        // was sent.
         if let Some(r) = chain.requests.get(told)
             && (chain.left > 0 || chain.error.is_none())
         {
@@ -179,8 +180,8 @@ impl Machine {
         let before = client.late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
-            // Steps identify late chains by their positions, which have changed. So no step that sleeps may refer to
-            // them any more.
+            // Steps identify late chains by their positions, which have changed. So this step must not commute with
+            // other late steps of the client: one that sleeps would then name the wrong chain.
             self.footprint.inner = None;
         }
         Then::Nothing
@@ -205,8 +206,8 @@ impl Machine {
         }
     }
 
-    /// Removes the unfinished requests of those late chains of client `c` for which `dead` returns true. They never
-    /// take effect.
+    /// Removes the unfinished requests of those late chains of client `c` for which `dead` returns true. These requests
+    /// never take effect.
     pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
         let client = &mut *self.clients[usize::from(c)];
         let mut late = core::mem::take(&mut client.late);

@@ -81,7 +81,7 @@ impl Machine {
         if let Some(e) = &client.deferred {
             f.fold2(error_hash(e));
         }
-        // `seen` was rewound, so it does not contain the changes that failed attempts of nested loops made to
+        // A rewind resets `seen`, so `seen` does not contain the changes that failed attempts of nested loops made to
         // shared state.
         self.fold_changes(client, &mut f);
         if let Some((section, overtaken)) = client.waits {

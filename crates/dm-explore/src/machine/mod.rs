@@ -52,8 +52,8 @@ impl Then {
     }
 }
 
-/// The shared state of a compute node: the order of the sections that ran on it, or the fingerprint that the model
-/// computes.
+/// A hash that stands for the shared state of a compute node: a hash of the order of the sections that ran on it, or
+/// the fingerprint that the model computes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) chain: Fp,
@@ -296,7 +296,7 @@ impl Machine {
                 Then::Poll(c)
             }
             StepKind::Cancel => {
-                // The client's destructors make all further calls.
+                // From now on the client's destructors act instead of its program, so the client is at another point.
                 client.seen.fold(9);
                 self.faults.1 += 1;
                 self.footprint.fault = true;
@@ -492,7 +492,8 @@ impl Machine {
         }
     }
 
-    /// Chooses the result of a call of `Env::elapsed`.
+    /// Returns the chosen result of a call of `Env::elapsed` by client `c`: `false` if none was chosen. Records the
+    /// call.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
         self.spoil();
         self.note(tape::Call::Answer);

@@ -74,9 +74,9 @@ pub(crate) struct Moves {
     clients: FpMap<Client>,
 }
 
-/// The number of client states that are always stored, and the number of a model's states for each further one. A
-/// client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later 16 to 32 bytes
-/// for each state of the model.
+/// The number of client states that are always stored. One more is stored for every `STATES_PER_CLIENT` states of the
+/// model. A client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later 16 to 32
+/// bytes for each state of the model.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
@@ -144,12 +144,13 @@ impl Machine {
     pub(super) fn input(&self, step: Step) -> Option<Input> {
         let c = usize::from(step.client);
         let client = &self.clients[c];
-        // The pending requests of a failed queue pair depend on words that other clients hold, and overtaking depends
-        // on all clients.
+        // Words that other clients hold decide whether the pending requests of a failed queue pair can be served. The
+        // states of all clients decide whether one of them is overtaken.
         if !client.late.is_empty() || client.down != 0 || !self.bypass.is_empty() {
             return None;
         }
-        // A waiting client's hash omits the bytes that it has read, because memory determines them.
+        // A waiting client's hash omits the bytes that the client has read, because memory determines them. So the hash
+        // alone does not determine the outcome.
         if client.paused && !client.ready {
             return None;
         }

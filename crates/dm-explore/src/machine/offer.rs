@@ -25,7 +25,8 @@ pub(super) const NODES_MAX: usize = 8;
 
 /// A unit that may be served now.
 struct Served {
-    /// The position of its chain, the index of its request, and the index of the unit.
+    /// `place` is the position of the unit's chain, `request` the index of its request in the chain, and `unit` its
+    /// index in the request.
     place: u8,
     request: u8,
     unit: u8,
@@ -180,7 +181,8 @@ impl Machine {
         }
     }
 
-    /// Returns, for each memory node, the first failed queue pair with a request that is certain to take effect.
+    /// Returns, for each memory node, the number of the first failed queue pair with a request that is certain to take
+    /// effect, or `u8::MAX` if there is none.
     fn due(&self, client: &ClientState) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {

@@ -127,7 +127,8 @@ impl Machine {
         }
     }
 
-    /// Returns the chain's outcome if chain `i` is done; its results then count as observed.
+    /// Returns the outcome of chain `i` if the chain is done; its results then count as observed. Otherwise returns
+    /// `None`, and records that the client waits for the chain.
     pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
         self.note_sections();
         self.note_chain(c, i, Call::Await);
@@ -260,7 +261,8 @@ impl Machine {
     }
 
     fn begin_pause(&mut self, c: u8) {
-        // Whether the pause may end at once depends on everything that the attempt has read.
+        // Whether the pause may end at once depends on everything that the attempt has read, so the outcome of this
+        // step must not be recorded.
         self.spoil();
         let client = &mut *self.clients[usize::from(c)];
         if !client.rewound {

@@ -118,8 +118,8 @@ impl Machine {
         }
     }
 
-    /// Returns the point that the client of `step` has reached before the poll. Its next behaviour depends only on this
-    /// and, if the client accesses it, on the shared state of its compute node.
+    /// Returns the point that the client of `step` has reached before the poll. The client's next behaviour depends
+    /// only on this point and, if the client accesses it, on the shared state of its compute node.
     pub(crate) fn standing(&self, step: Step, answers: Answers) -> Fp {
         let client = &self.clients[usize::from(step.client)];
         let mut f = self.client_hash(usize::from(step.client));

@@ -1,4 +1,5 @@
-//! Depth-first search. To backtrack, it begins a new execution and replays the choices up to the branch.
+//! Depth-first search. To backtrack, it restores the nearest saved state of the path, or begins a new execution if
+//! there is none. Then it replays the choices up to the branch.
 //!
 //! # Several threads
 //! Each thread has its own execution and path; the visited states are shared. An idle thread gets steps that another
@@ -142,7 +143,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.explore_some(u64::MAX).unwrap_or(End::Done)
     }
 
-    /// Explores from the start until this number of states is found.
+    /// Explores from the start until this number of states is found, and then returns `None`. Returns the end of the
+    /// search if the search ends earlier.
     pub(super) fn explore_some(&mut self, states: u64) -> Option<End> {
         self.walk.runner.reset();
         let state = self.state();
@@ -267,6 +269,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
     }
 
     /// Handles the arrival at `state` by a step with footprint `by`. Pushes a frame if there is anything to explore.
+    /// Returns the end of the search if the search ends here.
     fn arrive(&mut self, state: Fp, by: Option<Footprint>) -> Option<End> {
         let first = self.arena.len();
         let mut frame = Frame {
@@ -330,7 +333,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         None
     }
 
-    /// Looks up the state of `frame` and records it as reached.
+    /// Looks up the state of `frame` and records it as reached. Returns the limit that the search has reached, if any.
     fn reach(&mut self, frame: &mut Frame, ended: bool) -> Option<Cut> {
         match self.table.reach(frame.state, frame.sleep as u64) {
             None => return Some(Cut::States),
@@ -437,8 +440,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         awake.any(|(_, o)| o.step.is_progress())
     }
 
-    /// Takes one of the sleeping steps whose target is not known, unless the current state still has a step of progress
-    /// to take.
+    /// Takes one of the omitted steps of progress whose target is not known, to find its target. Does nothing if the
+    /// state is marked already.
     fn look(&mut self, frame: &Frame) {
         if self.table.is_living(frame.number) {
             return;
@@ -510,7 +513,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
 
     // ---- work of others ---------------------------------------------------------------------------------------------
 
-    /// Gives other threads half of the remaining steps of the state nearest to the start.
+    /// Gives other threads half of the remaining steps of the first state on the path that has any.
     fn give(&mut self, pool: &Pool<Job>) {
         let Some(at) = self.frames.iter().position(|f| f.todo != 0) else {
             return;
@@ -537,7 +540,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         if let Some(frame) = frames.last_mut() {
             frame.todo = given;
-            // All sequences of answers for the last step were tried, so its footprint is complete.
+            // If all sequences of answers for the last step were tried, its footprint is complete, so the step may
+            // sleep.
             if self.frames[at].more.is_none() {
                 frame.sleep |= frame.at.map_or(0, |at| 1 << at);
             }

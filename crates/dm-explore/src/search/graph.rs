@@ -297,8 +297,8 @@ mod tests {
     #[test]
     fn a_run_is_caught_where_only_faults_lead_out() {
         use StepKind::{Crash, Wake};
-        // State 1 leads to the end and to state 3. States 3 and 4 lead to each other, by one client each, and state 4
-        // leads to itself. Only a crash leads from states 3 and 4 to an end.
+        // State 1 leads to state 2, which is the end, and to state 3. States 3 and 4 lead to each other, by one client
+        // each, and state 4 leads to itself. Only a crash leads from states 3 and 4 to an end.
         let edges = [
             (0, 1, 0, Wake),
             (1, 2, 0, Wake),

@@ -110,8 +110,9 @@ impl Search {
             pct: None,
         })
     }
-    /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). It
-    /// finds bugs of that depth much sooner than uniform choice.
+    /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). A bug
+    /// has depth `d` if the order of `d` pairs of steps suffices for it. This search finds bugs of depth `depth` much
+    /// sooner than uniform choice.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
         Self::of(Method::Random {
             seed,
@@ -179,7 +180,7 @@ impl Search {
         }
     }
 
-    /// Returns the first counterexample as it was found, without shortening it.
+    /// Makes the search return its first counterexample as it was found, without shortening it.
     pub const fn unshortened(mut self) -> Self {
         self.shorten = false;
         self
@@ -248,7 +249,8 @@ pub(crate) struct Walk<'p> {
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
-    /// The number of states that other threads have reported, and the number that this thread has reported.
+    /// `others` is the number of states that other threads have reported, and `told` the number that this thread has
+    /// reported.
     others: u64,
     told: u64,
     pub(crate) ends: FpSet,
@@ -258,7 +260,7 @@ pub(crate) struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// Returns the limit that the search has reached, if any. Reads the clock only from time to time.
+    /// Returns the limit that the search has reached, if any. Reads the clock only at every 256th call.
     pub(crate) fn cut(&mut self, depth: usize) -> Option<Cut> {
         self.depth = self.depth.max(depth as u32);
         self.ticks += 1;
@@ -285,8 +287,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists the possible steps of the current state, and returns whether it is an end. Returns an error if it is an
-    /// end that breaks the model.
+    /// Lists the possible steps of the current state, and returns whether it is an end: whether none of them is
+    /// progress. Returns an error if it is an end that breaks the model.
     pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);

@@ -20,7 +20,8 @@ impl Rng {
     }
 }
 
-/// Returns the agent of a step: a client's program, its requests, or its faults and late requests.
+/// Returns the number of the agent that takes a step. Each client has three agents with priorities of their own: its
+/// program, its requests, and its faults and late requests.
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,
@@ -63,8 +64,8 @@ impl Pct {
         }
     }
 
-    /// Counts a pause, and from time to time gives the client the lowest priority. Otherwise a client that waits for
-    /// another one could run alone until the run reaches the limit of depth.
+    /// Counts a pause, and gives the client the lowest priority at every 16th pause of the run. Otherwise a client that
+    /// waits for another one could run alone until the run reaches the limit of depth.
     fn paused(&mut self, client: u8) {
         self.pauses += 1;
         if self.pauses.is_multiple_of(PAUSES) {

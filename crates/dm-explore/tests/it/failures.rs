@@ -300,7 +300,8 @@ fn a_later_request_lands_behind_a_late_one_only_if_the_old_queue_pair_is_shut() 
 
 #[test]
 fn nothing_is_carried_out_behind_what_never_is() {
-    // A WRITE may overtake the FAA before it; if it did, both were sent. A fenced WRITE waits for the FAA's answer.
+    // A WRITE may overtake the FAA before it. But both were sent then, so the FAA takes effect as well. A fenced WRITE
+    // waits for the FAA's answer.
     for fence in [false, true] {
         for knobs in [Knobs::weak().failures(1), Knobs::weak().crashes(1)] {
             let found = ends(knobs, move |c| async move {

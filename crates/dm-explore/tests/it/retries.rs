@@ -7,8 +7,8 @@ use dm_verbs::{Nanos, NodeId, RemotePtr, Verbs, Why};
 
 const LEASE: Nanos = Nanos::from_millis(1);
 
-/// Takes a lock word from a holder whose lease is over. The client measures the lease from the time when it first saw
-/// this holder.
+/// Changes a word under a lock with a lease. If a holder's lease is over, the client takes the lock over. It measures
+/// the lease from the time when it first saw this holder.
 async fn under_lease<V: Verbs>(v: &V) {
     let [lock, data] = [64, 128].map(|offset| RemotePtr::new(NodeId(0), offset).unwrap());
     let me = u64::from(v.client().0);

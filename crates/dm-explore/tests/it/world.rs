@@ -96,7 +96,7 @@ fn a_chain_that_fails_keeps_what_has_landed_and_its_poster_goes_on() {
         });
     model.run(Search::exhaustive()).expect_pass();
     // Without a failure, both requests of the chain take effect, and the third request is not posted. After a failure,
-    // none of the two, the first, or both have taken effect when the third request takes effect. They take effect
+    // none of the two, the first, or both have taken effect when the third request takes effect. These effects come
     // before or after the client receives the error.
     let want = [[0, 0, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]].into();
     assert_eq!(ends.with(core::mem::take), want);

@@ -1,7 +1,7 @@
 //! Uses dmkit's locks in a program that has its own RDMA layer: the threads of two machines move amounts between
 //! records.
 //!
-//! `rdma.rs` stands for the program's own RDMA layer; `adapter.rs` is all that dmkit's code needs to run on it.
+//! `rdma.rs` stands for the program's own RDMA layer; `adapter.rs` is all that dmkit's code needs to run on that layer.
 //!
 //! ```text
 //! cargo run -p dm-lock --example own_rdma

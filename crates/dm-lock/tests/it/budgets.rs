@@ -1,4 +1,5 @@
-//! The cost of each way of locking, by the meter, with every capability and with each one missing.
+//! Tests of the cost of each way of locking, as the meter counts it: with all capabilities, and with each of them
+//! missing.
 
 use crate::common::*;
 use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, ReleaseBy};
@@ -300,8 +301,8 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     let (released, spent) = cost(&v, set.release());
     assert_eq!((released, spent.round_trips, spent.verbs()), (Ok(()), 1, 2));
 
-    // Without combining, and released by atomics: first all data, then all unlocks. Both chains to one memory node
-    // are awaited.
+    // These options do not combine data and unlocks, and release by an atomic. So the set first writes and awaits all
+    // data, including both chains to one memory node, and then posts all unlocks.
     let options = LockOptions {
         combine: false,
         release: ReleaseBy::Faa,

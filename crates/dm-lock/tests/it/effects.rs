@@ -107,7 +107,7 @@ fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
     assert!(seen.get() > 10, "only {} runs met data", seen.get());
 }
 
-/// If a set writes several chains to one memory node, its unlocks are posted behind the last one.
+/// If a set writes several chains to one memory node, its unlocks are posted behind the last of them.
 #[test]
 fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
     const LEN: usize = 256 << 10;

@@ -68,8 +68,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
         for _ in 0..3 {
             block_on(lock(&v, &bench.locks[0], at).release()).unwrap();
         }
-        // The fourth ticket carries. A second client passes the local lock while it is held, and reaches the remote
-        // lock (which still excludes it).
+        // Drawing the fourth ticket changes the number that is being served. So a second client passes the local lock
+        // while it is held, and reaches the remote lock (which still excludes it).
         let guard = lock(&v, &bench.locks[0], at);
         let mut taking = Box::pin(bench.locks[0].lock(&w, at));
         let second = (0..64).find_map(|_| match poll(&mut taking) {

@@ -93,8 +93,9 @@ fn a_client_that_frees_a_lock_too_late_waits_for_the_new_holder() {
     };
     assert_eq!(LockWord::unpack(word), guard.word());
     let [slow, fast] = [&slow, &fast].map(|v| v.meter().counters());
-    // Each of its 8 attempts finds the lock held: the first one by the dead member, the others by the new holder. The
-    // CAS that fails shows the new holder too, so no attempt follows it at once.
+    // Each of the slow client's 8 attempts finds the lock held, the first one by the dead member and the others by the
+    // new holder. The CAS that should free the lock fails, and its result shows the new holder too, so no attempt
+    // follows at once.
     assert_eq!((slow.masked_cas, slow.cas, slow.lock_retries), (8, 1, 8));
     assert_eq!((slow.freed_locks, fast.freed_locks), (0, 1));
 }

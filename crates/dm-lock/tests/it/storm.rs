@@ -6,7 +6,7 @@ use dm_loopback::{Builder, Endpoint, block_on, run_all};
 use dm_sync::{Fingerprint, thread};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Env, NodeId, RemotePtr, Verbs};
 
-/// Returns options with an unlimited budget: on a busy machine, a holder may be descheduled for long.
+/// Returns options with an unlimited budget, because a holder may be descheduled for a long time on a busy machine.
 fn patient() -> LockOptions {
     LockOptions {
         budget: u32::MAX,

@@ -1,4 +1,5 @@
-//! Dropped futures, lost connections, dead holders: the lock becomes free, or the error names its owner.
+//! Tests of dropped futures, lost connections and dead holders: afterwards the lock is free, or the error names its
+//! owner.
 
 use std::task::Poll;
 
@@ -503,7 +504,8 @@ fn equal_queues_have_equal_fingerprints() {
     );
 }
 
-/// A client that waited for an earlier unlock and was dropped with its own CAS in flight leaves nothing to wait for.
+/// A client waits until an earlier unlock has landed, and is dropped while its own CAS is in flight. The next client
+/// must not wait for that unlock again.
 #[test]
 fn an_unlock_that_has_landed_is_not_awaited_again() {
     let options = LockOptions {

@@ -94,7 +94,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         })
         .invariant("the word is sound", move |end| {
             let word = LockWord::unpack(end.word(word));
-            // After a handover, the owner in the word may be another client of the compute node that died.
+            // After a handover, the owner in the word may be another client of the dead client's compute node.
             let mut of_owner =
                 (0..on.len()).filter(|&i| on[i] == on[usize::from(word.owner).saturating_sub(1)]);
             if word.payload == PAYLOAD && (!word.locked || of_owner.any(|i| end.crashed(i))) {

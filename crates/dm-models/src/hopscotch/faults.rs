@@ -1,5 +1,5 @@
-//! Models of hops and splits whose client dies, is cancelled, or loses the rest of a chain. The lines of a WRITE take
-//! effect in any order.
+//! Models of hops and splits whose client dies, is cancelled, or loses its queue pair in the middle of a chain. The
+//! lines of a WRITE take effect in any order.
 
 use dm_explore::Knobs;
 use dm_verbs::LineOrder;
@@ -32,7 +32,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs of the weakest order of lines, with one fault of each kind.
+/// Returns three sets of knobs in which the lines of a WRITE take effect in any order. Each of them allows one fault of
+/// another kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

@@ -79,8 +79,8 @@ pub(crate) const T_C2: Entry = Entry {
     },
 };
 
-/// The first get may read the whole node. Its header may already lead to the right half while its lines are old. Then
-/// the second get finds its key in an old line.
+/// The first get may read the whole node. The header that it finds may already lead to the right half, while the lines
+/// are still old. Then the second get finds its key in an old line.
 const T_C3_SHAPES: &[Shape] = &[
     ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
     (

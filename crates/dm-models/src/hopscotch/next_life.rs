@@ -42,7 +42,7 @@ pub(crate) const T_C6: Entry = Entry {
 
 /// The get reads the key's neighbourhood.
 const NEAR: &str = "1x2 neighbourhood";
-/// The get reads only the entry, because its compute node has found the key there before.
+/// In this shape, the get reads only the entry, because its compute node has found the key there before.
 const ALONE: &str = "1x2 entry";
 
 type Whole = Nodes<Key8, Hopscotch<Key8>>;

@@ -78,7 +78,8 @@ impl Subject for HashTable<Key8> {
     }
 }
 
-/// Checks that a slot of the directory points to a live leaf whose range begins at the slot or before it (H11).
+/// Checks that a slot of the directory points to a leaf that is not unborn, and whose range begins at the slot or
+/// before it (H11).
 fn slot(
     end: &End<'_>,
     leaf: &Hopscotch<Key8>,
@@ -105,8 +106,8 @@ fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box
     Box::new(model.crash_may_block())
 }
 
-/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of the range of hashes: 7 and 9 move, and
-/// 3 is inserted with them.
+/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of the range of hashes. Keys 7 and 9 move
+/// to the new leaf, and 3 is inserted there too.
 const ONE: Script = Script {
     preload: &[27, 23, 7, 9],
     ..Script::EMPTY
@@ -244,7 +245,8 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs of the weakest order of lines, with one fault of each kind.
+/// Returns three sets of knobs in which the lines of a WRITE take effect in any order. Each of them allows one fault of
+/// another kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let lock = word(0, 0, 0);
     let held = 1u64;
-    // The word after its release: the same as before the CAS, or with a greater release count.
+    // The word after the lock was released. It equals the word before the CAS, or has a greater release count.
     let freed = if s.shape == "lock bit alone" { 0 } else { 1 << 8 };
     let model = Model::new(s.title.clone()).place(lock, 8, "lock").invariant(
         "the lock is free at the end",

@@ -1,4 +1,4 @@
-//! Litmus test L5: a lock word lies at the end of the data that it protects, and the WRITE of the data frees it.
+//! Litmus test L5: a lock word lies at the end of the data that it protects, and the WRITE of the data frees the lock.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model};
 use dm_verbs::{Env, LineOrder, Verbs, Why};

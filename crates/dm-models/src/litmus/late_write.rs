@@ -49,8 +49,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let fences = s.shape == "taken over fenced";
     let counter = word(0, 0, 0);
     let lock = word(u16::from(s.shape.ends_with("apart")), 1, 0);
-    // If the second client takes over, two clients are enough: it need not wait until the first client has received
-    // its error.
+    // If the second client takes over, two clients are enough, because the second one need not wait until the first one
+    // has received its error.
     let clients = if takes_over { 2 } else { 3 };
     let mut model = Model::new(s.title.clone())
         .memory_nodes(2)

@@ -8,7 +8,8 @@ use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 /// The way in which a client reads the counter under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
-    /// With a separate READ after the lock was taken. The section in between is monitored.
+    /// With a separate READ after the lock was taken. The model checks that at most one client at a time is between
+    /// taking the lock and the end of the READ.
     Apart,
     /// With `lock_and_read`, which reads the node in the chain of the CAS.
     Along,

@@ -84,7 +84,7 @@ pub(crate) const MUTUAL: Entry = Entry {
     },
 };
 
-/// Takes one unit of a count by FAA. If the count was zero, adds the unit again and retries.
+/// Takes one unit of a count by FAA. If there was no unit, adds the unit again and retries.
 async fn take(c: &C, count: RemotePtr) {
     let mut retry = c.verbs().retry(1000);
     while faa(c, count, u64::MAX).await.cast_signed() <= 0 {
@@ -93,7 +93,7 @@ async fn take(c: &C, count: RemotePtr) {
     }
 }
 
-/// A client takes a unit and gives it back, again and again.
+/// Clients that take a unit of a count by FAA, and undo this FAA if there was no unit.
 pub(crate) const ALONE: Entry = Entry {
     name: "do-and-undo",
     kind: Kind::Lock,
@@ -132,7 +132,8 @@ pub(crate) const ALONE: Entry = Entry {
 /// The number that a writer adds to the lock word when it takes the lock. A reader adds one.
 const WRITER: u64 = 1 << 32;
 
-/// The release of a lock overwrites changes that other clients have made to the lock word meanwhile.
+/// A lock that is released by FAA. In the broken twin, the release overwrites changes that other clients have made to
+/// the lock word meanwhile.
 pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,

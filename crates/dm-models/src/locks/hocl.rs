@@ -88,7 +88,7 @@ const UNLOCKED_FIRST: Twin = Twin {
     },
 };
 
-/// Returns all shapes. The small ones run with all combinations of knobs.
+/// Returns the cases of all shapes. The small shapes run with all combinations of some knobs.
 fn cases() -> Vec<Case> {
     let some = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
     let mut cases = fewer_cases();

@@ -7,8 +7,8 @@ use dm_verbs::{Env, Verbs};
 use super::counter::{compute_nodes, guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Names of ghost variables: the value that the counter has after everything posted under the lock has taken effect,
-/// the client that took the lock from memory, and the section.
+/// The name of a ghost variable: the value that the counter will have when everything posted under the lock has taken
+/// effect. `NAMED` is the ghost variable of the client that took the lock from memory, and `INSIDE` is the section.
 const POSTED: &str = "posted";
 const NAMED: &str = "named";
 const INSIDE: &str = "inside";

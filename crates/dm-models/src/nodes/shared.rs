@@ -15,7 +15,7 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 const LONG: usize = 72;
 
 /// A key far from the other keys. A packed line that contains this key and near keys stores all of its keys with more
-/// bytes than near keys alone need, so it changes its shape.
+/// bytes than near keys alone need, so the line changes its shape.
 const FAR: u64 = 1 << 40;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";

@@ -1,5 +1,5 @@
 //! Models of leaves of words: updates share the leaf's lock and exchange a word by CAS, inserts hold the lock beside
-//! them, and removes and structural changes hold it alone.
+//! updates, and removes and structural changes hold it alone.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update, Upsert};

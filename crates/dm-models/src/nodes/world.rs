@@ -32,7 +32,7 @@ pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
     pub(crate) locks: LockOptions,
-    /// Keys that are inserted before the start, in this order, into the slots in this order.
+    /// Keys that are inserted before the start, in this order. They fill the slots in the same order.
     pub(crate) preload: &'static [u64],
     /// Keys that are removed again before the start.
     pub(crate) removed: &'static [u64],
@@ -76,7 +76,8 @@ fn leaf() -> RemotePtr {
 /// Number of locks in models of two leaves.
 const LOCKS: u32 = 8;
 
-/// Returns the leaf and the neighbour that was split from it. They hold 10 and 20, and 30 and 40.
+/// Returns the leaf and the neighbour that was split from it. The leaf holds 10 and 20, and the neighbour holds 30 and
+/// 40.
 fn pair() -> Neighbours<Key8> {
     Neighbours {
         level: 0,
@@ -184,7 +185,8 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Fills a value of the format's length with `number`. The lowest bit of a word is its mark.
+    /// Fills a value of the format's length with `number`. If values are words, the number is stored above the lowest
+    /// bit, which is 1 in every word of a leaf.
     fn fill(&self, value: &mut Vec<u8>, number: u64) {
         let number = match self.format.holds_words() {
             true => number << 1 | 1,

@@ -87,7 +87,7 @@ pub(crate) const RACES: Entry = Entry {
     },
 };
 
-/// In these shapes a client dies, and the last client frees its locks.
+/// In these shapes a client dies. In all of them except the first one, the last client frees the dead client's locks.
 const DEATHS: &[Shape] = &[
     (NO_SURVIVOR, with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])])),
     (

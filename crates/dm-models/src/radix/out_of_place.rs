@@ -69,7 +69,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// The insert takes its leaf from the allocator to which the update gives the old leaf back, too early or in time.
+/// The insert takes its leaf from the allocator to which the update gives the old leaf back. A broken twin gives it
+/// back too early.
 const REUSE: &[Shape] = &[
     (
         "update and insert, get",
@@ -155,7 +156,7 @@ pub(crate) const T_M8: Entry = Entry {
     },
 };
 
-/// In this shape the clients share a compute node, of which both would die.
+/// In this shape both clients are on one compute node, so both would die together.
 const TOGETHER: &str = "1 CN, update, insert";
 
 /// In these shapes a client dies, or is dropped. No client holds a lock.

@@ -39,7 +39,8 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[Twin {
         name: "waits",
         about: "a writer waits until the torn node is complete",
-        // Bounded, because a lock word is the same again only after 256 releases.
+        // Attempts are bounded, because each of them changes the release count of a lock word, so that the states
+        // repeat only after 256 attempts.
         cases: || {
             let mut knobs = timeless(Knobs::weak().crashes(1));
             knobs.retries = Retries::Bounded(2);

@@ -1,4 +1,5 @@
-//! The model of a CAS that takes effect late: its operation has ended in an error, and the block is being reused.
+//! The model of a CAS that takes effect late, after its operation has ended in an error and while the block is being
+//! reused.
 
 use dm_alloc::{AllocError, Allocator, Block, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec, Retries};

@@ -31,7 +31,7 @@ fn root() -> RemotePtr {
     RemotePtr::new(NodeId(0), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// Returns the address of the block. It holds a value, and the number of times that it was used.
+/// Returns the address of the block. The block holds the number of times that it was used, and a value.
 fn block() -> RemotePtr {
     RemotePtr::new(NodeId(0), 1024).unwrap_or(RemotePtr::NULL)
 }
@@ -50,7 +50,7 @@ pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: Reclai
     allocator_that(compute_node, slots, looks, false, flaws)
 }
 
-/// Makes this allocator, with or without addresses that the compute node remembers.
+/// Makes an allocator as [`allocator`] does, with or without addresses that the compute node remembers.
 fn allocator_that(
     compute_node: u16,
     slots: u16,

@@ -64,7 +64,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
 }
 
 /// Runs the operations of one client. The first operation reads the address, and the later ones use it until it is too
-/// old. In each operation, collections are possible, as if another client made them.
+/// old. Each later operation also runs a collection and a turn, in place of another client of the compute node.
 async fn remember(c: &Client<Allocator, NoSpec>, forgets: bool) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

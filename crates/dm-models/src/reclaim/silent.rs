@@ -1,5 +1,5 @@
-//! The model of a compute node that dies during an operation that writes. The memory that the operation pinned becomes
-//! free, and the operation's WRITE never takes effect there.
+//! The model of a compute node that dies during an operation that writes. The memory that the operation kept from reuse
+//! becomes free, and the operation's WRITE never takes effect there.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};

@@ -81,11 +81,11 @@ fn lying(shape: &'static str) -> Case {
     Case::fails(How::Check, shape, Knobs::strong())
 }
 
-/// Blocks of one line. The last line of a chunk of a page is its record.
+/// Blocks of one line. A chunk takes one page of 4096 bytes, and the last line of the page is the record of the chunk.
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 const CHUNK: u64 = 4096;
 const BLOCKS: u64 = CHUNK / 64 - 1;
-/// Magazines in the rest of the chunk from which the depot's only magazine was cut.
+/// The number of unused magazines in the chunk from which the depot's only magazine was cut.
 const MAGAZINES: u64 = 6;
 /// Rounds after which all operations that have ended are announced as such.
 const ROUNDS: u32 = 3;
@@ -334,7 +334,7 @@ async fn replace(c: &C, seat: &Seat, starts: Starts) -> Result<(), AllocError> {
     drop(running);
     v.write(busy(), &0_u64.to_le_bytes()).await?;
     v.write(ready(), &is_ready).await?;
-    // Rounds are all that W does now, until it retires the block.
+    // From now on W only does rounds, and retires the block in one of them.
     let (mut round, mut again, mut held) = (0, 0, Some(held));
     loop {
         round = wait_until(c, asked(), |asked| asked > round).await?;
@@ -391,7 +391,7 @@ async fn until(
 ) -> Result<bool, AllocError> {
     for tries in 0..=2 * ROUNDS {
         if tries == ROUNDS {
-            // W's operation has not ended. The rounds after it suffice.
+            // W's operation might not have ended yet. The rounds after its end suffice.
             wait_until(c, busy(), |busy| busy == 0).await?;
         }
         c.shared().collect(c.verbs(), seat).await?;

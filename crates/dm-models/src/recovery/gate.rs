@@ -1,5 +1,5 @@
-//! The model of the gate. It runs the shipped locks, gate and sweep, but its looks are its own: each of them is one
-//! READ. So it is small enough to be searched completely. The model `shares` runs the looks of the shipped allocator.
+//! The model of the gate. It runs the shipped locks, gate and sweep, but has a look of its own, which is a single READ.
+//! So the model is small enough to be searched completely. The model `shares` runs the looks of the shipped allocator.
 
 use dm_alloc::Sweep;
 use dm_explore::{Client, Counter, Knobs, Model};

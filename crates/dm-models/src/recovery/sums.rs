@@ -10,7 +10,7 @@ use crate::locks::{lock_word, node};
 /// The sum, followed by the words of two clients.
 pub(super) const LEN: u32 = 24;
 
-/// The values that a client outputs when it begins an add, and when the add is done.
+/// The value that a client outputs when it begins an add. The next constant is the output when the add is done.
 const BEGUN: u64 = 1;
 const ADDED: u64 = 2;
 

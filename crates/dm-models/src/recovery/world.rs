@@ -118,7 +118,7 @@ async fn try_add(c: &Client<Shared, Counter>) -> Result<u64, LockError> {
     Ok(first)
 }
 
-/// Expels the first member, whether it is alive or not: any failure detector may be wrong.
+/// Expels the first member, whether it is alive or not, because any failure detector may be wrong.
 pub(crate) async fn expel(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
     let v = c.verbs();
     let marked = v.write(mark(), &1u64.to_le_bytes()).await;
@@ -151,7 +151,7 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
 }
 
 /// Visits the only node, finishes what the dead client has left there, and clears the doubt of the lock word. With
-/// `early` it makes the mistake of the twin: it reads the lock word after it has visited the node.
+/// `early`, reads the lock word only after it has visited the node, which is the mistake of a twin.
 pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
     let v = c.verbs();
     let table = Sweep {

@@ -67,7 +67,7 @@ pub(crate) const T_D12: Entry = Entry {
         let mut options = options();
         options.separators.exact = s.published();
         if s.shape.starts_with("rough") {
-            // The cache has no room for a whole node, but for a sketch of two leaves.
+            // The cache has no room for a whole node, but it has room for the approximate separators of two leaves.
             options.cache_bytes = 400;
             return build(ROUGH_SHAPES, s, options);
         }

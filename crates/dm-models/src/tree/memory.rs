@@ -27,7 +27,7 @@ fn node<F: NodeFormat<Key8>>(
 ) -> Result<(Header<Key8>, Vec<u8>), String> {
     let bytes = end.bytes(at, format.node_bytes() as u32).to_vec();
     let header = match format.accept(&bytes) {
-        // A hop was interrupted in the middle of its WRITE. Readers still accept the entries that they find.
+        // Here a hop was interrupted in the middle of its WRITE. Readers still accept the entries that they find.
         Err(e) if F::DUPLICATES && e.is_torn() => format.header(&bytes),
         header => header,
     };

@@ -20,7 +20,8 @@ pub(crate) const fn survived(script: Script, clients: &'static [(u16, &'static [
     }
 }
 
-/// Returns knobs under which one client dies. One card gives weak orders of lines, the other one strong orders.
+/// Returns two sets of knobs under which one client dies: a declared card on which the lines of READs and WRITEs take
+/// effect in any order, and a weak card, on which the lines of a WRITE take effect in increasing order.
 pub(crate) fn deaths() -> [Knobs; 2] {
     let any = Knobs {
         write_lines: LineOrder::Any,
@@ -53,7 +54,8 @@ pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     shapes.iter().flat_map(each).collect()
 }
 
-/// The first client splits the leaf with the keys 30 to 50 and dies. The survivor writes in both halves.
+/// The first client splits a leaf and dies. In most shapes, the leaf has the keys 30 to 50. The survivor writes in both
+/// halves.
 const SPLITS: &[Shape] = &[
     (
         "alone",
@@ -182,7 +184,8 @@ pub(crate) const SPLIT: Entry = Entry {
     },
 };
 
-/// The first client merges the leaf of 40 with the leaf of 50 and 60, and dies.
+/// The first client merges two leaves and dies. In most shapes, one leaf has the key 40, and the other leaf has 50 and
+/// 60.
 const MERGES: &[Shape] = &[
     (
         "alone, from the left",

@@ -48,7 +48,7 @@ pub(crate) trait Subject: Sized + 'static {
     }
 }
 
-/// The parts of an index that a [`Handle`] makes a [`Subject`]. The methods are those of a subject.
+/// Parts of an index for which [`Handle`] implements [`Subject`]. The methods are those of a subject.
 pub(crate) trait SubjectParts:
     Parts<Key = Key8, Options: Copy + Send + Sync + 'static> + Fingerprint + 'static
 {

@@ -10,7 +10,7 @@ use super::{Leaf, NO_END, SLOTS, SlotFlaws, Slots, separator};
 use crate::tree::world::{loaded, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The left leaf's keys by slot. For each client, its operations, and whether it starts without a cache.
+/// The keys of the left leaf, by slot. Then, for each client, whether it starts without a cache, and its operations.
 struct Script {
     keys: &'static [u64],
     clients: Vec<(bool, Vec<Op>)>,

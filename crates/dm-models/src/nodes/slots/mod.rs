@@ -14,7 +14,8 @@
 //!   is counted.
 //! * `high` is the end of the left leaf's range. After a split it equals the separator, and the right leaf holds the
 //!   rest.
-//! * A slot's key is 0 while the slot is empty, and [`CLAIMED`] until its value is written. So no key is 0 here.
+//! * A slot's key is 0 while the slot is empty, and has the bit [`CLAIMED`] until its value is written. So no key is 0
+//!   here.
 //! * The separator is 0 until there is a right leaf. A client with a cache has read it before the split; a client
 //!   without one reads it during its operation.
 

@@ -5,7 +5,8 @@ use dm_verbs::Verbs;
 use super::operations::{Worker, is_alone};
 use super::{ALONE, Leaf, NO_END, OK, SLOTS, Slots, separator};
 
-/// Waits until it holds the leaf alone, splits the leaf if it is still full, and releases it.
+/// Waits until `worker` holds the leaf alone, splits the leaf if it is still full, and releases it. If another client
+/// already splits the leaf, only waits until that split has ended.
 pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     assert_eq!(leaf, Leaf::left(), "no model fills the right leaf");
     let v = worker.verbs();
