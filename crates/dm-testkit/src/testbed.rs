@@ -79,7 +79,7 @@ impl Cards {
         let stalls = turn();
         let builder = Sim::builder(model).seed(seed);
         if stalls {
-            return builder.stalls(STALL_ONE_IN, LONGEST_STALL);
+            return builder.stalls(STALL_ONE_IN, LONGEST_STALL).lease(LEASE);
         }
         builder
     }
@@ -87,9 +87,12 @@ impl Cards {
 
 /// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
-/// The longest delay of a poll. Two delays and a wait for another client's delay are shorter than a lease of 10 ms, after
-/// which a client would be fenced if it is the last one of its compute node.
+/// The longest delay of a poll.
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
+/// The lease of compute nodes whose clients are suspended. It is many times longer than a delay. Otherwise the last
+/// client of a compute node, delayed several times in a row, would be silent for a lease. It would then be expelled, and
+/// the run would count its error as wrong. Runs with kills test such clients.
+const LEASE: Nanos = Nanos::from_millis(100);
 
 /// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have
 /// ended.
