@@ -21,8 +21,8 @@ pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     crate::job::redraw("dmkit, several client machines", &merged, output)
 }
 
-/// Returns whether rows that differ in this column cannot be parts of one point. Each machine has its own path of the
-/// cluster file, and its own device promises.
+/// Returns whether rows that differ in this column cannot be parts of one point. The parts may differ in what belongs
+/// to a machine, for example in its path of the cluster file and in its device's promises.
 fn splits(column: &Column) -> bool {
     let own = ["machine", "host", "fabric", "assumptions"].contains(&column.name);
     column.identifies() && !own
