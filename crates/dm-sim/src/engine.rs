@@ -59,7 +59,8 @@ pub(crate) struct Node {
     windows: Vec<Window>,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// For each atomic bucket, the time until which it is occupied, on the clock of the responder's pipeline.
+    /// For each atomic bucket of host memory, and below of on-chip memory, the time until which it is occupied.
+    /// Requests enter the pipeline's queue when they arrive, so this time may be later than `now`.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
     /// For each space and bucket, the time at which the bucket's last atomic writes back. Empty if atomics take a
