@@ -187,7 +187,8 @@ impl Case {
         }
     }
 
-    /// Returns a key that is equal for runs with equal results, even if they belong to different figures.
+    /// Returns a key that is equal for runs that do the same, even if they belong to different figures. Such runs have
+    /// equal results.
     fn key(&self) -> String {
         format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
     }

@@ -207,7 +207,7 @@ pub(crate) struct Resolved {
 }
 
 impl Setup {
-    /// Returns the settings that a run without a network does not use.
+    /// Returns values for the required settings that a run without a network does not use.
     pub(crate) fn without_network() -> Self {
         Self {
             model: Some("cx6-roce".to_owned()),

@@ -174,7 +174,8 @@ impl Farm {
         hash(key, 0, self.0.count())
     }
 
-    /// Frees an entry of bucket `nth`, by moving a key to the next bucket, which has a free entry.
+    /// Frees an entry of bucket `nth` by moving a key to the next bucket, which must have a free entry. Returns `false`
+    /// if no key of bucket `nth` may move.
     fn push_on(&mut self, nth: usize) -> bool {
         let moving = self
             .0
