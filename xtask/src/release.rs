@@ -141,7 +141,7 @@ fn compare(shell: &Shell, dir: &Path, old: &Path, libraries: &[&Package]) -> Res
     let target = dir.join("target");
     let list = |at: &Path, package: &str| -> Result<String> {
         let manifest = at.join("Cargo.toml");
-        // Three times `s`: without the implementations that the compiler adds to nearly every type.
+        // `-sss` leaves out the implementations that the compiler adds to nearly every type.
         let listed = cmd!(
             shell,
             "cargo public-api --manifest-path {manifest} --package {package} -sss"

@@ -38,8 +38,8 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The packages and features of all steps but one. With others, cargo would build the crates once more. The tests also
-/// need the command's flaws and studies, because `dm-models` needs them.
+/// The packages and features of all steps but one. If steps had different ones, cargo would build the crates once more.
+/// The feature `dmkit/eval` is needed because tests run the command's figures and models.
 const PACKAGES: [&str; 5] = ["--workspace", "--exclude", "dm-ib", "--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
@@ -84,7 +84,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
 
 /// Builds the command and the program that runs all models, both as the tests do, and returns their directory.
 ///
-/// Only with an example among the targets does cargo resolve features as it does for tests.
+/// An example is among the targets because cargo otherwise does not resolve features as it does for tests.
 pub(crate) fn programs(shell: &Shell, root: &Path) -> Result<PathBuf> {
     cmd!(
         shell,

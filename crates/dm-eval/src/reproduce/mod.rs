@@ -49,7 +49,7 @@ pub struct Reproduce {
     /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
     /// (in the form of `crates/dm-eval/experiments`).
     pub names: Vec<String>,
-    /// List every figure and table of the papers: the names of those that run, and why the others do not.
+    /// List every figure and table of the papers, with the name of its experiment or the reason why it has none.
     #[arg(long)]
     pub list: bool,
     /// Run only this panel of each figure; may be given more than once. Results of other panels in the output
