@@ -54,8 +54,8 @@ fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
 /// Returns whether requests act on memory when they arrive, instead of when the pipeline serves them.
 ///
 /// The pipeline serves requests in order of arrival, so the order is the same in both cases, but acting on arrival
-/// saves an event. It is not possible if an atomic takes time, or if other requests may overtake an atomic, because
-/// then the order depends on the time at which the atomic gets its bucket.
+/// saves an event. Requests cannot act on arrival if an atomic takes time, or if other requests may overtake an atomic,
+/// because then the order depends on the time at which the atomic gets its bucket.
 pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
