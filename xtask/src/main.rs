@@ -1,6 +1,7 @@
 //! The workspace's own checks and benches: `cargo xtask <command>`. Each command's `--help` says how long it takes.
 //!
-//! The steps of CI are written only here, in Rust. The CI configuration only calls `cargo xtask test`.
+//! The steps of CI are written only here, in Rust. The CI configuration installs what is missing, and otherwise only
+//! calls these commands.
 
 #![forbid(unsafe_code)]
 #![expect(

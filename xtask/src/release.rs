@@ -162,7 +162,8 @@ fn compare(shell: &Shell, dir: &Path, old: &Path, libraries: &[&Package]) -> Res
     Ok(())
 }
 
-/// Returns the lines that only one of two lists has, with `-` or `+` before them. The lists are sorted by item.
+/// Returns the lines that only one of two lists has: first those of `before`, with `-` before each, then those of
+/// `after`, with `+`.
 fn changes(before: &str, after: &str) -> String {
     let mut found = String::new();
     let only = |a: &str, b: &str| {

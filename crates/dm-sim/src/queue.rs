@@ -62,8 +62,8 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // The sizes of a slot, a segment, all slots and all lists, as powers of two. The lists begin up to
-        // eight segments ahead.
+        // log2 of the picoseconds that a slot, a segment, all slots, and all lists cover. The lists begin up to eight
+        // segments ahead.
         let parts = prop_oneof![Just(11_u32), Just(23), Just(26), Just(33)];
         let edge = prop_oneof![(parts, 1_u64..12), (Just(23), 1_020_u64..1_040)];
         prop_oneof![

@@ -8,7 +8,8 @@ use super::{Latencies, Row};
 use crate::Output;
 use crate::cluster::Machine;
 
-/// Reads files of JSON lines, and shows one row for each point over all machines.
+/// Reads files of JSON lines, and shows one row for each point over all machines. Returns `false` if a wrong value was
+/// read.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, or if the rows are not those of all machines of a run.

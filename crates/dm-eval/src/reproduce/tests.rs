@@ -136,7 +136,7 @@ fn a_tree_experiment_runs_from_file_to_page() {
     }
 }
 
-/// A point that is known is not run again, neither by this process nor by the next one of the same program.
+/// A point whose result is known is not run again, neither by this process nor by the next one of the same program.
 #[test]
 fn a_stopped_run_continues_with_its_missing_points() {
     let mut e = tiny("sherman-16");

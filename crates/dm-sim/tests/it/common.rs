@@ -1,4 +1,4 @@
-//! Shared parts of the calibration tests: skewed choice, a recorder, a lock client, and the table row.
+//! Shared parts of the calibration tests: a skewed choice of keys, a recorder, a lock client, and the table row.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

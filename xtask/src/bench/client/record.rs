@@ -42,7 +42,7 @@ const SOURCES: usize = 4;
 const THREADS: usize = 2;
 /// The largest relative difference from the recorded instructions that a check accepts.
 const TOLERANCE: f64 = 0.03;
-/// The largest difference from the recorded polls, which depend only on the keys.
+/// The largest difference from the recorded polls that a check accepts. Polls depend only on the keys.
 const POLLS_TOLERANCE: f64 = 0.005;
 
 /// One line of the table.
