@@ -181,7 +181,8 @@ fn shuttle_batches(root: &Path, filter: Option<&str>, batches: Option<Range<u64>
     under_checker(&shell, root, "shuttle", filter)
 }
 
-/// Runs the test target with the checker's name in every crate that has one, built for that checker.
+/// Runs the test target named `checker` (loom or shuttle) in every crate that has such a target. The target is built
+/// for this checker.
 fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>) -> Result<()> {
     let members = workspace::packages(root)?;
     let crates = crates_with(&members, checker);

@@ -19,7 +19,7 @@ pub(crate) struct Chain {
     more: Vec<Request>,
     /// The time at which the card receives the first request.
     pub(crate) bell: u64,
-    /// The first request. Most chains have no other. It is valid while `count > 0`.
+    /// The first request. Most chains have no other request. The field is valid while `count > 0`.
     pub(crate) first: Request,
     /// The time at which a poll can find the latest completion that is known so far; a time in the past if none is
     /// known.

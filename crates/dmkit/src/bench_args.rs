@@ -94,8 +94,8 @@ pub(crate) struct Bench {
     /// Number of keys that are loaded first.
     #[arg(long, help_heading = "Workload", default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
-    /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is high
-    /// enough.
+    /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is so
+    /// high that no run reaches it.
     #[arg(long, help_heading = "Length", value_parser = count)]
     pub(crate) ops: Option<u64>,
     /// Length of the warm-up, such as 500us: operations that end in it are checked but not counted. Each client joins

@@ -508,7 +508,8 @@ mod tests {
         }
     }
 
-    /// Every graded number of a paper has its place in the paper, and no number without a place is graded.
+    /// Every graded claim has a number of the paper and the place of this number. A number without a place is not
+    /// graded.
     #[test]
     fn every_number_of_a_paper_has_a_kind_and_a_source() {
         let mut graded = 0;

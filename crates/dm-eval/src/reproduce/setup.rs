@@ -38,8 +38,7 @@ setup! {
     coroutines: u32;
     /// Number of keys that are loaded first.
     keys: u64;
-    /// The paper's number of keys. Zipf ranks are drawn over it, and several of them stand for one loaded
-    /// key.
+    /// The paper's number of keys. Zipf ranks are drawn over these keys, and several ranks stand for one loaded key.
     ranks: u64;
     /// Zipf's exponent; 0 is uniform.
     skew: f64;
