@@ -18,9 +18,9 @@ pub(crate) enum Bench {
     /// Measures the pace of the simulated testbed on this machine: simulated verbs per CPU second, and instructions a
     /// verb.
     ///
-    /// Takes 1 to 2 minutes to build and about 1 minute to run. Prints a table of three mixes with 640 clients: the
-    /// rate of the best of 7 runs, because other programs can only slow a run down, and the instructions, by callgrind.
-    /// They are not counted if valgrind is not installed. The rates depend on the machine; the instructions hardly do.
+    /// Takes 1 to 2 minutes to build and about 1 minute to run. Prints a table of three mixes with 640 clients. The
+    /// rate is the best of 7 runs, because other programs can only slow a run down. The instructions are counted by
+    /// callgrind, if valgrind is installed. The rates depend on the machine; the instructions hardly do.
     Sim {
         /// Arguments for the example `sim_bench` of dm-sim, which then prints its rows instead of the table.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

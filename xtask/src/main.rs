@@ -1,6 +1,7 @@
 //! The workspace's own checks and benches: `cargo xtask <command>`. Each command's `--help` says how long it takes.
 //!
-//! The steps of CI are written only here, in Rust. The CI configuration only calls `cargo xtask test`.
+//! The steps of CI are written only here, in Rust. The CI configuration installs what is missing, and otherwise only
+//! calls these commands.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -160,10 +161,10 @@ enum Command {
     /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
     /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
     ///
-    /// Takes about 45 minutes on 2 busy cores for the own tests and loom models of all seven crates, and 12 for
-    /// dm-lock's; models and façades take longer. Needs `cargo install cargo-mutants --locked`. Fails if a mutant
-    /// survives every test without a reason in `xtask/mutants/CRATE.toml`, if such a reason belongs to no mutant or to
-    /// one that was killed, or if mutants were not run.
+    /// Takes about 45 minutes on 2 busy cores for the own tests and loom models of all seven crates, and 12 for those
+    /// of dm-lock; the models of dm-models and the façades' tests take longer. Needs `cargo install cargo-mutants
+    /// --locked`. Fails if a mutant survives every test without a reason in `xtask/mutants/CRATE.toml`, if such a
+    /// reason belongs to no mutant or to one that was killed, or if mutants were not run.
     Mutants(mutants::Asked),
     /// Runs the unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined
     /// behaviour, leaks, data races.
@@ -205,8 +206,8 @@ enum Command {
     /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8 bytes. Every
     /// allocation and all levels are counted.
     Memory {
-        /// The index: sherman or smart. The budgets of smart are 8.4 and 13.5 bytes of prefix cache per dense and
-        /// random key, and 230 bytes of nodes and leaves per key at 2 million keys.
+        /// The index: sherman or smart. The budgets of smart are 8.4 bytes of prefix cache per dense key, 13.5 bytes
+        /// per random key, and 230 bytes of nodes and leaves per key at 2 million keys.
         #[arg(long, default_value = "sherman", value_parser = ["sherman", "smart"])]
         index: String,
         /// Number of keys to insert. The budgets are for the default.
@@ -221,7 +222,7 @@ enum Command {
     Rxe(rxe::Rxe),
     /// Checks the pages of results in a headless Chromium: a bench of all indexes and some figures of the papers, in
     /// three widths and two themes. Nothing may overflow, be pale, be cut off or overlap; links, keys, hints and
-    /// downloads must work. Before, the checks must find the fault of each of several broken pages.
+    /// downloads must work. Before that, the checks must find the fault in each of several broken pages.
     ///
     /// Takes under 2 minutes after the tests are built. Needs Debian's packages chromium and chromium-driver; with
     /// CI=true it installs them. Leaves pictures of the pages in `target/page`.

@@ -3,7 +3,8 @@
 //! `cargo mutants --list` lists the changes in the files that `.cargo/mutants.toml` names. One build contains all
 //! mutants of a crate: each mutated function has a copy of its body for each of its mutants, and an environment
 //! variable picks one (`switch.rs`). So testing a mutant costs a run of the tests and no build. First the crate's own
-//! tests run. Then the models and the tests of the crates that use it run, built with the mutants that survived.
+//! tests run. Then the mutants that survived are built again, with the models and with the tests of the crates that use
+//! the mutated crate.
 //!
 //! A mutant that survives needs a reason in `xtask/mutants/CRATE.toml` (`reasons.rs`).
 

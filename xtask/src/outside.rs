@@ -99,7 +99,8 @@ fn write(shell: &Shell, root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
             let at = dir.join(format!("{inner}-{leaf}"));
             let parts = ["--inner", inner, "--leaf", leaf];
             cmd!(shell, "{dmkit} new {NAME} {parts...} --at {at} --dmkit {root}").run()?;
-            // The crates use the dependency versions of this workspace, so that only they can change the result.
+            // The crates use the dependency versions of this workspace, so that a new version of a dependency cannot
+            // change the result.
             fs::copy(root.join("Cargo.lock"), at.join("Cargo.lock"))?;
             crates.push(at);
         }

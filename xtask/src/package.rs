@@ -32,7 +32,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     unpacked.compile(root)?;
     let shell = Shell::new()?;
     shell.change_dir(root);
-    // The crates were compiled above, in one build. This would compile each of them alone.
+    // The crates were compiled above, in one build. Without `--no-verify`, this command would compile each of them
+    // alone.
     cmd!(
         shell,
         "cargo publish --workspace --dry-run --no-verify --allow-dirty --quiet"

@@ -1,7 +1,7 @@
 //! `cargo xtask page`: checks the pages of results in a browser.
 //!
 //! The pages are those of small runs: a bench of all indexes, as the main job writes it, and some figures of the
-//! papers. Before, the checks must find the fault of each of several broken pages.
+//! papers. Before these, the checks must find the fault in each of several broken pages.
 
 mod browser;
 mod twins;
@@ -130,7 +130,7 @@ fn check(
     let name = page.parent().and_then(Path::file_name).unwrap_or_default();
     let name = name.to_string_lossy();
     let mut faults = Vec::new();
-    // The page before may have been opened once more after its messages were read.
+    // Discard the messages of the previous page, which may have been opened once more after its messages were read.
     browser.console()?;
     for (window, width, height) in windows {
         for theme in themes {

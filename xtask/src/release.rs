@@ -141,7 +141,7 @@ fn compare(shell: &Shell, dir: &Path, old: &Path, libraries: &[&Package]) -> Res
     let target = dir.join("target");
     let list = |at: &Path, package: &str| -> Result<String> {
         let manifest = at.join("Cargo.toml");
-        // Three times `s`: without the implementations that the compiler adds to nearly every type.
+        // `-sss` leaves out the implementations that the compiler adds to nearly every type.
         let listed = cmd!(
             shell,
             "cargo public-api --manifest-path {manifest} --package {package} -sss"
@@ -162,7 +162,8 @@ fn compare(shell: &Shell, dir: &Path, old: &Path, libraries: &[&Package]) -> Res
     Ok(())
 }
 
-/// Returns the lines that only one of two lists has, with `-` or `+` before them. The lists are sorted by item.
+/// Returns the lines that only one of two lists has: first those of `before`, with `-` before each, then those of
+/// `after`, with `+`.
 fn changes(before: &str, after: &str) -> String {
     let mut found = String::new();
     let only = |a: &str, b: &str| {

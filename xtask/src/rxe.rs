@@ -67,8 +67,8 @@ pub(crate) struct Rxe {
     filter: Option<String>,
 }
 
-/// Runs the tests whose names contain `filter`, in the test binaries whose names contain `binary`. Or runs the two
-/// hosts.
+/// Runs the tests whose names contain `filter`, in the test binaries whose names contain `binary`. If `two` is set,
+/// runs the two hosts instead.
 pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         return Err("`cargo xtask rxe` runs only on x86-64, because its virtual machine is x86-64".into());

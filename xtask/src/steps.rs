@@ -38,8 +38,8 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The packages and features of all steps but one. With others, cargo would build the crates once more. The tests also
-/// need the command's flaws and studies, because `dm-models` needs them.
+/// The packages and features of all steps but one. If steps had different ones, cargo would build the crates once more.
+/// The feature `dmkit/eval` is needed because tests run the command's figures and models.
 const PACKAGES: [&str; 5] = ["--workspace", "--exclude", "dm-ib", "--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
@@ -84,7 +84,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
 
 /// Builds the command and the program that runs all models, both as the tests do, and returns their directory.
 ///
-/// Only with an example among the targets does cargo resolve features as it does for tests.
+/// An example is among the targets because cargo otherwise does not resolve features as it does for tests.
 pub(crate) fn programs(shell: &Shell, root: &Path) -> Result<PathBuf> {
     cmd!(
         shell,
@@ -181,7 +181,8 @@ fn shuttle_batches(root: &Path, filter: Option<&str>, batches: Option<Range<u64>
     under_checker(&shell, root, "shuttle", filter)
 }
 
-/// Runs the test target with the checker's name in every crate that has one, built for that checker.
+/// Runs the test target named `checker` (loom or shuttle) in every crate that has such a target. The target is built
+/// for this checker.
 fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>) -> Result<()> {
     let members = workspace::packages(root)?;
     let crates = crates_with(&members, checker);

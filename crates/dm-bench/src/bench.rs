@@ -55,18 +55,18 @@ impl Bench {
         self
     }
 
-    /// Changes other parameters. The distribution and the size of a key cannot be changed: they are the usual
-    /// distribution of each workload and the size of the index's keys.
+    /// Changes other parameters. [`Bench::run`] overrides two of them: each workload has its usual distribution, and
+    /// the size of a key is that of the index's keys.
     pub fn with(mut self, change: impl FnOnce(&mut Setting)) -> Self {
         change(&mut self.setting);
         self
     }
 
-    /// Measures an index, and returns a row for each workload and number of clients. `driver` is called for each of
-    /// them.
+    /// Measures an index. Returns a row for each pair of a workload and a number of clients, and calls `driver` once
+    /// for each row.
     ///
     /// # Errors
-    /// Returns [`RunError`] if a point has no result. It is the error of the first such point.
+    /// Returns the [`RunError`] of the first point that has no result.
     pub fn run<I: BenchIndex>(
         self,
         name: &str,

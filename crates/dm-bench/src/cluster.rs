@@ -96,7 +96,7 @@ pub struct ClusterRun {
 }
 
 impl ClusterRun {
-    /// Reads the file at `path`, for a single client machine and a new index.
+    /// Reads the cluster file at `path`. The run is that of a single client machine, which loads a new index.
     ///
     /// # Errors
     /// Returns a message that names the file and the problem if the file cannot be read or is invalid.

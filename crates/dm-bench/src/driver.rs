@@ -33,8 +33,8 @@ impl<I: BenchIndex> fmt::Debug for Driver<I> {
 impl<I: BenchIndex> Driver<I> {
     /// Makes a driver of an index whose options for a setting are `options`. An error is a message for the user.
     ///
-    /// The setting that `options` gets has neither the clients nor the operations of the point, because points that
-    /// differ only in these share one loaded index: it has 0 clients, and the mix of YCSB C.
+    /// Points that differ only in their clients and operations share one loaded index. So the setting that `options`
+    /// gets does not have those of the point: it has 0 clients, and the mix of YCSB C.
     pub fn new(options: impl Fn(&Setting) -> Result<I::Options, String> + Send + Sync + 'static) -> Self {
         Self {
             options: Box::new(options),
@@ -54,8 +54,8 @@ impl<I: BenchIndex> Driver<I> {
         (self.options)(&setting.of_load()).map_err(RunError::Bad)
     }
 
-    /// Returns the size of a memory node in bytes: a generous estimate of the index's memory, plus the chunks that
-    /// compute nodes have begun.
+    /// Returns the size of a memory node in bytes: its part of a generous estimate of the index's memory, and four
+    /// chunks for each compute node and for one more, because compute nodes do not fill all of their chunks.
     pub(crate) fn memory_bytes(&self, at: &Setting) -> u64 {
         let entries = at.entry_bytes((self.entry_bytes)(at)) / u64::from(at.memory_nodes.max(1));
         let chunks = (u64::from(at.compute_nodes) + 1) * 4 * dm_alloc::DEFAULT_CHUNK_BYTES;

@@ -85,8 +85,8 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
         Footprint::default()
     }
 
-    /// Checks the whole index. With `sweeps`, it first finishes what dead clients have left in it. Returns `None` if
-    /// the index cannot be checked.
+    /// Checks the whole index. If `sweeps` is `true`, first finishes what dead clients have left in the index. Returns
+    /// `None` if the index cannot be checked.
     ///
     /// # Errors
     /// Returns errors of verbs and of the control plane.

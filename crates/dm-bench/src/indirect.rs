@@ -22,8 +22,8 @@ pub struct Indirect<P: Parts> {
 /// The options of an [`Indirect`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndirectOptions<O> {
-    /// Options of the index, for items. Its clients must not share operations, because values are shared and not
-    /// references.
+    /// Options of the index, for items. They must not let the index's clients share operations: the clients share whole
+    /// values (see `rdwc`), and not the references in the index.
     pub index: O,
     /// The operations that clients of a compute node share.
     pub rdwc: Rdwc,

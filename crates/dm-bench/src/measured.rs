@@ -25,7 +25,7 @@ pub struct Measured {
     pub wrong_values: u64,
     /// Bytes of the largest cache of a compute node, including what the node has learned about hot keys.
     pub cache_bytes: u64,
-    /// The maximum of a compute node's other bytes: tables of locks and of shared operations.
+    /// The largest size, over all compute nodes, of a compute node's other tables, for locks and for shared operations.
     pub local_bytes: u64,
     /// Bytes in use over all memory nodes.
     pub remote_bytes: u64,
@@ -86,7 +86,7 @@ pub struct Steady {
 pub struct WriteCosts {
     /// Round trips.
     pub round_trips: Histogram<u64>,
-    /// Payload bytes of write operations without a split, without the 8 bytes of an unlock.
+    /// Payload bytes of the write operations that split no node. The 8 bytes of an unlock are not counted.
     pub bytes: Histogram<u64>,
     /// Write operations.
     pub count: u64,

@@ -7,10 +7,10 @@ use dm_workload::{OpKind, WorkloadError};
 
 use crate::{Fabric, Faults, Kill, Point, Setting};
 
-/// Approximate numbers of operations, and of loaded keys, that one core simulates per second.
+/// Approximate number of operations, and below of loaded keys, that one core simulates per second.
 const OPS_PER_SECOND: f64 = 3e5;
 const KEYS_PER_SECOND: f64 = 1.5e6;
-/// Maximum number of slices of time, and of deaths, in one run.
+/// Maximum number of slices of time in one run, and below of deaths.
 const SLICES_MAX: u64 = 100_000;
 const DEATHS_MAX: usize = 1_000;
 

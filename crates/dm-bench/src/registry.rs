@@ -198,8 +198,8 @@ impl Registry {
         entry.variant_named(variant)?.point(&entry.name, setting)
     }
 
-    /// Returns the point of a series in a setting. Experiments use the names of series. Knobs that the index does not
-    /// have are ignored, because an experiment sets its knobs for all of its series.
+    /// Returns the point of a series in a setting. A series is a variant under the name that experiments use. Knobs
+    /// that the index does not have are ignored, because an experiment sets its knobs for all of its series.
     ///
     /// # Errors
     /// Returns [`UnknownIndex`] if there is no such series, or if it does not run with the setting's key size.
@@ -248,8 +248,8 @@ impl Registry {
     }
 }
 
-/// The words that pages of results use, as the papers write them: names of variants, and figures with the same axes as
-/// a panel.
+/// The words that pages of results use, as the papers write them: the names of variants, and for a panel the figure of
+/// a paper with the same axes.
 #[derive(Debug, Clone, Default)]
 pub struct Titles {
     variants: Vec<Title>,

@@ -1,5 +1,5 @@
-//! Points that run in processes. This program has one test, because copies of a process with other tests would also
-//! have the files that those have open.
+//! Points that run in processes. This program has only one test, because a copy of the process would also inherit the
+//! files that other tests have open.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -79,8 +79,8 @@ fn a_point_has_the_same_row_in_a_process_and_its_death_is_its_own() {
     assert!(rows.iter().all(Result::is_ok), "{rows:?}");
     assert!(rows == points.run(Place::Threads));
 
-    // Two points of this index abort their process: the first one is a copy of the worker, the second one is the worker
-    // itself. The other worker, or this process, does the other points.
+    // Two points of this index abort their process. The first one runs in a copy of the worker, and the second one in
+    // the worker itself. The other worker, or this process, does the other points.
     let abort = toy::flawed(Flaw::Abort);
     let flawed = [
         toy::flawed(Flaw::Panic),

@@ -1,8 +1,8 @@
 //! The registry of the shipped indexes for the harness of `dm-bench`: Sherman, SMART, CHIME, Dolphin, Marlin and ROLEX
 //! with the variants of their papers.
 //!
-//! The shipped indexes use only interfaces that every index can use: each gives the harness its options for a setting,
-//! and the verbs that an operation needs without contention.
+//! The shipped indexes use only interfaces that every index can use. Each crate of an index lists its variants, and the
+//! options of each variant for a setting.
 //!
 //! ```
 //! let registry = dm_shipped::shipped();

@@ -1,5 +1,5 @@
-//! Points of the shipped indexes that begin with copies of one loaded index. This program has one test, because copies
-//! of a process with other tests would also have the files that those have open.
+//! Points of the shipped indexes that begin with copies of one loaded index. This program has only one test, because a
+//! copy of the process would also inherit the files that other tests have open.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -7,8 +7,8 @@ use std::io::BufReader;
 use dm_bench::report::{Row, read_json_lines};
 use dm_bench::{LATEST, Mix, Output, Place, Setting, perform};
 
-/// Every index has the same rows with an index of its own and with a copy, under skew, with a small cache, and whatever
-/// ran before.
+/// A point of an index has the same row whether it loads an index of its own or begins with a copy: under skew, with a
+/// small cache, and whatever ran before.
 #[test]
 fn every_index_has_the_same_row_with_a_copy() {
     let registry = dm_shipped::shipped();

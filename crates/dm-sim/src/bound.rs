@@ -118,8 +118,8 @@ pub enum Resource {
     Requester,
     /// Pipelines that serve requests.
     Responder,
-    /// Pipelines that serve requests, and that wait for atomics on the same bytes most of the time. No bound of the
-    /// model names it, because it depends on the order of requests.
+    /// The pipelines that serve requests, if they wait for atomics on the same bytes most of the time.
+    /// [`CostModel::bound`] never returns this resource, because such waits depend on the order of requests.
     Atomics,
     /// Outgoing links.
     LinkOut(Side),

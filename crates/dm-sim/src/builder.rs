@@ -52,8 +52,8 @@ impl core::error::Error for BuildError {
     }
 }
 
-/// Describes a simulation. The defaults are one compute and one memory node with separate cards, 64 MiB of host memory,
-/// seed 0, small pages, and the timing wheel.
+/// The parameters of a simulation. The defaults are one compute and one memory node with separate cards, 64 MiB of host
+/// memory, seed 0, small pages, and the timing wheel.
 ///
 /// ```
 /// use dm_sim::{CostModel, QueueKind, Sim, SimBuilder};

@@ -50,7 +50,8 @@ impl fmt::Display for Busy {
     }
 }
 
-/// The time for which the resources of a testbed had been busy at one moment. See [`Sim::busy`].
+/// The time for which each resource of a testbed was busy from the beginning of the simulation to one moment. See
+/// [`Sim::busy`].
 #[derive(Clone, Debug)]
 pub struct BusyTimes {
     cards: Vec<(Side, u16, NicCounters)>,

@@ -19,9 +19,10 @@ pub(crate) struct Chain {
     more: Vec<Request>,
     /// The time at which the card receives the first request.
     pub(crate) bell: u64,
-    /// The first request. Most chains have no other. It is valid while `count > 0`.
+    /// The first request. Most chains have no other request. The field is valid while `count > 0`.
     pub(crate) first: Request,
-    /// The time at which a poll finds the last known completion; a time in the past if none is known.
+    /// The time at which a poll can find the latest completion that is known so far; a time in the past if none is
+    /// known.
     pub(crate) done_at: u64,
     pub(crate) status: Status,
     pub(crate) qp: u32,
@@ -38,8 +39,8 @@ pub(crate) struct Chain {
     pub(crate) unanswered: u16,
     /// The number of times that the node had been cut off when the last request arrived.
     pub(crate) cuts: u8,
-    /// Whether the chain is a client's own chain. Such a chain is in no list, and its client uses it whenever it is
-    /// free. Most clients need no other chain, so they reuse its buffers.
+    /// Whether the chain is a client's own chain. Such a chain is in no list. A client uses its own chain whenever the
+    /// chain is free. Most clients need no other chain, so they reuse the buffers of this one.
     pub(crate) home: bool,
 }
 

@@ -59,7 +59,8 @@ pub(crate) struct Node {
     windows: Vec<Window>,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// For each atomic bucket, the time until which it is occupied, on the clock of the responder's pipeline.
+    /// For each atomic bucket of host memory, and below of on-chip memory, the time until which it is occupied.
+    /// Requests enter the pipeline's queue when they arrive, so this time may be later than `now`.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
     /// For each space and bucket, the time at which the bucket's last atomic writes back. Empty if atomics take a
@@ -71,8 +72,9 @@ pub(crate) struct Node {
     cut_at: u64,
 }
 
-/// The task that the executor polls, and the address of the waker that it passes. No other waker has this address
-/// while this one exists, so the address identifies the task's own waker. The default means that no task is polled.
+/// The task that the executor polls, and the address of the waker that the executor passes to it. No other waker has
+/// this address while this one exists, so the address identifies the task's own waker. The default means that no task
+/// is polled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
@@ -218,7 +220,7 @@ impl Engine {
         self.now + self.rng.below(1_000_000)
     }
 
-    /// Runs events up to `limit`, until the executor must act.
+    /// Runs events up to the time `limit`, or until the executor must act.
     // Inlined into its only caller, the executor's loop, which calls this once for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {

@@ -13,7 +13,8 @@ pub enum Provenance {
     Assumption,
 }
 
-/// The duration of the DMA of several lines. It determines which parts of a concurrent WRITE a READ sees.
+/// The rule for the duration of the DMA of several lines, which determines which parts of a concurrent WRITE a READ
+/// sees.
 ///
 /// ```
 /// use dm_sim::{CostModel, Tearing};
@@ -24,11 +25,11 @@ pub enum Provenance {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tearing {
-    /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] per line. No transfer overtakes
+    /// All READs and WRITEs take the same time per line, 1.5 times [`CostModel::torn_line_ns`]. No transfer overtakes
     /// another one, so the first and the last line of a torn READ have equal versions. This is why bookend versions
     /// fail (CHIME §2).
     EqualSpeed,
-    /// Each transfer draws its own speed, 0.5 to 2.5 times [`CostModel::torn_line_ns`] per line. So transfers overtake
+    /// Each transfer draws its own time per line, 0.5 to 2.5 times [`CostModel::torn_line_ns`]. So transfers overtake
     /// each other. This is for tests.
     Random,
 }

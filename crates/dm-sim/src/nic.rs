@@ -33,8 +33,8 @@ pub(crate) struct Tally {
     pub(crate) cas_failed: u64,
     pub(crate) stalled: u64,
     pub(crate) torn_windows: u64,
-    /// Picoseconds of work. Only these three are counted, because the work of the other parts is proportional to the
-    /// number of messages or bytes.
+    /// Picoseconds of work of the responder pipeline, and below of PCIe in both directions. The work of the other parts
+    /// is proportional to the number of messages or bytes, so it needs no field.
     pub(crate) responder: u64,
     pub(crate) to_host: u64,
     pub(crate) from_host: u64,

@@ -13,8 +13,9 @@ pub(crate) fn line<T>(place: &T) {
     hint::<T, NEAR>(place);
 }
 
-/// Hints that all lines of `bytes` will be read soon. Only the first one goes to the nearest cache, which is too small
-/// for the transfers of all clients; the CPU fetches the others from the second cache while it copies the first.
+/// Hints that all lines of `bytes` will be read soon. Only the first line goes to the first-level cache, which is too
+/// small for the transfers of all clients. The others go to the second-level cache. The CPU fetches them from there
+/// while it copies the first line.
 #[inline]
 pub(crate) fn lines(bytes: &[u8]) {
     let [first, .., last] = bytes else { return };

@@ -47,8 +47,7 @@ mod tests {
         Edge { bits: u32, times: u64, off: u64 },
         /// Pushes an event at the time of another event that still waits.
         Tie { with: usize },
-        /// Pops the events that are due within this time. If there are none, the current time advances to the end of
-        /// it.
+        /// Pops the events that are due within this time. If there are none, the current time advances by `within`.
         Pop { within: u64 },
         /// Pops the next event, however far ahead.
         Next,
@@ -63,8 +62,8 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // The sizes of a slot, a segment, all slots and all lists, as powers of two. The lists begin up to
-        // eight segments ahead.
+        // log2 of the picoseconds that a slot, a segment, all slots, and all lists cover. The lists begin up to eight
+        // segments ahead.
         let parts = prop_oneof![Just(11_u32), Just(23), Just(26), Just(33)];
         let edge = prop_oneof![(parts, 1_u64..12), (Just(23), 1_020_u64..1_040)];
         prop_oneof![

@@ -111,7 +111,7 @@ pub(crate) struct Request {
     pub(crate) len: u32,
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
-    /// The number of parts: 2 if the units of a transfer do not move in a single step, otherwise 1.
+    /// The number of steps in which the request acts on memory: 1, or 2 for a transfer or an atomic that is divided.
     pub(crate) parts: u8,
     space: Space,
 }

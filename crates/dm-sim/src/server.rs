@@ -27,8 +27,8 @@ impl Server {
     /// Adds work that is submitted at `now` and can start at `ready >= now`. Returns its end.
     ///
     /// A reservation of a future start (`free = max(free, ready) + service`) would block work that arrives before that
-    /// start. Therefore the queue consists of the work that was *submitted* before: only its backlog at `now` counts,
-    /// and its gaps do not.
+    /// start. So only the work that was *submitted* before and is not done at `now` delays this work. Idle time before
+    /// a future start is not reserved.
     #[inline]
     pub(crate) fn booked(&mut self, now: u64, ready: u64, service: u64) -> u64 {
         let turn = self.free.max(now);

@@ -45,8 +45,8 @@ pub(crate) struct Bench {
         default_value = "sherman"
     )]
     pub(crate) index: Vec<String>,
-    /// Their variants: each index must have each of them. The end of this help lists them. `all` stands for every
-    /// variant that has keys of --key-size.
+    /// The variants of these indexes: each index must have each variant. The end of this help lists them. `all` stands
+    /// for every variant that has keys of --key-size.
     #[arg(long, help_heading = "Indexes", value_delimiter = ',', default_value = IndexEntry::DEFAULT, allow_hyphen_values = true)]
     pub(crate) variant: Vec<String>,
     /// Set a parameter that only some indexes have, such as span=32. May be given more than once.
@@ -76,10 +76,10 @@ pub(crate) struct Bench {
     /// Seconds that the machines wait for each other (ib only).
     #[arg(long, help_heading = "Cluster of machines", default_value_t = 60)]
     pub(crate) wait: u64,
-    /// Compute nodes; in a cluster, the number of its client machines.
+    /// Compute nodes; in a cluster, --machine gives their number.
     #[arg(long, help_heading = "Testbed", default_value_t = 8)]
     pub(crate) cns: u16,
-    /// Memory nodes.
+    /// Memory nodes; in a cluster, the cluster file lists them.
     #[arg(long, help_heading = "Testbed", default_value_t = 8)]
     pub(crate) mns: u16,
     /// Compute and memory nodes share machines and NICs (sim only).
@@ -94,8 +94,8 @@ pub(crate) struct Bench {
     /// Number of keys that are loaded first.
     #[arg(long, help_heading = "Workload", default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
-    /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is high
-    /// enough.
+    /// Number of operations of all clients; default: 1M. With --duration this is only a limit, and the default is so
+    /// high that no run reaches it.
     #[arg(long, help_heading = "Length", value_parser = count)]
     pub(crate) ops: Option<u64>,
     /// Length of the warm-up, such as 500us: operations that end in it are checked but not counted. Each client joins
@@ -170,7 +170,8 @@ pub(crate) struct Bench {
 
 /// Default number of operations.
 const OPS: u64 = 1_000_000;
-/// Operations per second that no testbed reaches. They limit a point with a duration.
+/// A number of operations per second that no testbed reaches. With a duration, the default number of operations is
+/// computed from it.
 const OPS_PER_SECOND_MAX: u64 = 200_000_000;
 
 /// Parses a mix. Shares are separated by `/` here, because `,` separates two mixes.

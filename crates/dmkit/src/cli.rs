@@ -168,8 +168,8 @@ pub(crate) enum Command {
     /// Runs figures of papers on the simulated testbed and grades the papers' claims. Without a name it lists
     /// the figures.
     ///
-    /// Most figures take a few minutes on two cores. The longest, chime-12 and smart-14, take ten to twenty, and
-    /// all of them take a few hours.
+    /// Most figures take a few minutes on two cores. The longest, chime-12 and smart-14, take ten to twenty minutes
+    /// each, and all figures together take a few hours.
     #[cfg(feature = "eval")]
     Reproduce(dm_eval::reproduce::Reproduce),
     /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that uses every

@@ -121,8 +121,8 @@ fn serve_names_the_build_that_has_it() {
 fn a_full_disk_keeps_the_rows_that_fit() {
     let out = place("full");
     let run = format!("{SMALL} --ops 2K --clients 1,2,3,4 --no-plot");
-    // The file may have at most 8 blocks of 512 bytes. Because the signal is ignored, a longer write fails as on a full
-    // disk.
+    // The file may have at most 8 blocks of 512 bytes. SIGXFSZ is ignored, so a longer write fails with an error, as on
+    // a full disk.
     let words = format!(
         "trap '' XFSZ; ulimit -f 8; exec {} {run} --out {}",
         env!("CARGO_BIN_EXE_dmkit"),

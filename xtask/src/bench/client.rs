@@ -39,7 +39,8 @@ pub(crate) struct Options {
     /// Operations of the shorter run.
     #[arg(long, default_value_t = 2_000)]
     low: u64,
-    /// Operations of the longer run. Rare splits and merges are averaged only if it has 30,000 more than the shorter.
+    /// Operations of the longer run. Rare splits and merges are averaged only if it has 30,000 operations more than the
+    /// shorter one.
     #[arg(long, default_value_t = 32_000)]
     high: u64,
     /// Number of functions to list for each operation, the most expensive first; 0 lists none.

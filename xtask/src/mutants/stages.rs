@@ -153,7 +153,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject {
         name: "dm-hopscotch",
         stages: &[
-            // Each of these tests runs the script of every index 12 times, which takes seconds.
+            // Each of these tests runs the conformance script of all indexes 12 times, which takes seconds.
             own_but(
                 "dm-hopscotch",
                 &[

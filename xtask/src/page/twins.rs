@@ -1,4 +1,4 @@
-//! Broken pages, in each of which the checks must find the fault. They are a sound page with one change.
+//! Broken pages, each of which is a sound page with one change. The checks must find the fault in each of them.
 
 use super::{Browser, THEMES, WINDOWS, check};
 use crate::Result;
@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 /// The kind of the fault, and what is added at the end of the page's content to cause it.
 ///
-/// An addition that changes something that the page's own script makes waits for `load`: this script follows the
+/// Some additions change a part that the page's own script makes. They wait for `load`, because this script follows the
 /// addition, and a timer might run before the browser has read the script.
 const TWINS: [(&str, &str); 13] = [
     ("overflow", "<div style=\"width:3000px\">wide</div>"),

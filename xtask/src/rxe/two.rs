@@ -21,8 +21,8 @@ const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
 const SECRET: &str = "secret";
 /// Host memory of each memory node, in bytes.
 const NODE_BYTES: u64 = 96 << 20;
-/// The lease in milliseconds. Clients multiply it by the factor by which round trips are slower, here to ten seconds:
-/// long enough for two emulated machines on a busy processor.
+/// The lease in milliseconds. Clients multiply it by the factor by which round trips are slower than between RNICs. The
+/// result is ten seconds, which is long enough for two emulated machines on a busy processor.
 const LEASE_MS: u64 = 40;
 
 /// Returns the script of a machine, which sets up the network and soft-RoCE and then waits for commands.
@@ -266,7 +266,7 @@ impl Play {
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;
-        // A round trip between emulated machines takes some hundred times as long as one between RNICs.
+        // A round trip between emulated machines takes a few hundred times as long as one between RNICs.
         self.clients.run(&format!(
             "echo 'nodes = [\"{first}\", \"{second}\"]' > cluster.toml; \
              echo 'secret_file = \"{SECRET}\"' >> cluster.toml; \

@@ -17,7 +17,7 @@ use super::{capability, shown};
 
 /// Maximum size of a file in bytes. This is enough for thousands of memory nodes.
 const BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of characters that are shown of a parser's error and of a path.
+/// Maximum number of characters of a parser's error, and below of a path, that a message shows.
 const ERROR_MAX: usize = 200;
 const PATH_MAX: usize = 400;
 

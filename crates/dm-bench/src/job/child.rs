@@ -1,8 +1,8 @@
 //! Work in a copy of this process.
 //!
-//! A copy begins with this process's memory, and the kernel copies a page only when one of both writes to it. So a copy
-//! of a process that has loaded an index has that index without loading it, and nothing that it does to the index is
-//! seen outside of the copy.
+//! A copy begins with this process's memory, and the kernel copies a page only when one of the two processes writes to
+//! it. So a copy of a process that has loaded an index has the index without loading it, and its changes to the index
+//! stay in the copy.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
-/// The signals that the command handles. A copy ignores them, because the command decides whether its copies end.
+/// The signals that the command handles. A copy ignores them, because the command itself decides when its copies end.
 const COMMANDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A copy of this process.
@@ -31,8 +31,8 @@ impl Child {
     pub(super) fn start(work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
         // Text that is not written yet would be written by both processes.
         io::stdout().flush()?;
-        // Signals are blocked until the copy ignores them. Otherwise the copy could run the command's handler for a
-        // signal that the command handles too.
+        // Signals are blocked until the copy ignores them. Otherwise a signal that reaches both processes could run the
+        // command's handler in the copy too.
         let mut blocked = SigSet::empty();
         blocked.extend(COMMANDS);
         let before = blocked.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
@@ -95,7 +95,7 @@ fn end_with(parent: Pid) {
 /// Returns the bytes that `work` returns in a copy of this process. Returns `None` if there can be no further process.
 ///
 /// # Errors
-/// Returns an error if the copy was killed.
+/// Returns an error if `work` failed, or if the copy was killed.
 pub(super) fn in_child(work: impl FnOnce() -> io::Result<Vec<u8>>) -> Option<io::Result<Vec<u8>>> {
     let (from, mut to) = io::pipe().ok()?;
     let mut from = Some(from);

@@ -118,8 +118,8 @@ fn perform_until(title: &str, points: &[Point], output: &Output, stop: &Stop) ->
         records: Mutex::new(records),
         stop,
     };
-    // A single point runs on a thread, which can count its operations for the progress bar. It would share its index
-    // with no other point.
+    // A single point runs on a thread, whose operations the progress bar can count. A copy of the process would save no
+    // time, because no other point begins with the same index.
     let place = if left.len() == 1 {
         Place::Threads
     } else {
@@ -195,7 +195,7 @@ fn announce(title: &str, points: &[Point], records: &Records) -> io::Result<()> 
     )
 }
 
-/// The runs of the points that have no row yet. Shows their progress, and records their results.
+/// The runs of the points that have no row yet, with their progress and their results.
 struct Shown<'a> {
     points: &'a [Point],
     planned: &'a [Row],
@@ -300,7 +300,7 @@ pub(crate) fn read_rows(file: &Path) -> io::Result<Vec<Row>> {
     read_json_lines(io::BufReader::new(opened)).map_err(|e| named(file, &e))
 }
 
-/// Shows rows that earlier runs wrote.
+/// Draws and prints rows that earlier runs wrote. Returns `false` if a wrong value was read.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written, or if the rows do not belong together.
@@ -323,8 +323,8 @@ pub(crate) fn redraw(title: &str, rows: &[Row], output: &Output) -> io::Result<b
     show(title, rows, output, &path)
 }
 
-/// Draws rows in a directory, and prints them. Does both even if one of them fails. Returns `false` if a wrong value
-/// was read.
+/// Draws rows in a directory, and prints them. If one of these fails, still does the other. Returns `false` if a wrong
+/// value was read.
 fn show(title: &str, rows: &[Row], output: &Output, directory: &Path) -> io::Result<bool> {
     let rows = &over_seeds(rows).map_err(io::Error::other)?;
     let files = match output.no_plot || rows.is_empty() {
@@ -394,7 +394,7 @@ fn write_files(title: &str, rows: &[Row], titles: &Titles, directory: &Path) -> 
     ))
 }
 
-/// Returns an address of a file that terminals open, or the path if the address is not known.
+/// Returns the `file://` address of a file, which terminals can open. Returns the path if its absolute form is unknown.
 fn link(file: &Path) -> String {
     match fs::canonicalize(file) {
         Ok(whole) => format!(

@@ -1,5 +1,5 @@
-//! Runs points. It runs as many simulations in parallel as there are cores, and passes on each result as soon as it is
-//! ready.
+//! Runs points. As many simulations run in parallel as there are cores, and memory for their indexes. Each result is
+//! passed on as soon as it is ready.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -28,7 +28,7 @@ pub trait Runs: Sync {
     /// Returns the point that run `number` measures, if there is one.
     fn point(&self, number: usize) -> Option<&Point>;
 
-    /// Makes the result of run `number` from the measurement of its point. Without a point, does the run.
+    /// Makes the result of run `number` from the measurement of its point. If the run has no point, does the run first.
     ///
     /// # Errors
     /// Returns [`RunError`] if the run has no result.
@@ -43,7 +43,8 @@ pub enum Place {
     Threads,
     /// Simulated points run in copies of this process. Points that differ only in their clients and operations begin
     /// with copies of one loaded index, so this is faster; the results are the same. This process must have no other
-    /// thread that holds a lock, so it is for a command line, and not for a program that does other things meanwhile.
+    /// thread that holds a lock. So use this variant in a command line, and not in a program that does other things
+    /// meanwhile.
     Processes,
 }
 
@@ -59,7 +60,7 @@ pub trait Events<T>: Sync {
 }
 
 /// Runs all of `runs`, or stops when [`Events::stops`] returns `true`. `meanwhile` runs on a thread of its own. The
-/// sender of its receiver is dropped when the last run has ended.
+/// sender of the channel whose receiver it gets is dropped when the last run has ended.
 pub fn run_all<R: Runs>(
     runs: &R,
     place: Place,
@@ -147,7 +148,7 @@ struct Crew {
 }
 
 impl Crew {
-    /// Takes a group. If there is none, the calling thread no longer counts.
+    /// Takes a group. If there is none left, returns `None`, and the calling thread no longer counts.
     fn take(&mut self) -> Option<Vec<usize>> {
         let group = self.groups.pop_front();
         self.hands -= usize::from(group.is_none());
@@ -168,9 +169,10 @@ impl Crew {
     }
 }
 
-/// Returns the runs in groups. In processes, the runs of a group begin with the same loaded index; the largest groups
-/// come first, so that no core waits for the last one. There are at least as many groups as `hands` (threads that run
-/// groups), if there are enough runs, even if two groups then load the same index.
+/// Returns the runs in groups. On threads, each run is a group. In processes, the runs of a group begin with the same
+/// loaded index. The largest groups come first, so that no core has to run a large group when the others have no more
+/// work. If there are fewer groups than `hands` (threads that run groups), the largest groups are divided, even though
+/// two groups then load the same index.
 fn groups<R: Runs>(runs: &R, place: Place, hands: usize) -> Vec<Vec<usize>> {
     let all = 0..runs.count();
     if place == Place::Threads {
@@ -210,7 +212,7 @@ pub(super) fn here<R: Runs>(runs: &R, number: usize, counter: &ProgressBar) -> R
     })
 }
 
-/// Calls `run`. A panic is an error of this run only: the run owns everything that it has changed.
+/// Calls `run`, and turns a panic into an error. Other runs can go on, because `run` owns everything that it changes.
 pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(RunError::Panicked(message(&*panic))))
 }

@@ -65,7 +65,7 @@ fn checked(rows: &[Row]) -> Result<(), RowError> {
 /// Writes a header line and one line per row.
 ///
 /// # Errors
-/// Returns [`RowError`] if a figure is not finite (nothing is written then), or if `to` fails.
+/// Returns [`RowError`] if a number is not finite (nothing is written then), or if `to` fails.
 pub fn write_csv(rows: &[Row], to: impl Write) -> Result<(), RowError> {
     checked(rows)?;
     let mut csv = csv::Writer::from_writer(to);
@@ -78,7 +78,7 @@ pub fn write_csv(rows: &[Row], to: impl Write) -> Result<(), RowError> {
 /// Writes one JSON object per line.
 ///
 /// # Errors
-/// Returns [`RowError`] if a figure is not finite (nothing is written then), or if `to` fails.
+/// Returns [`RowError`] if a number is not finite (nothing is written then), or if `to` fails.
 pub fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), RowError> {
     checked(rows)?;
     for row in rows {

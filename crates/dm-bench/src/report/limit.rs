@@ -38,8 +38,8 @@ pub(super) fn limit((resource, share): (String, f64), lock_waits: f64, c: &Count
 mod tests {
     use super::*;
 
-    /// Returns the limit if the responder is busy for `share` of the time, and `torn` of 100 READs are torn and `stale`
-    /// are stale.
+    /// Returns the limit of a point whose responder is busy for `share` of the time. Of its 100 READs, `torn` are torn
+    /// and `stale` are stale.
     fn of(share: f64, lock_waits: f64, (torn, stale): (u64, u64)) -> String {
         let counters = Counters {
             reads: 100,

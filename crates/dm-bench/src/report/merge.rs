@@ -8,7 +8,8 @@ use super::{Latencies, Row};
 use crate::Output;
 use crate::cluster::Machine;
 
-/// Reads files of JSON lines, and shows one row for each point over all machines.
+/// Reads files of JSON lines, and shows one row for each point over all machines. Returns `false` if a wrong value was
+/// read.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, or if the rows are not those of all machines of a run.
@@ -21,8 +22,8 @@ pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     crate::job::redraw("dmkit, several client machines", &merged, output)
 }
 
-/// Returns whether rows that differ in this column cannot be parts of one point. Each machine has its own path of the
-/// cluster file, and its own device promises.
+/// Returns whether rows that differ in this column cannot be parts of one point. The parts may differ in what belongs
+/// to a machine, for example in its path of the cluster file and in its device's promises.
 fn splits(column: &Column) -> bool {
     let own = ["machine", "host", "fabric", "assumptions"].contains(&column.name);
     column.identifies() && !own

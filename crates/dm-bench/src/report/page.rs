@@ -18,7 +18,7 @@ pub struct Page {
     pub title: String,
     /// The text below the title, as HTML.
     pub head: String,
-    /// The parts that the contents list: a heading, and the links with their targets.
+    /// The entries of the table of contents: a heading, and the targets and texts of its links.
     pub contents: Vec<(String, Vec<(String, String)>)>,
     /// The parts, as HTML.
     pub body: String,

@@ -43,7 +43,7 @@ const PANEL: (i32, i32) = (520, 420);
 const COLUMNS_MAX: usize = 3;
 const TITLE_HEIGHT: i32 = 66;
 const LEGEND_LINE: i32 = 26;
-/// The width of a legend entry's line, and of a letter.
+/// The width of a legend entry's line, and below of a letter, in units.
 const LEGEND_KEY: i32 = 36;
 const LETTER: i32 = 9;
 /// Pixels per unit of a bitmap, for high-resolution screens and for print.

@@ -86,7 +86,7 @@ impl Row {
     /// Returns the row with the results of its point, which has just ended.
     ///
     /// # Errors
-    /// Returns the name of a column if its figure is not finite.
+    /// Returns the name of the first column whose number is not finite.
     pub fn finished(self, m: &Measured) -> Result<Self, &'static str> {
         let ops = m.ops.max(1) as f64;
         let per_op = |n: u64| n as f64 / ops;

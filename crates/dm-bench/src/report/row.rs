@@ -249,7 +249,7 @@ impl Row {
         }
     }
 
-    /// Returns the column of the first figure that is infinite or not a number.
+    /// Returns the name of the first column whose value is infinite or not a number.
     pub(crate) fn not_finite(&self) -> Option<&'static str> {
         // A JSON value has no infinity, but CSV shows it as text.
         let mut line = csv::WriterBuilder::new()

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Returns two workloads with three curves of six points each.
+/// Returns the rows of three workloads, with three curves of six points each.
 pub(crate) fn samples() -> Vec<Row> {
     let mut rows = Vec::new();
     for (workload, most) in [("c", 40.0), ("a", 18.0), ("load", 12.0)] {

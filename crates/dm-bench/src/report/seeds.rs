@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_students() {
-        // The values are four with mean 10 and deviation 2, so the result is 3.182 * 2 / sqrt(4).
+        // The four values have mean 10 and standard deviation 2, so the result is 3.182 * 2 / sqrt(4).
         let values = [8.0, 8.0, 12.0, 12.0].map(|value: f64| 10.0 + (value - 10.0) * (3.0_f64 / 4.0).sqrt());
         assert!((mean(&values) - 10.0).abs() < 1e-9);
         assert!(

@@ -88,9 +88,9 @@ pub(super) fn table_columns(rows: &[Row]) -> Vec<&'static TableColumn> {
         .collect()
 }
 
-/// Returns a table of the rows in their order, with a line between mixes. Round trips, verbs and bytes are per
-/// operation. The cache column contains all memory of a compute node. The table is plain text, so that it is the same
-/// in a terminal, a pipe and a log.
+/// Returns a table of the rows in their order, with an empty line between panels. Round trips, verbs and bytes read and
+/// written are per operation. The cache column contains all memory of a compute node. The table is plain text, so that
+/// it is the same in a terminal, a pipe and a log.
 pub fn table(rows: &[Row]) -> String {
     let columns = table_columns(rows);
     let mut table = Table::new();
@@ -143,7 +143,7 @@ pub fn figure(figure: f64) -> String {
     }
 }
 
-/// Returns the bytes in the unit that leaves one to four digits before the decimal point.
+/// Returns the bytes in the smallest unit in which the number is below 1000, or in TB.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut size = count as f64;

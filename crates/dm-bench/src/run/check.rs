@@ -6,8 +6,8 @@ use super::{RunError, bad};
 use crate::{AnyEndpoint, Checked, Fabric, Point};
 
 impl Point {
-    /// Checks the index of a cluster, or on loopback a new one with the keys of the setting. With `sweeps`, it first
-    /// finishes what dead clients have left in the index.
+    /// Checks the index of a cluster or, on loopback, a new index with the keys of the setting. If `sweeps` is `true`,
+    /// it first finishes what dead clients have left in the index.
     ///
     /// # Errors
     /// Returns [`RunError`] if the world could not be made, if the index can't be opened, or if a verb failed.

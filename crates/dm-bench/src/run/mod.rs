@@ -101,7 +101,8 @@ impl Point {
         let at = &self.setting;
         let shares = at.fabric.is_simulated() && at.trace.is_none() && at.faults == Faults::NONE;
         shares.then(|| {
-            // Two drivers may have one name. Points of a registry share its driver.
+            // Two drivers may have the same name, so the key has the driver's address. The points of a registry entry
+            // share a driver.
             let (driver, bytes) = (Arc::as_ptr(&self.driver), self.driver.memory_bytes(at));
             format!("{driver:p} {bytes} {:?}", at.of_load())
         })
@@ -149,8 +150,9 @@ pub(crate) fn measure<I: BenchIndex>(
     }
 }
 
-/// The operations of a compute node's threads. Both plans are the whole mix, or even threads scan and odd threads run
-/// the rest of the mix.
+/// The operations of a compute node's threads: a plan for threads with even numbers, and one for the others. If
+/// [`Setting::by_thread`] is set, the first plan has only scans, and the second one the rest of the mix. Otherwise both
+/// are the whole mix.
 struct Plans([Plan; 2]);
 
 impl Plans {
@@ -230,7 +232,7 @@ fn measured<I: BenchIndex>(
     }
     let recorded = setting.trace.as_ref().map(Trace::operations);
     let trace_passes = recorded.map_or(0.0, |recorded| tally.ops as f64 / recorded.max(1) as f64);
-    // Without a warm-up, the result includes the time of connecting and the verbs between operations.
+    // Without a warm-up and a duration, the result includes the time of connecting and the verbs between operations.
     let timed = setting.is_timed();
     let (began, ops, counters) = match timed {
         true => (tally.warm_until, tally.counted, tally.cost),

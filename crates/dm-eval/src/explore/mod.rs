@@ -35,8 +35,8 @@ pub struct Explore {
     /// Include the cases of nightly size.
     #[arg(long)]
     pub nightly: bool,
-    /// Search breadth-first, so that the first counterexample is the shortest. The default is depth-first,
-    /// with shortening afterwards.
+    /// Search breadth-first, so that the first counterexample is the shortest. The default is a depth-first search,
+    /// whose counterexamples are shortened afterwards.
     #[arg(long, conflicts_with = "seed")]
     pub bfs: bool,
     /// Sample runs instead, by random priorities (PCT) from this seed.

@@ -180,7 +180,7 @@ pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::R
     Ok(())
 }
 
-/// Returns the sums of cases, states and time, and the numbers of each verdict.
+/// Returns a text with the sums of cases, states and time, and the number of cases with each verdict.
 fn sum(ran: &[&Ran]) -> String {
     let states: u64 = ran.iter().map(|r| r.verdict.report().states).sum();
     let seconds: f64 = ran.iter().map(|r| r.verdict.report().time.as_secs_f64()).sum();

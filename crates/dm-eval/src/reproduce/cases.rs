@@ -29,7 +29,8 @@ pub(crate) const SEEDS: u64 = 3;
 pub(crate) struct Effort {
     /// The number of seeds: 1, 2, and so on.
     pub(crate) seeds: u64,
-    /// Whether each run makes a sixth of the operations; without a tree, it takes a quarter of the virtual time.
+    /// Whether runs are shortened: to a sixth of the operations and, in worlds without a tree, to a quarter of the
+    /// time.
     pub(crate) quick: bool,
     /// The number of keys, if it replaces the number in the file.
     pub(crate) keys: Option<u64>,
@@ -187,7 +188,8 @@ impl Case {
         }
     }
 
-    /// Returns a key that is equal for runs with equal results, even if they belong to different figures.
+    /// Returns a key that is equal for runs that do the same, even if they belong to different figures. Such runs have
+    /// equal results.
     fn key(&self) -> String {
         format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
     }

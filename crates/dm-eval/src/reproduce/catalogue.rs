@@ -1,4 +1,5 @@
-//! Every figure and table of the papers: those that an experiment runs, and the reason why another has none.
+//! The list of all figures and tables of the papers, each with the experiment that runs it or the reason why there is
+//! none.
 
 use serde::Deserialize;
 
@@ -15,7 +16,7 @@ pub(crate) struct Figure {
     /// Number of statements of the paper's text (numbers, orders and trends) that no experiment claims.
     #[serde(default)]
     pub(crate) left: usize,
-    /// The reason why they are left out.
+    /// The reason why there is no experiment, or why these statements are left out.
     pub(crate) why: Option<String>,
 }
 

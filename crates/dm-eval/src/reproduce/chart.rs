@@ -1,5 +1,5 @@
 //! The charts of an experiment: bars of series, lines over a dial or against the throughput, and cumulative
-//! distributions. The paper's numbers, if its text gives any, are hollow beside ours.
+//! distributions. If the paper's text gives numbers, they are drawn as hollow marks beside ours.
 
 use dm_bench::Registry;
 use dm_bench::report::figure;
@@ -250,8 +250,8 @@ impl Drawing<'_> {
         all
     }
 
-    /// Returns latencies against a throughput, whose points have the values of the dial as labels. If the paper's text
-    /// gives a throughput, it has no latency, and the chart has a line across there.
+    /// Returns curves of a latency against a throughput. The values of the dial are the labels of the points. If the
+    /// paper's text gives a throughput, it gives no latency for it, so the chart has a vertical line there.
     fn curves(&self, against: Metric) -> (Form, Axis, Axis, Vec<Series>, &str) {
         let metric = self.chart.metric;
         let mut all = Vec::new();

@@ -112,8 +112,8 @@ pub(crate) struct Claim {
     pub(crate) of: String,
     /// The series by which the figure is divided, if any.
     pub(crate) over: Option<String>,
-    /// A list of series that replaces `of`. Each series must be at least as good as the previous one; the claim's value
-    /// is the smallest step.
+    /// A list of series that replaces `of`. Each series must be at least as good as the previous one. The claim's value
+    /// is the smallest quotient of a series and the previous one.
     #[serde(default)]
     pub(crate) rising: Vec<String>,
     /// The place on the panel's dial. It may be absent if the dial has only one place.
@@ -181,8 +181,8 @@ pub(crate) enum Place {
     Most,
     /// The smallest growth of the quotient between neighbouring places.
     Rising,
-    /// The last place of each series before congestion: up to it, the median latency is at most half above that at the
-    /// first place.
+    /// The last place of each series before congestion: up to it, the median latency is at most 1.5 times the median
+    /// latency at the first place.
     Inflection,
 }
 
@@ -508,7 +508,8 @@ mod tests {
         }
     }
 
-    /// Every graded number of a paper has its place in the paper, and no number without a place is graded.
+    /// Every graded claim has a number of the paper and the place of this number. A number without a place is not
+    /// graded.
     #[test]
     fn every_number_of_a_paper_has_a_kind_and_a_source() {
         let mut graded = 0;

@@ -308,7 +308,8 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
         let note = format!("Fitted: this number determines {}.", claim.fitted.join(" and "));
         return Judged::noted(Grade::NotGraded, note);
     }
-    // Two different series never agree to the last bit in every seed, so both points are the same point.
+    // If the quotient is exactly 1 with every seed, both points are the same point, because two different series never
+    // agree to the last bit.
     if quotient && (model.low, model.high) == (1.0, 1.0) {
         return Judged::noted(
             Grade::NotGraded,
@@ -552,9 +553,10 @@ mod tests {
         toml::from_str(&format!("{base}{text}")).unwrap()
     }
 
-    /// Grades a claim on these samples: with seed 1, slow gives 2 and then 1 Mops, and fast gives 4 and then 6. With
-    /// seed 2, all figures are a tenth higher. At 8, the busiest resource is busy all the time; at 16, for half of it.
-    /// The median latency of fast doubles, and that of slow stays.
+    /// Grades a claim on these samples. With seed 1, the series `slow` has 2 Mops at place 8 of the dial and 1 Mops at
+    /// place 16, and the series `fast` has 4 and 6 Mops. With seed 2, all throughputs are a tenth higher. At 8, the
+    /// busiest resource is busy all the time; at 16, for half of it. From 8 to 16, the median latency of `fast`
+    /// doubles, and that of `slow` stays.
     fn outcome(text: &str) -> Outcome {
         outcome_of(text, &[])
     }
@@ -709,7 +711,8 @@ mod tests {
         assert_eq!(order.grade, Grade::Missed);
     }
 
-    /// The reason is that of this run: the slower side's bound covers the gap at 8, and nothing does at 16.
+    /// The reason is computed from the rows of this run: at 8, the bound of the slower series covers the gap; at 16,
+    /// nothing explains the gap.
     #[test]
     fn the_reason_of_a_miss_comes_from_the_rows() {
         let reason = |at: &str, paper: &str| {

@@ -90,8 +90,9 @@ struct Bytes {
     written: usize,
 }
 
-/// Returns the bytes of a leaf of `format`. A lookup reads `read` bytes, or the whole leaf. An update of an item writes
-/// the range that the format's edit returns.
+/// Returns the sizes in bytes of a leaf of `format`, of a lookup's READ, and of an update's WRITE. A lookup reads
+/// `read` bytes, or the whole leaf if this is `None`. An update of an item writes the range that the format's edit
+/// returns.
 fn of_format<const N: usize, F: NodeFormat<KeyN<N>>>(format: &F, read: Option<f64>) -> Bytes {
     let (key, value) = (KeyN(KeySpace::scrambled(1).bytes(1)), vec![1; format.value_len()]);
     let mut image = vec![0; format.node_bytes()];
@@ -109,7 +110,8 @@ fn of_format<const N: usize, F: NodeFormat<KeyN<N>>>(format: &F, read: Option<f6
     }
 }
 
-/// Returns the bytes of a leaf with keys of `N` bytes. Returns `None` for hash tables that have no layout here.
+/// Returns the sizes in bytes of a leaf with keys of `N` bytes. Returns `None` for hash tables that have no layout
+/// here.
 fn bytes<const N: usize>(
     kind: LeafKind,
     setup: &Resolved,
@@ -223,7 +225,7 @@ mod tests {
         run(series, setup, 1).unwrap().metrics[&metric]
     }
 
-    /// The bytes are those of the layouts: what a node has, and what an update returns.
+    /// The sizes are those of the layouts: the size of a node, and the size of the range that an update returns.
     #[test]
     fn bytes_of_leaves_are_those_of_their_layouts() {
         let s = setup(32, 64, 32);

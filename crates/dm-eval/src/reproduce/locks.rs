@@ -128,7 +128,7 @@ struct Seen {
 /// Runs the kind of locking named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`] if a lock fails.
+/// Returns [`RunError`] if there is no such kind of locking, or if a lock fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let way: LockWay = series.parse().map_err(|e: String| bad(&e))?;
@@ -207,8 +207,8 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
 fn figures(sim: &Sim, beginning: &BusyTimes, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
-    // The meter counts attempts from the start, but `Seen` counts locks only within the measured time. So each number
-    // is divided by the number of locks that were taken in the same time.
+    // The meter counts attempts from the start, but `Seen` counts locks only within the measured time. So the meter's
+    // numbers are divided by the number of locks that were taken from the start.
     let taken = (meter.cas + meter.masked_cas - meter.lock_retries + meter.handovers).max(1) as f64;
     let metrics = [
         (

@@ -86,7 +86,7 @@ metrics! {
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
-    /// Accesses of the same bytes by other clients of the compute node that begin during an access.
+    /// Mean number of accesses of the same bytes that other clients of the compute node begin during an access.
     Redundant, "redundant accesses", "";
     /// Share of a hash table's entries that are in use when an insert fails for the first time.
     LoadFactor, "maximum load factor", "%";

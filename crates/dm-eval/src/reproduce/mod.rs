@@ -2,8 +2,8 @@
 //!
 //! An experiment is a file (`experiments/*.toml`) with a testbed, the panels of a figure, and the paper's claims with
 //! their numbers. A panel compares several series, usually while one parameter varies. The code calls this parameter
-//! the *dial*. A run produces samples (raw data, in JSON), from these the results of the claims, and from these the
-//! charts. Each step can be repeated from the result of the previous one.
+//! the *dial*. A run produces samples (raw data, in JSON). From the samples, the results of the claims are computed,
+//! and the charts are drawn. Each step can be repeated from the result of the previous one.
 
 mod cases;
 mod catalogue;
@@ -49,7 +49,7 @@ pub struct Reproduce {
     /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
     /// (in the form of `crates/dm-eval/experiments`).
     pub names: Vec<String>,
-    /// List every figure and table of the papers: the names of those that run, and why the others do not.
+    /// List every figure and table of the papers, with the name of its experiment or the reason why it has none.
     #[arg(long)]
     pub list: bool,
     /// Run only this panel of each figure; may be given more than once. Results of other panels in the output
@@ -68,13 +68,12 @@ pub struct Reproduce {
     /// then.
     #[arg(long, value_parser = dm_bench::count)]
     pub keys: Option<u64>,
-    /// Also run the graded claims with one seed and without the constants that were fitted to the same paper's figures:
-    /// where another paper has a figure for a constant, it takes the value from that figure.
+    /// Also run the graded claims with one seed, and with values from other papers instead of the constants that were
+    /// fitted to the same paper's figures, as far as other papers have such values.
     #[arg(long)]
     pub leave_one_out: bool,
-    /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the
-    /// runs of one seed, about 8 times as long as three seeds without it (sherman-10 takes 10 minutes,
-    /// sherman-16 two).
+    /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the runs of one
+    /// seed, and takes about 8 times as long as three seeds without it (sherman-10 takes 10 minutes, sherman-16 two).
     #[arg(long)]
     pub sensitivity: bool,
     /// Write a page, index.html, about everything in the output directory.
@@ -175,7 +174,7 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
 /// The folder beside the table of claims that has the results behind it.
 const RESULTS: &str = "evidence";
 
-/// Returns whether the commit tells exactly which program this is, so that its results can be used again.
+/// Returns whether the commit identifies the program exactly, so that its results can be used again.
 fn is_repeatable(commit: &str) -> bool {
     commit.chars().all(|letter| letter.is_ascii_hexdigit())
 }

@@ -124,7 +124,7 @@ fn claim_id(experiment: &Experiment, outcome: &Outcome) -> String {
     )
 }
 
-/// Opens a table of claims, with these columns after the claim. The first ones are numbers.
+/// Opens a table of claims. After the claim, it has the columns `numbers`, and then the columns `words`.
 fn claims(html: &mut String, label: &str, numbers: &[&str], words: &[&str]) {
     let _ = write!(
         html,

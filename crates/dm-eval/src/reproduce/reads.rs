@@ -1,5 +1,5 @@
-//! Runs READs only, or locked WRITEs: what the READs of metadata cost (CHIME Fig. 4), and how many clients of one
-//! compute node access the same bytes at the same time (SMART Figs. 5 c and 5 d).
+//! Runs READs only, or locked WRITEs, to measure what READs of metadata cost (CHIME Fig. 4), and how many clients of
+//! one compute node access the same bytes at the same time (SMART Figs. 5 c and 5 d).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -131,7 +131,7 @@ fn redundant(log: &[Done]) -> f64 {
 /// next. The setup's keys are the blocks.
 ///
 /// # Errors
-/// Returns [`RunError`] if a verb fails.
+/// Returns [`RunError`] if there is no such access, or if a verb fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let access: Access = series.parse().map_err(|e: String| bad(&e))?;
@@ -229,8 +229,8 @@ mod tests {
             ended: Nanos(ended),
             block,
         };
-        // During the first access three others begin, two of them to the same block. During the second access none
-        // begins.
+        // During the first counted access, three others begin, two of them to the same block. During the second one,
+        // none begins.
         let log = [
             done(0, 10, 1),
             done(1, 30, 1),
@@ -249,7 +249,8 @@ mod tests {
     fn clients_and_skew_make_accesses_redundant() {
         assert_eq!(figure("read", &setup(1, 0.99), Metric::Redundant), 0.0);
         let [uniform, skewed] = [0.0, 0.99].map(|skew| figure("read", &setup(32, skew), Metric::Redundant));
-        // 31 others begin during a READ, each at the same of 1,000 blocks with a probability of 1/1000.
+        // About 31 other READs begin during a READ. Each of them reads the same one of the 1,000 blocks with a
+        // probability of 1/1000.
         assert!(
             (0.01..0.1).contains(&uniform) && skewed > 5.0 * uniform,
             "{uniform} {skewed}"

@@ -14,8 +14,8 @@ use dm_bench::report::figure;
 
 /// A resource that is busy for at least this share of the time (in percent) limits the throughput.
 const BINDS: f64 = 90.0;
-/// A resource that seems to be busy for more than this share (in percent) explains nothing. The resource is measured in
-/// the whole run, but the throughput only in a part of it, so the two parts must differ.
+/// A resource that seems to be busy for more than this share (in percent) explains nothing. Its time is measured in the
+/// whole run, and the throughput in a part of the run, so a larger share shows that this part differs from the rest.
 const UNLIKE: f64 = 110.0;
 /// If the 99th percentile is at most this multiple of the median, nearly all operations wait in one queue.
 const ONE_QUEUE: f64 = 2.0;

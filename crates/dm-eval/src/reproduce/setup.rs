@@ -38,8 +38,7 @@ setup! {
     coroutines: u32;
     /// Number of keys that are loaded first.
     keys: u64;
-    /// The paper's number of keys. Zipf ranks are drawn over it, and several of them stand for one loaded
-    /// key.
+    /// The paper's number of keys. Zipf ranks are drawn over these keys, and several ranks stand for one loaded key.
     ranks: u64;
     /// Zipf's exponent; 0 is uniform.
     skew: f64;
@@ -207,7 +206,7 @@ pub(crate) struct Resolved {
 }
 
 impl Setup {
-    /// Returns the settings that a run without a network does not use.
+    /// Returns values for the required settings that a run without a network does not use.
     pub(crate) fn without_network() -> Self {
         Self {
             model: Some("cx6-roce".to_owned()),

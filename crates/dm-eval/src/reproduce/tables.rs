@@ -174,7 +174,8 @@ impl Farm {
         hash(key, 0, self.0.count())
     }
 
-    /// Frees an entry of bucket `nth`, by moving a key to the next bucket, which has a free entry.
+    /// Frees an entry of bucket `nth` by moving a key to the next bucket, which must have a free entry. Returns `false`
+    /// if no key of bucket `nth` may move.
     fn push_on(&mut self, nth: usize) -> bool {
         let moving = self
             .0
@@ -214,7 +215,7 @@ impl Table for Farm {
     }
 }
 
-/// A hopscotch leaf of the node format that the indexes use. As there, an insert makes at most three hops.
+/// A hopscotch leaf of the node format that the indexes use. As in the indexes, an insert makes at most three hops.
 #[derive(Debug)]
 pub(crate) struct HopscotchLeaf {
     format: Hopscotch<Key8>,
@@ -227,7 +228,7 @@ impl HopscotchLeaf {
     /// Makes an empty leaf. A lookup reads `neighbourhood` entries.
     ///
     /// # Errors
-    /// Returns a message if there is no such leaf.
+    /// Returns a message if a leaf cannot have these numbers of entries.
     pub(crate) fn new(entries: usize, neighbourhood: usize) -> Result<Self, String> {
         let format = Hopscotch::new(entries, neighbourhood, VALUE.len()).map_err(|e| e.to_string())?;
         let mut image = vec![0; format.node_bytes()];

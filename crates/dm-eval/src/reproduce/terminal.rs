@@ -76,7 +76,7 @@ pub(crate) fn off(outcome: &Outcome) -> String {
     off.map(percent).unwrap_or_default()
 }
 
-/// Returns the grade and the figure without the fits to the same paper's figures.
+/// Returns the grade and the model's number that a claim has without the fits to figures of the same paper.
 pub(crate) fn left_out(record: &Record, outcome: &Outcome) -> String {
     let Some(other) = record.left_out(outcome) else {
         return String::new();
@@ -90,7 +90,8 @@ pub(crate) fn left_out(record: &Record, outcome: &Outcome) -> String {
     format!("{grade} ({})", with_unit(other.figure, outcome.unit()))
 }
 
-/// Says which values replace the fits to figures of the experiment's paper, and which have no other source.
+/// Returns sentences with the values that replace the fits to figures of the experiment's paper, and with the fitted
+/// constants that have no other source.
 pub(crate) fn replaced(experiment: &Experiment) -> String {
     let (others, alone) = others_for(experiment.paper());
     let mut parts: Vec<String> = others

@@ -136,7 +136,7 @@ fn a_tree_experiment_runs_from_file_to_page() {
     }
 }
 
-/// A point that is known is not run again, neither by this process nor by the next one of the same program.
+/// A point whose result is known is not run again, neither by this process nor by the next one of the same program.
 #[test]
 fn a_stopped_run_continues_with_its_missing_points() {
     let mut e = tiny("sherman-16");
@@ -155,8 +155,8 @@ fn a_stopped_run_continues_with_its_missing_points() {
     let file = directory.join("points.jsonl");
     let kept = fs::read_to_string(&file).unwrap();
     assert_eq!(kept.lines().count(), 1);
-    // This file is as after a kill in the middle of the next line. The stored point gets a metric of its own, so that
-    // the test recognises it.
+    // The file gets the content that a kill in the middle of the next line leaves. The stored point gets a metric of
+    // its own, so that the test recognises it.
     let mark = kept.replace("\"operations\":", "\"splits\":77.0,\"operations\":");
     assert_ne!(mark, kept);
     fs::write(&file, mark + "{\"commit\":\"0a1b\",\"key").unwrap();

@@ -144,7 +144,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         ]);
     }
     Ok(Figures {
-        // A figure without a finite value, such as a share of no operations, is not a figure.
+        // Leave out figures without a finite value, such as a share of no operations.
         metrics: metrics
             .into_iter()
             .filter(|(_, figure)| figure.is_finite())

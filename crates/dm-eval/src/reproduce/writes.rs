@@ -38,7 +38,7 @@ const PLACES: u64 = 16_000;
 /// Runs the direction named `series`: each client posts a WRITE, awaits it, and posts the next.
 ///
 /// # Errors
-/// Returns [`RunError`] if a WRITE fails.
+/// Returns [`RunError`] if there is no such direction, or if a WRITE fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let direction: Direction = series.parse().map_err(|e: String| bad(&e))?;
@@ -58,8 +58,8 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     let (done, failed) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
     for client in 0..setup.clients {
         let cn = (client % u32::from(writers)) as u16;
-        // The coroutines run on 22 threads of each compute node; their total is the number of clients in the
-        // experiment.
+        // The experiment's number of clients is the number of all coroutines. They run on 22 threads of each compute
+        // node.
         let thread = (client / u32::from(writers) % 22) as u16;
         let (done, failed, bytes) = (done.clone(), failed.clone(), vec![1_u8; setup.write_bytes]);
         sim.spawn(cn, thread, async move |v| {

@@ -111,7 +111,7 @@ async fn lines(v: &Endpoint, is: impl Fn(&[u8]) -> bool) -> Vec<RemotePtr> {
     found
 }
 
-/// Returns a leaf of many keys that is not the last one, and the first bytes of its header.
+/// Returns a leaf of many keys that is not the last one, and its first 64 bytes.
 async fn leaf(v: &Endpoint) -> (RemotePtr, [u8; 64]) {
     let kinds = [0xd1, 0xd4, 0xd8];
     let linked = |line: &[u8]| {
@@ -312,7 +312,8 @@ fn smart_is_checked() {
         assert_eq!((clean.keys, clean.removed), (KEYS - KEYS / 3, 0), "{clean}");
         assert_eq!(clean.leaked_bytes, 0, "{clean}");
 
-        // The lock words of leaves, which are at their ends: 16 bytes, key, checksum, value.
+        // A leaf's lock word is at its end, behind 16 bytes of header, the key, the checksum and the value (8 bytes
+        // each).
         let live = lines(v, |line| line[8..16] == *b"live\0\0\0\x01").await;
         let (held, doubted) = (live[10].add(40), live[20].add(40));
         let lock = LockWord {
@@ -337,7 +338,7 @@ fn smart_is_checked() {
             "{swept}"
         );
 
-        // The value is torn; then the leaf has another key; then its bytes are not a leaf.
+        // First the value is torn, then the leaf has the content of another leaf, and then its bytes are not a leaf.
         let leaf = live[30];
         let old = v.read(leaf, 64).await.expect("in range").to_vec();
         plant(v, leaf.add(32), &[old[32] ^ 1]).await;

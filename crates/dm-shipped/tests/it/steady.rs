@@ -3,7 +3,7 @@
 use dm_bench::{Distribution, Fabric, Setting};
 
 /// Returns the round trips per get of SMART. The cache holds a third of the inner nodes. `warm_up_ns` is the simulated
-/// time of gets before the measurement.
+/// time of gets before the measurement, in addition to 200 µs in which the clients join the pool.
 fn round_trips(warm_up_ns: u64) -> f64 {
     let setting = Setting {
         distribution: Distribution::Zipf {

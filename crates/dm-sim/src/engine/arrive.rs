@@ -54,8 +54,8 @@ fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
 /// Returns whether requests act on memory when they arrive, instead of when the pipeline serves them.
 ///
 /// The pipeline serves requests in order of arrival, so the order is the same in both cases, but acting on arrival
-/// saves an event. It is not possible if an atomic takes time, or if other requests may overtake an atomic, because
-/// then the order depends on the time at which the atomic gets its bucket.
+/// saves an event. Requests cannot act on arrival if an atomic takes time, or if other requests may overtake an atomic,
+/// because then the order depends on the time at which the atomic gets its bucket.
 pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
@@ -175,8 +175,8 @@ impl Engine {
         let mut after = earlier(pair, kind, space, caps);
         let bucket = offset & t.bucket_mask as usize;
         if atomic && let Some(written) = node.write_back(space, bucket) {
-            // Requests may reach memory in another order than they leave the pipeline: earlier WRITEs of the queue
-            // pair, or a busy PCIe, may have delayed the previous atomic.
+            // Earlier WRITEs of its queue pair, or a busy PCIe, may have delayed the previous atomic after the
+            // pipeline. So this atomic must also wait until the previous one has written back.
             after = after.max(*written);
         }
         let mut at = (if *on_arrival { now } else { act }).max(after);
@@ -203,8 +203,8 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        // Another request may arrive at this same time, and its event may still be in the queue. So this request must
-        // act in an event of its own, behind that one.
+        // Another request may arrive at the time `now` too, while its event is still in the queue. So this request must
+        // act in an event of its own, which comes after the other event.
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
@@ -265,8 +265,8 @@ impl Engine {
 
 /// Passes a request over PCIe to host memory, and returns the time at which it arrives.
 ///
-/// All kinds take the same time from the pipeline to memory, so the order of the pipeline is the order at
-/// memory.
+/// All kinds of requests take the same time from the pipeline to memory, so they reach memory in the order of the
+/// pipeline, unless PCIe is busy.
 #[inline(always)]
 fn to_memory(t: &Ticks, nic: &mut Nic, kind: Kind, now: u64, start: u64, dma: u64) -> u64 {
     let reads = !kind.mutates();
@@ -415,7 +415,7 @@ pub(super) fn split(
     r.words[3] = match order {
         // The first part is any subset of the units, chosen by their numbers modulo 64.
         LineOrder::Any => rng.bits(),
-        // The first part is a prefix, in bytes.
+        // The first part is a prefix. The word stores its length in bytes.
         LineOrder::Increasing => {
             let first = unit - r.offset() as u64 % unit;
             first + rng.below(units - 1) * unit

@@ -3,7 +3,7 @@
 /// The engine's state of one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientState {
-    /// The end of the CPU time that the client has reserved last. Until then it posts without waiting.
+    /// The end of the CPU time that the client has reserved last. Until then, the client posts without waiting.
     pub(super) slice_end: u64,
     /// The client whose state stores the time of the hardware thread: the first client of this thread.
     pub(super) thread: u16,

@@ -23,10 +23,10 @@ pub(super) struct Window {
     pub(super) request: u16,
 }
 
-/// Returns a limit: a READ is copied when it arrives if less than this time passes between its two parts. The limit is
-/// 0 if the second part may be more than one range, so that no READ is copied. Otherwise it is the time on the wire. A
-/// request that arrives at the time of a second part was then sent before the READ arrived. So its event is older than
-/// the second part's event would be, and comes first.
+/// Returns a limit: a READ is copied when it arrives if less than this time passes between its two parts. If the second
+/// part may be more than one range, the limit is 0, so that no READ is copied. Otherwise it is the time on the wire.
+/// Then a request that arrives at the time of a second part was sent before the READ arrived. So its event is older
+/// than the second part's event would be, and comes first.
 pub(super) fn copies_within(t: &Ticks, caps: &Caps) -> u64 {
     match caps.read_lines {
         LineOrder::Increasing => t.wire,

@@ -272,7 +272,8 @@ impl Wheel {
     #[inline]
     fn move_to(&mut self, word: u64) {
         self.word = word;
-        // The cursor moves only now, because the events that were moved may belong in its first slot.
+        // The cursor stops before the first slot of `word`, because the events that are moved below may belong in this
+        // slot.
         self.cursor = self.cursor.max((word << 6).saturating_sub(1));
         let segment = word / SEGMENT_WORDS;
         while self.limit >> SEGMENT_SHIFT < segment + SEGMENTS - 1 {

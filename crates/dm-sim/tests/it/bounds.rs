@@ -1,5 +1,5 @@
-//! Tests that no run exceeds the limit of the cost model, whichever resource is the limit, that a saturated run comes
-//! close to it, and that the simulation finds this resource to be the busiest.
+//! Tests three properties for every resource that can be the limit: no run exceeds the limit of the cost model, a
+//! saturated run comes close to it, and the simulation finds this resource to be the busiest.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -139,7 +139,8 @@ fn saturated_runs_come_near_the_bound_and_never_pass_it() {
         let same = busiest.resource == limit || both.contains(&limit) && both.contains(&busiest.resource);
         assert!(same, "{busiest} was busy for {busy}, and not {limit}");
         assert!((0.93..=1.005).contains(&busy), "{busiest} was busy for {busy}");
-        // In a measured window, up to half a percent more requests may be served than have arrived.
+        // A verb that completes in the measured window may have used the resource before the window. So the throughput
+        // may exceed the bound by up to half a percent.
         assert!(
             (0.93..=1.005).contains(&(mops / bound.mops)),
             "{limit}: {mops} of {}",

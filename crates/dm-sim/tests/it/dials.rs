@@ -1,5 +1,5 @@
-//! One test for each dial of the simulated cards. It shows the behaviour that each setting allows, and that other
-//! behaviour does not occur.
+//! One test for each dial of the simulated cards. Each test shows that the behaviour that a setting allows occurs, and
+//! that other behaviour does not.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;

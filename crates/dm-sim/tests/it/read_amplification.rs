@@ -1,5 +1,5 @@
-//! Calibration of the model `cx6_roce`: throughput of READs of whole leaves, neighbourhoods and entries (CHIME,
-//! SMART). There are one memory node and ten compute nodes. Each client has one verb in flight and uses 600 ns of CPU
+//! Calibration of the model `cx6_roce`: throughput of READs of whole leaves, neighbourhoods and entries (CHIME, SMART).
+//! The testbed has one memory node and ten compute nodes. Each client has one verb in flight and uses 600 ns of CPU
 //! time per operation.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 

@@ -40,7 +40,7 @@ fn figure_2_lock_collapse() {
 #[test]
 fn section_5_7_hierarchical_on_chip_lock() {
     let run = |kind| {
-        // Three seeds, because unfair spinning makes single runs differ by some percent.
+        // The figures are means of three seeds, because unfair spinning makes single runs differ by a few percent.
         let runs: Vec<_> = (1..=3)
             .map(|seed| {
                 let r = LockBench {

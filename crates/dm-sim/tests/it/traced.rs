@@ -41,7 +41,7 @@ fn run(traced: bool) -> (Nanos, Counters, Vec<Event>) {
     (sim.now(), sim.meter(), events.take())
 }
 
-/// As in the explorer's recordings, every request has its place in the list of values.
+/// As in the explorer's recordings, the list of values has an entry for every request, even for one without a result.
 #[test]
 fn values_are_listed_by_request() {
     let sim = Sim::builder(CostModel::cx5_ib()).build().expect("memory");

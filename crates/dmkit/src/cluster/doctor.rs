@@ -242,7 +242,8 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
     text.push('\n');
 }
 
-/// Reports how protocols run with the device as it is, or with no promise if there is no device, and with more assumed.
+/// Reports how protocols run with the promises of the device (no promises if there is no device), and with further
+/// assumptions.
 fn protocol_part(text: &mut String, device: Option<Caps>, asked: &Doctor, registry: &Registry) {
     let caps = device.unwrap_or_default();
     let lines = caps.assume(Capability::LineAtomicity);

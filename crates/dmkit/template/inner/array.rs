@@ -4,7 +4,8 @@ use dm_index::{KeyBytes, Run};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::RemotePtr;
 
-/// A sorted array of fence keys. Each has a leaf that answered for it at some time.
+/// A sorted array of the known leaves. Each entry has a fence key, and the leaf to which this key belonged at some
+/// time.
 #[derive(Debug)]
 pub(super) struct Array<K>(Mutex<Vec<(K, RemotePtr)>>);
 
@@ -39,8 +40,8 @@ impl<K: KeyBytes> Array<K> {
         });
     }
 
-    /// Learns that `leaf` answered for `low`. The leaf of every larger key is then this leaf, or one to the right of
-    /// it.
+    /// Learns that the key `low` belongs to `leaf`. Every larger key then belongs to this leaf or to one to the right
+    /// of it.
     pub(super) fn learn(&self, low: K, leaf: RemotePtr) {
         self.0.with(|known| {
             let after = known.partition_point(|(fence, _)| *fence <= low);

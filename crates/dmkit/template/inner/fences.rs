@@ -6,7 +6,7 @@
 //!
 //! # Rules of every inner structure
 //! 1. It returns the leaf of the key **or a leaf to the left of it**. From there, the operation moves right by itself.
-//!    If it returns a leaf to the right of the key's leaf, the operation has to ask again.
+//!    If the structure returns a leaf to the right of the key's leaf, the operation has to ask again.
 //! 2. Every address from the array is a hint ([`Lead::hint`]). The leaf may have been split or merged since, and
 //!    another leaf may use its memory. Only an address that *this operation* has read from the root word or from a live
 //!    leaf is [`Lead::linked`].

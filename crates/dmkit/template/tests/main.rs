@@ -1,4 +1,5 @@
-//! Tests: the script of every index, many clients, the verbs of operations, and every interleaving of a few clients.
+//! Tests: the conformance script, many clients at once, the verbs of operations, and every interleaving of a few
+//! clients.
 
 mod budget;
 mod costs;

@@ -73,7 +73,7 @@ fn model(preload: &'static [u64], clients: &'static [Ops]) -> Model<Index<Key8>,
 
 /// The keys of one full leaf. The next insert splits it.
 const FULL: &[u64] = &[2, 4, 7, 1];
-/// The keys of a leaf with room for one more, so that an insert relies on what it has read with the lock.
+/// The keys of a leaf with room for more. An insert does not split it, so it relies on what it has read with the lock.
 const ROOMY: &[u64] = &[2, 4];
 
 /// Settings in which no time limit ever passes: clients wait for locks, and no lease ends.

@@ -34,7 +34,7 @@ const OPS: [&str; 9] = [
 const READY: [&str; 2] = ["get", "update"];
 /// Operations whose functions `--record` lists.
 const EXPLAINED: [&str; 3] = ["get", "update", "insert"];
-/// The part of each operation's instructions that the listed functions have at least.
+/// The smallest share of an operation's instructions that the listed functions have together.
 const NAMED: f64 = 0.85;
 /// Number of functions of the source that are named for each compiled function.
 const SOURCES: usize = 4;
@@ -42,7 +42,7 @@ const SOURCES: usize = 4;
 const THREADS: usize = 2;
 /// The largest relative difference from the recorded instructions that a check accepts.
 const TOLERANCE: f64 = 0.03;
-/// The largest difference from the recorded polls, which depend only on the keys.
+/// The largest difference from the recorded polls that a check accepts. Polls depend only on the keys.
 const POLLS_TOLERANCE: f64 = 0.005;
 
 /// One line of the table.

@@ -135,7 +135,8 @@ impl Chart {
             - 1
     }
 
-    /// Returns the class with a series' colour. Bars have names, so colours only tell our additional series apart.
+    /// Returns the CSS class of a series' colour. A bar has its name above it, so all bars have the same colour, except
+    /// those of runs without a counterpart in the paper.
     fn class(&self, place: usize) -> String {
         match (self.form, self.series[place].source) {
             (Form::Bars, Source::Extra) => "none".to_owned(),
@@ -242,7 +243,7 @@ impl Chart {
     fn line(&self, pen: &mut Pen, place: usize, series: &Series, across: &Ruler, up: &Ruler) {
         let class = self.class(place);
         if series.source == Source::Paper {
-            // A number of the paper without the other coordinate is a line across the plot.
+            // If the paper gives only `x`, the number is a vertical line across the plot.
             for datum in series.data.iter().filter(|datum| !datum.y.is_finite()) {
                 let x = across.place(datum.x);
                 pen.line(&format!("guide {class}"), (x, TOP), (x, BOTTOM));
@@ -279,8 +280,7 @@ impl Chart {
         pen.path(&class, &d, &format!(" data-r=\"{row}\""));
     }
 
-    /// Returns the shape of a point's marker. Numbers of the paper without the other coordinate have a shape of their
-    /// own.
+    /// Returns the shape of a point's marker. Numbers of the paper without a `y` have a shape of their own.
     fn shape(&self, place: usize, datum: &Datum) -> usize {
         if datum.y.is_finite() {
             self.colour(place)
@@ -428,7 +428,7 @@ fn dashed(series: &Series) -> &'static str {
 }
 
 /// Writes the labels beside their points. A label that would cover a point or another label is left out; the table and
-/// the hint at the point have it.
+/// the hint at the point still show it.
 fn labels(pen: &mut Pen, points: &[(&str, (f64, f64))]) {
     let around = |(x, y): (f64, f64), half: f64| Box2 {
         left: x - half,
@@ -474,7 +474,8 @@ fn labels(pen: &mut Pen, points: &[(&str, (f64, f64))]) {
     }
 }
 
-/// Formats a number of an axis. Thousands are counted, because five digits have no room.
+/// Formats a number of an axis. Numbers from 10,000 on are shown in thousands, because there is no room for five
+/// digits.
 fn tick_text(tick: f64) -> String {
     match tick >= 10_000.0 {
         true => format!("{}k", short(tick / 1000.0)),

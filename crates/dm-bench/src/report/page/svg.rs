@@ -76,7 +76,8 @@ impl Ruler {
         }
     }
 
-    /// Returns 1, 2 and 5 times the powers of ten, only the powers if these are many, or further steps if they are few.
+    /// Returns the ticks of a logarithmic axis: 1, 2 and 5 times the powers of ten. If these are 8 or more, returns
+    /// only the powers of ten. If they are fewer than 3, returns more multiples.
     fn log_ticks(&self) -> Vec<f64> {
         let ticks = |steps: &[f64]| -> Vec<f64> {
             let mut found = Vec::new();

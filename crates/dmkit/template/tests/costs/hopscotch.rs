@@ -7,7 +7,7 @@ pub(crate) const UPDATE_BYTES: u64 = GET_BYTES;
 /// Round trips of an insert that splits no leaf. If the neighbourhood is full, an insert reads the slots behind it, and
 /// the rest of the leaf if entries must hop further.
 pub(crate) const INSERT_TRIPS: u64 = 4;
-/// Limit of the bytes that an insert reads: those of a leaf, none of them twice.
+/// Limit of the bytes that an insert reads: the size of a leaf, because no byte is read twice.
 pub(crate) const INSERT_BYTES: u64 = 1_472;
 /// Limit of the bytes that an insert writes: at most four lines for each of two hops and for the new entry, and the lock
 /// word.
