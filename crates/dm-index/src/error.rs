@@ -71,7 +71,7 @@ pub enum IndexError {
         /// The index's value length.
         expected: usize,
     },
-    /// A bulk load found a leaf in the index, with or without entries.
+    /// A bulk load found entries, or an empty leaf, in the index.
     NotEmpty {
         /// The root, or the first leaf.
         root: RemotePtr,
