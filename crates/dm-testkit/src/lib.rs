@@ -1,4 +1,4 @@
-//! The tests for every index of dmkit, in any world: a model, scripts that check every answer, and
+//! The tests for every index of dmkit, in any world: a reference model, scripts that check every answer, and
 //! `conformance!`.
 //!
 //! An index is described once ([`IndexUnderTest`], [`Family`]). A [`World`] is loopback or the simulator,
@@ -45,7 +45,7 @@
 //! * **I3** The text of a failed run has the seed, and names the clients with wrong answers.
 //!
 //! # Unsafe
-//! [`CountingAllocator`] implements the unsafe trait of allocators; it passes every call on to the system's.
+//! [`CountingAllocator`] implements the unsafe trait of allocators. It passes every call on to the system's allocator.
 //!
 //! # Example
 //! This example uses only the model; the README describes and tests an index.

@@ -99,8 +99,8 @@ pub trait TestWorlds: Copy + fmt::Display {
     /// # Panics
     /// Panics if it cannot be built.
     fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> Self::World;
-    /// Returns the factor by which long scripts shrink their operations and keys: more than 1 if a verb takes
-    /// real time.
+    /// Returns the number by which long scripts divide their numbers of operations and keys. It is above 1 for worlds
+    /// whose verbs are slow.
     fn thinned(self) -> u64 {
         1
     }
@@ -115,8 +115,8 @@ pub enum World {
     Sim(Box<Sim>),
 }
 
-/// Returns a loopback with a counted clock, for a single client whose verbs are counted: no verb is repeated
-/// because the thread was suspended.
+/// Returns a builder of a loopback for a single client whose verbs are counted. The clock of this loopback does not
+/// depend on real time, so no verb is repeated because the thread was suspended.
 pub fn counted() -> dm_loopback::Builder {
     Loopback::builder().counted_clock(Nanos::from_micros(1))
 }
