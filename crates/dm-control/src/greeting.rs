@@ -21,8 +21,8 @@ pub struct Greeting<'a> {
     pub secret: Option<&'a Secret>,
     /// The client's nonce and the node's.
     pub nonces: [Nonce; 2],
-    /// The address to which the client has connected. A peer in between, which relays the messages to another node,
-    /// cannot change the address.
+    /// The address to which the client has connected. The proofs cover this address, so a peer in between that relays
+    /// the messages to another node cannot change it.
     pub to: Address,
     /// The client's queue pair.
     pub client: &'a Port,
