@@ -37,6 +37,7 @@
 //!   fenced when they reconnect.
 //! * **C6** After an error a client's connection sends no more requests, because it could mistake a late reply for the
 //!   reply to the next request.
+//!
 //! # Example
 //! ```
 //! use dm_control::{Answer, Builder, Client, Entrance, Fabric, Port, Ports, Request};

@@ -410,8 +410,8 @@ impl Control for Endpoint {
         self.thread.world.nodes.len() as u16 // at most 65535
     }
 
-    /// Sends the request and waits for the answer. All coroutines of the thread wait meanwhile; control requests are
-    /// rare.
+    /// Sends the request and waits for the answer. All coroutines of the thread wait meanwhile, but control requests
+    /// are rare.
     fn poll_control(
         &self,
         request: &ControlRequest,

@@ -99,8 +99,8 @@ fn a_thousand_coroutines_share_a_thread() {
     assert_eq!(block_on(clients[0].word(at(GUARDED))), Ok(1_000));
 }
 
-/// The writer's line always consists of one repeated byte, and lines are not torn. The lines of one READ may come from
-/// two WRITEs.
+/// The writer fills each line with one repeated byte, and lines are not torn. The lines of one READ may come from two
+/// WRITEs.
 #[test]
 fn lines_are_whole_whatever_the_order() {
     let world = Loopback::builder()
