@@ -49,7 +49,7 @@ pub enum ClientError {
     SecretNeeded,
     /// The node does not know the secret, so it belongs to another cluster.
     Impostor,
-    /// An earlier request failed, so the connection is unusable: the late answer could still arrive.
+    /// An earlier request failed, so the connection is unusable, because the late answer could still arrive.
     Broken,
 }
 

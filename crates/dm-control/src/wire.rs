@@ -181,7 +181,7 @@ pub enum Message {
 pub enum Entrance {
     /// Asks for a new client.
     Claim,
-    /// Attaches a client whose id another node has given, or this node on an earlier connection.
+    /// Attaches a client whose id was given by another node, or by this node on an earlier connection.
     Attach {
         /// The client.
         identity: Identity,

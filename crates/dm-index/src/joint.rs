@@ -123,7 +123,8 @@ pub struct Neighbours<K> {
     pub between: K,
     /// High fence key of the right node.
     pub until: Option<K>,
-    /// Their parent; null if the inner structure has no nodes ([`Restructure::join`](crate::Restructure::join)).
+    /// Their parent; null if the inner structure has no nodes to lock
+    /// ([`Restructure::join`](crate::Restructure::join)).
     pub parent: RemotePtr,
 }
 

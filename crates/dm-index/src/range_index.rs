@@ -72,7 +72,7 @@ pub trait RangeIndex {
     ) -> impl Future<Output = Result<u64, IndexError>>;
 }
 
-/// A range index whose values can be compared and exchanged, as code needs it whose values are addresses of memory.
+/// A range index whose values can be compared and exchanged. This is for code whose values are addresses of memory.
 ///
 /// ```
 /// use dm_index::{Applied, Exchange, IndexError, Key8};

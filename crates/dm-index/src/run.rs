@@ -1,4 +1,4 @@
-//! The leaves that one batch of a scan reads, and the guess of how many it needs.
+//! The leaves that one batch of a scan reads, and the guess of how many leaves the scan needs.
 
 use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 use dm_verbs::RemotePtr;
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_run_ends_where_the_scan_does() {
-        // With the margin of 10, 90 entries need one leaf if the scan begins at its front, and two if it begins in its
-        // middle.
+        // With the margin of 10, 90 entries need one leaf if the scan begins at the leaf's front, and two if it begins
+        // in the middle of a leaf.
         assert_eq!(
             [taken(0, 90), taken(0, 91), taken(500, 40), taken(500, 90)],
             [1, 2, 1, 2]

@@ -208,7 +208,7 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Reserves a block for a node that [`BulkLoad::load`] will write.
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
 
-    /// Writes the node of `copy` at `copy.at` directly, without cost. If the world does not support direct loading,
+    /// Writes the node of `copy` at `copy.at` directly, without a verb. If the world does not support direct loading,
     /// this is a WRITE.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 }

@@ -151,7 +151,7 @@ impl World {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
 
-    /// Marks `client` as busy with a chain that changes memory. The caller must check for alarms only after this.
+    /// Marks `client` as busy with a chain that changes memory. The caller must not check for alarms before this.
     #[inline]
     pub(crate) fn begin_change(&self, client: ClientId) {
         self.set_word(client_busy(client.0), 1);

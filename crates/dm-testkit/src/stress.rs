@@ -132,7 +132,7 @@ impl Stress {
 
 /// The number that stands for the bulk load among the writes of a key.
 pub(crate) const LOADED: u32 = u32::MAX;
-/// The number of the last write of a key after a failed write, which may have taken effect or not.
+/// Stands for the last write of a key if a write of the key has failed with an unknown effect.
 pub(crate) const DOUBTFUL: u32 = u32::MAX - 1;
 
 /// Keys on which a write failed.

@@ -86,8 +86,8 @@ impl Cards {
 
 /// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
-/// The longest delay of a poll. Two delays and a wait for another client's delay are shorter than a lease of 10 ms, after
-/// which a client would be fenced if it is the last one of its compute node.
+/// The longest delay of a poll. If a client is delayed twice, and waits once for another client's delay, it is silent
+/// for less than a lease of 10 ms. If the last client of a compute node is silent for longer, the others fence it.
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 
 /// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have

@@ -161,8 +161,8 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
                     v.write(at(COUNTER), &round.to_le_bytes())
                         .await
                         .expect("no faults");
-                    // An atomic checks the word, because it waits until the rival's atomic in progress has written
-                    // back.
+                    // The word is checked by an atomic, because an atomic waits until the rival's atomic in progress
+                    // has written back.
                     if v.cas(at(COUNTER), u64::MAX, 0).await != Ok(round) {
                         return true;
                     }
