@@ -7,7 +7,7 @@ use crate::doorman::Host;
 
 /// Number of wrong proofs of a host that cause no delay.
 const FREE: u32 = 3;
-/// The delay after [`FREE`] wrong proofs; each further one doubles it.
+/// The delay after one more than [`FREE`] wrong proofs. Each further wrong proof doubles the delay.
 const DELAY: Duration = Duration::from_millis(8);
 /// The longest delay. It also delays honest clients of the same host.
 const DELAY_MAX: Duration = Duration::from_millis(256);

@@ -13,7 +13,7 @@ use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, Wi
 /// Default time that a node may take to answer a request.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A connection to a node that has greeted.
+/// A connection to a node, after the greeting.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -49,7 +49,7 @@ pub enum ClientError {
     SecretNeeded,
     /// The node does not know the secret, so it belongs to another cluster.
     Impostor,
-    /// An earlier request failed, so the connection is unusable: the late answer could still arrive.
+    /// An earlier request failed, so the connection is unusable, because the late answer could still arrive.
     Broken,
 }
 
@@ -106,7 +106,7 @@ impl Client {
             let result = Self::greet(address, secret, port, deadline, patience);
             let displaced = match &result {
                 Err(ClientError::Refused(Refusal::Busy)) => true,
-                // A node that ends this connection in favour of a newcomer may have been unable to send the reason.
+                // A node that ends this connection in favour of a new one may have been unable to send the reason.
                 Err(ClientError::Io(e)) => matches!(
                     e.kind(),
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof

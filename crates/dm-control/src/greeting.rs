@@ -1,7 +1,7 @@
 //! Proofs of the secret, and the keys of the messages after a greeting.
 //!
-//! Every proof and key is an HMAC-SHA-256 with the secret as its key, over a label and all data that both sides have
-//! exchanged. A side without a secret uses an empty key, which only another side without a secret accepts.
+//! Every proof and key is an HMAC-SHA-256 with the secret as its key, over a label and the data that both sides have
+//! exchanged so far. A side without a secret uses an empty key, which only another side without a secret accepts.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -21,8 +21,8 @@ pub struct Greeting<'a> {
     pub secret: Option<&'a Secret>,
     /// The client's nonce and the node's.
     pub nonces: [Nonce; 2],
-    /// The address to which the client has connected. A peer in between, which relays the messages to another node,
-    /// cannot change the address.
+    /// The address to which the client has connected. The proofs cover this address, so a peer in between that relays
+    /// the messages to another node cannot change it.
     pub to: Address,
     /// The client's queue pair.
     pub client: &'a Port,

@@ -132,8 +132,8 @@ impl<F: Fabric> Hall<F> {
                     .filter(|(_, until)| *until <= now)
                     .map(|(n, _)| n),
             );
-            // The listeners have the smallest numbers and are served last. Before a newcomer displaces a stranger, the
-            // stranger's message, which may make it a client, has been read.
+            // The listeners have the smallest numbers and are served last. So the message of a stranger, which may be
+            // its proof, is read before a new connection displaces the stranger.
             for number in due.into_iter().rev() {
                 match number {
                     CLIENTS | PAGE => self.accept(number, now),

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
-//! * **L2** An id belongs to at most one connection. When this connection ends, the id is free. It is given out again
-//!   only after all other free ids, and with a greater epoch. An id whose epoch cannot grow is never given out again.
+//! * **L2** An id belongs to at most one connection. When this connection ends, the id is free. The id is given out
+//!   again only after each other id was given out or found in use, and with a greater epoch. An id whose epoch cannot
+//!   grow is never given out again.
 //! * **L3** A fence is kept for each giver and id until this node ends. A *giver* is the memory node that gave a client
 //!   its id. The node may forget a giver only if no client of this giver is connected or fenced. A fenced client cannot
 //!   attach again.
@@ -239,7 +240,7 @@ impl<P: Ports> Ledger<P> {
         holders.any(|((_, other), client)| *other != giver && client.connection.is_some())
     }
 
-    /// Claims the id that has been free for the longest time.
+    /// Claims the next free id. The ids are tried in a cycle, so that an id rests for as long as possible.
     fn claim(&mut self, connection: Connection) -> Answer {
         if !self.has_room(connection, None) {
             return Answer::NoIdLeft;
@@ -285,16 +286,16 @@ impl<P: Ports> Ledger<P> {
         if same && known.connection == Some(connection) {
             return Answer::Done;
         }
-        // Either the id has another holder now. Or its giver was restarted and has given an id that is still in use
-        // here.
+        // Another holder of the id is connected here. Or the id's giver was restarted, and has given an id that a
+        // client of its earlier boot still uses here.
         if !same && known.connection.is_some() || self.is_taken(who.client, who.giver) {
             return Answer::NotYours;
         }
         if !self.has_room(connection, known.connection) || !self.remembers(who.giver) {
             return Answer::NoIdLeft;
         }
-        // The client has reconnected before this node noticed that the old connection was lost. The client's old
-        // requests must not take effect any more.
+        // If the client is still connected elsewhere, it has reconnected before this node noticed that the old
+        // connection was lost. The client's old requests must not take effect any more.
         if known.connection.is_some_and(|left| !self.shut(left)) {
             return Answer::Failed;
         }

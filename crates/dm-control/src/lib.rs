@@ -25,18 +25,18 @@
 //! # Invariants
 //! * **C1** A message has at most 260 bytes including its length. Decoding accepts any bytes without a panic
 //!   ([`Message::decode`]).
-//! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time,
-//!   and both sides prove that they know the secret. A message after that is accepted once, in its order, and
-//!   only if the other side has sent it ([`Session`]).
-//! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
-//!   byte. The connections of a host and the clients of a connection are limited, and strangers make room for
-//!   newcomers. So a peer that stalls, sends garbage or disconnects midway does not harm the others.
-//! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was
-//!   fenced. A client moves to another connection only with its token.
-//! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these
-//!   clients stay fenced when they reconnect.
-//! * **C6** After an error a client's connection sends no more requests, because it could mistake a late
-//!   reply for another one.
+//! * **C2** Except on loopback, a secret is required. It is never sent, proofs are compared in constant time, and both
+//!   sides prove that they know the secret. Every later message is accepted once, in its order, and only if the other
+//!   side has sent it ([`Session`]).
+//! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first byte. The
+//!   connections of a host and the clients of a connection are limited, and a new connection may displace a stranger.
+//!   So a peer that stalls, sends garbage or disconnects midway does not harm the others.
+//! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was fenced. A
+//!   client moves to another connection only with its token.
+//! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these clients stay
+//!   fenced when they reconnect.
+//! * **C6** After an error a client's connection sends no more requests, because it could mistake a late reply for the
+//!   reply to the next request.
 //!
 //! # Example
 //! ```
@@ -65,8 +65,8 @@
 //! ```
 //!
 //! # Limits
-//! * Messages are authenticated, not encrypted. RDMA itself is neither: an attacker who can change packets
-//!   between the machines of a cluster can change its memory.
+//! * Messages are authenticated, not encrypted. RDMA itself has neither protection, so an attacker who can change
+//!   packets between the machines of a cluster can change its memory.
 //! * Every client that has the secret can read and write all memory. The limits on such clients protect only against
 //!   mistakes.
 //! * One thread serves all connections. A slow device, whose queue pair takes long to open, delays the others.
@@ -102,7 +102,7 @@ pub use wire::{
     Token, VERSION, WireError,
 };
 
-/// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.
+/// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of this number.
 pub const CHUNK_UNIT: u64 = 4096;
 
 /// Sleeps in a place where no other thread needs to wake this one.

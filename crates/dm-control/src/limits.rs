@@ -14,7 +14,7 @@ pub struct Limits {
     /// Maximum number of connections per host that have greeted. A host is an IPv4 address, or the first 64 bits
     /// of an IPv6 address.
     pub connections_per_host: usize,
-    /// Maximum number of connections that have not greeted yet. A newcomer beyond this limit displaces an older one.
+    /// Maximum number of connections that have not greeted yet. A further connection displaces one of them.
     pub strangers: usize,
     /// Maximum number of connections per host that have not greeted yet.
     pub strangers_per_host: usize,

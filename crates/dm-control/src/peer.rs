@@ -23,7 +23,7 @@ pub(crate) const VANISHED: Duration = Duration::from_secs(25);
 pub(crate) enum Left {
     /// The client closed it.
     Closed,
-    /// A newcomer has taken its place.
+    /// A new connection has displaced this one.
     Displaced,
     Ended(End),
     Broken(io::Error),
@@ -125,7 +125,8 @@ impl<F: Fabric> Peer<F> {
     /// Reads and answers as much as is possible without waiting.
     pub(crate) fn turn(&mut self, now: Instant, shared: &mut Shared) -> Progress {
         let turn = self.messages(now, shared);
-        // Check the deadline after reading: bytes that have already arrived are in time, even if this thread is late.
+        // Check the deadline after reading, because bytes that have already arrived are in time, even if this thread is
+        // late.
         let late = self.until.is_some_and(|until| until <= now);
         match turn {
             Ok(Progress::Waits) if late => Progress::Over(Left::Broken(io::ErrorKind::TimedOut.into())),
@@ -137,8 +138,8 @@ impl<F: Fabric> Peer<F> {
         }
     }
 
-    /// Handles messages in the order of the protocol: it sends an answer completely before it reads the next message,
-    /// and a connection ends only after its last answer is sent.
+    /// Handles messages in the order of the protocol. An answer is sent completely before the next message is read, and
+    /// a connection ends only after its last answer is sent.
     fn messages(&mut self, now: Instant, shared: &mut Shared) -> io::Result<Progress> {
         for _ in 0..MESSAGES {
             if !self.outbox.flush(&mut self.stream)? {
@@ -183,8 +184,8 @@ impl<F: Fabric> Peer<F> {
         }
     }
 
-    /// Passes a message to the dialogue and takes its answer. A peer that has greeted, but is one too many, is refused
-    /// instead.
+    /// Passes a message to the dialogue and takes its answer. If the peer has greeted with this message, but too many
+    /// peers have greeted already, refuses the peer instead.
     fn hear(&mut self, body: &[u8], now: Instant, shared: &mut Shared) {
         let was_stranger = !self.has_greeted();
         let (mut message, mut end) = self.dialogue.hear(body);
@@ -205,7 +206,7 @@ impl<F: Fabric> Peer<F> {
     pub(crate) fn close(mut self, last: Option<Refusal>) {
         if let Some(refusal) = last {
             // If a connection is closed while received bytes are unread, the system discards the bytes that it has not
-            // sent.
+            // sent. So read first.
             let _ = self.stream.read(&mut [0; 512]);
             let _ = self.stream.write(&frame(&Message::Refuse(refusal).encode()));
         }

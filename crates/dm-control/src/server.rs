@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::secret::{Secret, fresh};
 use crate::wire::Address;
 
-/// Describes a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
+/// The builder of a node's control plane. The defaults are a free port of 127.0.0.1, no secret, no metrics,
 /// [`Limits::default`] and [`DEFAULT_LEASE`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]

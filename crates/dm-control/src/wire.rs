@@ -176,12 +176,12 @@ pub enum Message {
     Answer(Answer),
 }
 
-/// The two ways to bring a client to a connection. All other messages are requests of such a client.
+/// The two ways to bring a client to a connection. After that, the connection sends requests of this client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entrance {
     /// Asks for a new client.
     Claim,
-    /// Attaches a client whose id another node has given, or this node on an earlier connection.
+    /// Attaches a client whose id was given by another node, or by this node on an earlier connection.
     Attach {
         /// The client.
         identity: Identity,
@@ -294,18 +294,19 @@ pub enum Answer {
     },
     /// Done.
     Done,
-    /// The caller was fenced.
+    /// The caller's connection was shut by a fence, or the client that wants to attach was fenced.
     Fenced,
     /// There is no such client.
     NoSuchClient,
-    /// The caller's id does not belong to this connection.
+    /// The caller's id does not belong to this connection, or the client that wants to attach has a wrong token or an
+    /// id that another client uses.
     NotYours,
     /// The answer to `Meet`.
     Met {
         /// The number of connections that have arrived.
         arrived: u16,
     },
-    /// The node's device refused.
+    /// The node's device refused, the node has no random bytes, or it cannot keep another fence.
     Failed,
 }
 

@@ -12,7 +12,7 @@ use dm_control::{
     Message, Port, Ports, Refusal, Request, Secret, Server, StartError, VERSION, WireError,
 };
 
-/// A device whose queue pairs are numbers. It records which are open and which were shut.
+/// A device whose queue pairs are numbers. It records how many were opened, and which ones were shut.
 #[derive(Default)]
 struct Device(Mutex<Seen>);
 

@@ -3,7 +3,8 @@
 //! `two_hosts STEP SECRET-FILE ADDRESS…` runs one of these steps: `load` (loads a tree), `write` (writes to it until
 //! the process is killed, and records acknowledged writes), `survive` (writes to the same tree nodes while such
 //! processes are killed), `verify` (checks the recorded writes), `outage` (survives an outage of the last node) or
-//! `cut` (survives a cut of the link). A step prints `two: …` when something must happen on the other machine.
+//! `cut` (survives a cut of the link). A step prints its progress in lines `two: …`. `cargo xtask rxe --two` reads
+//! these lines, and then acts on the other machine.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command's output is its purpose")]
 
@@ -112,8 +113,8 @@ async fn write(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first keys that a [`write`] process also writes, until the file [`ENOUGH`] exists. So it must wait for
-/// locks of writers that were killed.
+/// Writes the first keys that a [`write`] process also writes, until the file [`ENOUGH`] exists. So this process must
+/// wait for locks of writers that were killed.
 async fn survive(v: &Endpoint) -> Result<()> {
     let tree = Sherman::<Key8>::open(v, &options()).await?;
     let client = tree.client(v);

@@ -1,4 +1,4 @@
-//! A thread's records of its chains: owner, destination and waiting task. The work requests are stored elsewhere.
+//! A thread's records of its chains: owner, destination and waiting task. The work requests are in `ffi::Port`.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -77,7 +77,7 @@ impl Chain {
         self.owner = Some(Rc::clone(owner));
     }
 
-    /// Clears everything except the buffers. Keeps an error that was not reported yet for the owner.
+    /// Clears everything except the buffers. If the chain's error was not reported yet, passes the error to the owner.
     pub(crate) fn end(&mut self) {
         let rung = self.phase == Phase::Completed;
         if let (Some(owner), Some(error), false, true) = (self.owner.take(), self.error, self.told, rung)

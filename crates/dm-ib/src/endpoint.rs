@@ -20,8 +20,8 @@ use crate::thread::{Inner, Link};
 
 /// A client of a [`crate::Thread`], through which index code issues its verbs. It is cheap, so make one per coroutine.
 ///
-/// Dropping it frees its client id, which is given out again after all other ids. All that the client has written
-/// stays in memory.
+/// Dropping it frees its client id. Ids are given out in a cycle, so that a free id rests for as long as possible. All
+/// that the client has written stays in memory.
 pub struct Endpoint {
     thread: Rc<Inner>,
     client: ClientId,
@@ -232,7 +232,7 @@ fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.thread.clients.borrow_mut().remove(&self.client.0);
-        // Errors can be ignored, because a node drops its clients when it loses the connection.
+        // Errors can be ignored, because a node drops the clients of a connection when it loses the connection.
         for node in 0..self.thread.world.nodes.len() {
             let _ = self.thread.call(node, self.client.0, Request::Release);
         }
@@ -410,8 +410,8 @@ impl Control for Endpoint {
         self.thread.world.nodes.len() as u16 // at most 65535
     }
 
-    /// Sends the request and waits for the answer. All coroutines of the thread wait meanwhile; control requests are
-    /// rare.
+    /// Sends the request and waits for the answer. All coroutines of the thread wait meanwhile, but control requests
+    /// are rare.
     fn poll_control(
         &self,
         request: &ControlRequest,

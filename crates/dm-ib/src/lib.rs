@@ -25,10 +25,10 @@
 //!   break.
 //!
 //! # Capabilities
-//! The capabilities of this world are the sizes that the device and the nodes report. They promise no order and no
-//! whole lines: 64-byte lines may tear, a READ may overtake a CAS before it, and atomics may race with WRITEs.
-//! [`Builder::assume`] adds capabilities for which the user vouches, and [`Ib::promises`] shows them. Masked atomics
-//! have no verb, so this world never has them: [`dm_verbs::masked_cas`] emulates masked CAS.
+//! The capabilities of this world are the sizes that the device and the nodes report. No card promises an order or
+//! whole lines, so 64-byte lines may tear, a READ may overtake a CAS before it, and atomics may race with WRITEs.
+//! [`Builder::assume`] adds capabilities for which the user vouches, and [`Ib::promises`] shows them. The verbs have no
+//! masked atomics, so this world never has them, and [`dm_verbs::masked_cas`] emulates a masked CAS.
 //!
 //! # Effects of errors
 //! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect is

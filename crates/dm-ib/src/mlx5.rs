@@ -1,8 +1,8 @@
 //! Encodes an 8-byte masked compare-and-swap for mlx5 cards, because the verbs have no such request. **Not run on
 //! hardware.**
 //!
-//! The result is a raw work request for `mlx5dv_wr_raw_wqe`: four segments in units of 16 bytes. Numbers are
-//! big-endian, as the card requires, and so is the old value in the local buffer.
+//! The result is a raw work request for `mlx5dv_wr_raw_wqe`: four segments, whose sizes are multiples of 16 bytes.
+//! Numbers are big-endian, as the card requires, and so is the old value in the local buffer.
 //!
 //! ```text
 //!   0  control         opmod 9 │ index (driver) │ opcode 0x14      queue number << 8 │ units

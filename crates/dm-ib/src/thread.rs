@@ -61,8 +61,9 @@ pub(crate) struct Link {
     pub(crate) caps: Caps,
     host: Window,
     chip: Window,
-    /// Number of work requests that the queue pair can hold, and number of work requests in it.
+    /// Number of work requests that the queue pair can hold.
     depth: u32,
+    /// Number of work requests in the queue pair.
     used: u32,
     /// Chains whose doorbell was rung and that wait for room, in order.
     waiting: VecDeque<u32>,
@@ -129,8 +130,8 @@ impl Thread {
     ///
     /// # Errors
     /// Returns [`IbError::Node`] or [`IbError::QueuePair`] while the node cannot be reached, and
-    /// [`IbError::NoSuchNode`] if there is none of this number. Returns [`IbError::Restarted`] if the node's memory is
-    /// lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can never
+    /// [`IbError::NoSuchNode`] if no memory node has this number. Returns [`IbError::Restarted`] if the node's memory
+    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can never
     /// reconnect. After an error the node stays cut off.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)

@@ -55,7 +55,7 @@ impl Builder {
         };
         self
     }
-    /// Assumes that every memory node has `capabilities`, although this cannot be checked. They are part of
+    /// Assumes that every memory node has `capabilities`, although this cannot be checked. The assumptions are part of
     /// [`Ib::promises`], which must be shown with results.
     pub fn assume(mut self, capabilities: &[Capability]) -> Self {
         self.assumed.extend_from_slice(capabilities);
@@ -68,7 +68,7 @@ impl Builder {
     }
     /// Declares that round trips take up to `factor` times as long as between real cards. The time limits of protocols
     /// (the version window of a READ, leases) are multiplied by this factor. Use it for emulated devices; all clients
-    /// must use the same factor. It is part of [`Ib::promises`].
+    /// must use the same factor. The factor is part of [`Ib::promises`].
     pub fn slower(mut self, factor: u32) -> Self {
         self.slower = factor.max(1);
         self

@@ -254,7 +254,7 @@ fn dropped_requests_still_land() {
     let cluster = cluster(1, MIB, &[]);
     let thread = cluster.ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
-    // Each operation is polled once, so that it is posted, and then dropped in flight together with its buffers.
+    // Each operation is posted, and then dropped in flight together with its buffers.
     for n in 1..=200_u64 {
         run(&thread, async {
             drop(v.read(at(0, 8192), 4096));

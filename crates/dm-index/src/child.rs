@@ -4,8 +4,9 @@ use dm_verbs::{NodeId, RemotePtr};
 
 use crate::IndexError;
 
-/// Bytes of a child's address in the densest inner nodes: a node of 1 KiB then has 77 entries with keys of 8 bytes. All
-/// nodes must be at multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also shows that the entry is in use.
+/// Size in bytes of a child's address in the densest inner nodes. A node of 1 KiB then has 77 entries with keys of 8
+/// bytes. The addresses of all nodes must be multiples of [`NEAR_CHILD_UNIT`]. The first byte of an encoded address is
+/// odd, so that it also shows that the entry is in use.
 ///
 /// ```text
 ///  31  node 5  27 26       offset / 1024       1 0   1     little-endian
@@ -21,8 +22,8 @@ const NEAR_SHIFT: u32 = 10;
 const NEAR_OFFSET_BITS: u32 = 26;
 const NEAR_NODE_BITS: u32 = 5;
 
-/// Bytes of a child's address in dense inner nodes whose children may be at any address. A node of 1 KiB then has 62
-/// entries with keys of 8 bytes.
+/// Size in bytes of a child's address in dense inner nodes whose children may be at any address. A node of 1 KiB then
+/// has 62 entries with keys of 8 bytes.
 ///
 /// ```text
 ///  47   node 10   38 37          offset / 64          0    little-endian
@@ -36,8 +37,8 @@ const NODE_BITS: u32 = 10;
 /// Number of memory nodes that can be addressed with [`CHILD_BYTES`].
 pub const CHILD_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// A child's address, encoded in the bytes of an inner node's value: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`],
-/// or the 8 bytes of a remote pointer.
+/// A child's address, encoded as a value of an inner node. It takes [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`], or the 8
+/// bytes of a remote pointer.
 ///
 /// ```
 /// use dm_index::{CHILD_BYTES, Child, NEAR_CHILD_BYTES};
@@ -61,9 +62,10 @@ impl Child {
     /// Encodes `at` in `len` bytes.
     ///
     /// # Errors
-    /// Returns [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if it is a multiple of 64
-    /// below 16 TiB on one of the first 1024 memory nodes, and into 4 bytes if it is a multiple of 1024 below 64 GiB on
-    /// one of the first 32. Returns [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
+    /// Returns [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if its offset is a
+    /// multiple of 64 below 16 TiB and its memory node is one of the first 1024. It fits into 4 bytes if its offset is
+    /// a multiple of 1024 below 64 GiB and its memory node is one of the first 32. Returns [`IndexError::BadInput`] if
+    /// `len` is not 4, 6 or 8.
     pub fn of(at: RemotePtr, len: usize) -> Result<Self, IndexError> {
         let word = match len {
             8 => Some(at.raw()),
@@ -87,8 +89,8 @@ impl Child {
         })
     }
 
-    /// Packs the memory node above `offset_bits` bits of the offset, whose lowest `shift` bits are omitted.
-    /// Returns `None` if this loses a part of the address.
+    /// Returns a word whose lowest `offset_bits` bits hold the offset without its lowest `shift` bits. The bits above
+    /// them hold the number of the memory node. Returns `None` if this loses a part of the address.
     fn packed(at: RemotePtr, shift: u32, offset_bits: u32, node_bits: u32) -> Option<u64> {
         let (node, units) = (u64::from(at.node().0), at.offset() >> shift);
         let fits = at.offset() == units << shift && units >> offset_bits == 0 && node >> node_bits == 0;

@@ -128,14 +128,15 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation. Returns the seat as the error if the client must prepare it first.
+    /// Begins an operation. Returns `Ok(None)` if memory is never reused, and the seat as the error if the client must
+    /// prepare the seat first.
     #[inline(always)]
     fn try_begin(&self) -> Result<Option<Running<'_>>, &Seat> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
-        // A client with an operation in progress does not prepare its seat: that operation belongs to the membership in
-        // which it began (R6).
+        // A client with an operation in progress does not prepare its seat, because that operation belongs to the
+        // membership in which it began (R6).
         if !seat.is_running() && (seat.has_forgotten() || self.leaves.whole().reclaim().is_due(self.v)) {
             return Err(seat);
         }
@@ -151,7 +152,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             if let Some(running) = seat.enter() {
                 return Ok(running);
             }
-            // The compute node has left the pool in the meantime, or the other members removed it.
+            // The seat refuses again: meanwhile the compute node has left the pool, or the other members have removed
+            // it.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
@@ -161,13 +163,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         self.v
     }
 
-    /// Finds the leaf of `key` in an index in which a search has just found no leaf. Makes the first leaf if it is
-    /// still missing.
+    /// Finds the leaf of `key` after a search has found no leaf in the index. For this it makes a leaf, and plants this
+    /// leaf as the first one unless another client has been faster.
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            // The leaf is live from the start: there was no leaf before, so no client has an old address of this
-            // memory.
+            // The leaf is live from the start. It needs no unborn state, because without leaves in the index no client
+            // has an old address of this memory.
             let leaf = self
                 .leaves
                 .whole()
@@ -176,7 +178,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
             let planted = self.inner.plant(self.v, leaf.at).await;
             let without = |e: &IndexError| e.effect() == Effect::None;
             if planted.as_ref().map_or_else(without, |planted| !planted) {
-                // Another client planted its leaf first, or planting failed. Nothing has ever pointed to this leaf.
+                // Another client planted its leaf first, or planting failed without effect. Nothing has ever pointed to
+                // this leaf.
                 self.leaves.whole().forget(leaf);
             }
             if !planted? && self.options.flaws().root_race_fatal {
@@ -191,9 +194,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Carries out a write. This future contains the steps of a write that finds no stale address, splits no node and
-    /// gets no error. The rare steps are boxed, because a future contains the futures that it awaits, and all of it is
-    /// copied when it is moved.
+    /// Carries out a write. This future contains only the steps of a write that finds no stale address, splits no node
+    /// and gets no error. The other steps are rare and boxed. Unboxed they would make this future larger, and moving a
+    /// future copies all of it.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
@@ -274,10 +277,10 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led to the leaf, it may
-    /// be another key's leaf. That leaf's lock may belong to a dead client, its memory node may be unreachable, or its
-    /// bytes may be damaged, while the key's own leaf has none of these problems. Returns `error` if the hint was
-    /// exact, or if the operation may have had an effect.
+    /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led to the failed leaf,
+    /// this may be the leaf of another key. Its lock may belong to a dead client, its memory node may be unreachable,
+    /// or its bytes may be damaged, while the key's own leaf has none of these problems. Returns `error` if the hint
+    /// was exact, if the operation may have had an effect, or if a search finds no leaf.
     async fn recover(
         &self,
         key: &K,

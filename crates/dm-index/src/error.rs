@@ -71,9 +71,9 @@ pub enum IndexError {
         /// The index's value length.
         expected: usize,
     },
-    /// A bulk load found entries in the index.
+    /// A bulk load found entries, or an empty leaf, in the index.
     NotEmpty {
-        /// The root.
+        /// The root, or the first leaf.
         root: RemotePtr,
     },
     /// The operation took effect, but the levels above could not be updated. After a split, operations reach the new

@@ -14,7 +14,7 @@ pub struct Hops(u32);
 
 impl Hops {
     /// Counts a step to the node at `to`. Returns `true` at the 64th step, and `false` at all others. After so many
-    /// steps, the first address may have led to memory that now belongs to another node, far to the left.
+    /// steps, the first address was probably wrong: its memory may belong to another node by now, far to the left.
     ///
     /// # Errors
     /// Returns [`Exhausted`] if the retry loop's budget is used up.

@@ -27,7 +27,7 @@ impl Lead {
     pub const fn hint(at: RemotePtr) -> Self {
         Self { at, linked: false }
     }
-    /// Makes a lead from an address that was just read from a node's sibling pointer or from the root word.
+    /// Makes a lead from an address that was just read from a linked node's sibling pointer or from the root word.
     #[inline]
     pub const fn linked(at: RemotePtr) -> Self {
         Self { at, linked: true }
@@ -47,8 +47,8 @@ pub struct Located<P> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
     /// The key is at or above the high fence key, or the node is dead and was merged into another one. This variant
-    /// holds the next node to try. If a dead node gave its address, it is only a hint, because that node may be dead
-    /// too.
+    /// holds the next node to try. If its address was read from a dead node, the address is only a hint, because the
+    /// next node may be dead too.
     Right(Lead),
     /// The key lies below the low fence key, the address leads to another kind of node or to one that is not linked, or
     /// the node is dead and names no other node. The caller must search for the leaf again.
@@ -75,8 +75,8 @@ pub struct Split<K> {
 pub enum Answer<K, T> {
     /// Done.
     Done(T),
-    /// The node was split. The new node must be installed in the inner structure. The write is done too, or it holds
-    /// `None` and must be tried again at the new node.
+    /// The node was split, and the new node must be installed in the inner structure. If the first field is `None`, the
+    /// operation itself was not carried out, and must be tried again at the new node.
     Split(Option<T>, Split<K>),
     /// Done, and the node is now so empty that it should be merged with a neighbour.
     Sparse(T),
@@ -123,7 +123,8 @@ pub struct Neighbours<K> {
     pub between: K,
     /// High fence key of the right node.
     pub until: Option<K>,
-    /// Their parent; null if the inner structure has no nodes ([`Restructure::join`](crate::Restructure::join)).
+    /// Their parent; null if the inner structure has no nodes to lock
+    /// ([`Restructure::join`](crate::Restructure::join)).
     pub parent: RemotePtr,
 }
 
@@ -196,9 +197,8 @@ pub struct NodeCopy<K> {
     pub values: Vec<u8>,
     /// Bytes of one value.
     pub value_bytes: usize,
-    /// The node's bytes, if a write returned them without decoding the entries.
-    /// [`NodeCopies::unfold`](crate::NodeCopies::unfold) then decodes them into `entries` and `values`. It is
-    /// empty otherwise.
+    /// The node's bytes, if a write returned them without decoding the entries; empty otherwise.
+    /// [`NodeCopies::unfold`](crate::NodeCopies::unfold) decodes the bytes into `entries` and `values`.
     pub folded: Vec<u8>,
     /// Number of entries in the folded bytes.
     pub folded_entries: usize,
@@ -290,9 +290,9 @@ pub trait Inner<V: Verbs, K> {
         }
     }
 
-    /// Collects consecutive leaves, beginning with the probable leaf of `key`. It takes at most `max` leaves, until the
-    /// run takes no more, and only as far as it finds them without more READs than [`Inner::locate`] needs. The result
-    /// has at least one leaf unless the index is empty.
+    /// Collects consecutive leaves into `run`, beginning with the probable leaf of `key`. Stops after `max` leaves,
+    /// when the run takes no more, or when the next leaf is not known without a further search. The result has at least
+    /// one leaf unless the index is empty.
     fn locate_run(
         &self,
         v: &V,
@@ -305,7 +305,8 @@ pub trait Inner<V: Verbs, K> {
     fn stale(&self, v: &V, proof: Self::Proof);
 
     /// Reports that the address from `proof` was wrong, and that the memory at the address did not show where to
-    /// continue. If the operation has just read the entry with this address, reading the entry again does not help.
+    /// continue. If the operation has just read this address from an entry of the inner structure, reading the entry
+    /// again does not help. So the next search must not rely on this entry.
     fn invalidate(&self, v: &V, proof: Self::Proof) {
         self.stale(v, proof);
     }
@@ -332,8 +333,8 @@ pub trait Inner<V: Verbs, K> {
     /// Adds a new leaf to the inner structure after a split.
     fn install(&self, v: &V, split: Split<K>) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Merges the leaf of `key`, which has become sparse, with a suitable neighbour if there is one, and continues
-    /// upwards.
+    /// Merges the leaf of `key`, which has become sparse, with a suitable neighbour if there is one. If their parent
+    /// becomes sparse, the merging continues on the level above.
     fn shrink<L: Restructure<V, K>>(
         &self,
         v: &V,
@@ -350,8 +351,8 @@ pub trait Inner<V: Verbs, K> {
         fill: f64,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Visits all nodes of the inner structure and all leaves, for a check, and adds what it finds to `survey`. With
-    /// [`Survey::mends`], this also finishes what other clients have left unfinished.
+    /// Visits all nodes of the inner structure and all leaves for a check, and adds the results to `survey`. With
+    /// [`Survey::mends`], the visit also finishes what other clients have left unfinished.
     ///
     /// The default does not visit the inner structure: it finds the first leaf, and walks along sibling pointers. Then
     /// a sweep gives no memory back, because it does not know which blocks the inner structure uses.

@@ -1,9 +1,8 @@
 //! The range index trait, and the interface between the two parts of an index.
 //!
-//! An index on disaggregated memory is a composition: an **inner structure** that finds the leaf of a key
-//! ([`Inner`]), and **nodes** that hold entries and are locked, read and split one by one ([`NodeAccess`], with a
-//! [`NodeStore`] behind it).
-//! [`Composed`] drives any pair of them and is a [`RangeIndex`].
+//! An index on disaggregated memory has two parts. The **inner structure** ([`Inner`]) finds the leaf of a key. The
+//! **nodes** hold the entries. A client locks, reads and splits nodes one by one ([`NodeAccess`] for single keys,
+//! [`NodeStore`] for whole nodes). [`Composed`] combines any inner structure with any nodes, and is a [`RangeIndex`].
 //!
 //! ```text
 //!             locate(key) ──────────────► leaf address + proof
@@ -19,8 +18,8 @@
 //! # Invariants
 //! * **I1** A node returns a result only for keys between its fence keys, and [`Stale`] for other keys. So a
 //!   wrong cached address never causes a wrong result.
-//! * **I2** A node's entries change only under its lock. Entries that moved to a sibling can be reached through the
-//!   sibling pointer before the parent has an entry for the sibling.
+//! * **I2** A node's entries change only under its lock, or under a share of its lock. Entries that moved to a sibling
+//!   can be reached through the sibling pointer before the parent has an entry for the sibling.
 //! * **I3** No key and no value is reserved.
 //! * **I4** An operation returns only after every chain that its result depends on has completed.
 #![forbid(unsafe_code)]

@@ -61,10 +61,10 @@ pub trait RangeIndex {
         out: &mut Scan<Self::Key>,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Fills an empty index with keys in strictly ascending order. `fill` is each leaf's share of its capacity,
-    /// above 0 and at most 1, or another [`Fill`]. `next` writes a value into its empty argument and returns the
-    /// key, or `None` at the end. Nodes are written without verbs if the world allows it; otherwise their WRITEs are
-    /// metered as housekeeping. Returns the number of entries.
+    /// Fills an empty index with keys in strictly ascending order. `fill` is each leaf's share of its capacity, above 0
+    /// and at most 1, or another [`Fill`]. Each call of `next` writes a value into its argument, which is empty, and
+    /// returns the key, or `None` at the end. Nodes are written without verbs if the world allows it; otherwise their
+    /// WRITEs are metered as housekeeping. Returns the number of entries.
     fn bulk_load(
         &self,
         fill: impl Into<Fill>,
@@ -72,8 +72,7 @@ pub trait RangeIndex {
     ) -> impl Future<Output = Result<u64, IndexError>>;
 }
 
-/// A range index whose values can be compared and exchanged. Code whose values are addresses of memory needs
-/// this.
+/// A range index whose values can be compared and exchanged. This is for code whose values are addresses of memory.
 ///
 /// ```
 /// use dm_index::{Applied, Exchange, IndexError, Key8};
@@ -92,9 +91,9 @@ pub trait RangeIndex {
 /// }
 /// ```
 pub trait Exchange: RangeIndex {
-    /// Sets `key` to `after` if it has `before`; `None` means that the key is absent. Returns
-    /// [`Applied::Inserted`], [`Applied::Replaced`] or [`Applied::Removed`], or [`Applied::Absent`] if both are
-    /// `None` and the key is absent. Otherwise returns [`Applied::Differs`].
+    /// Sets the value of `key` to `after` if its value is `before`. `None` means that the key is absent. Returns
+    /// [`Applied::Inserted`], [`Applied::Replaced`] or [`Applied::Removed`], or [`Applied::Absent`] if both are `None`
+    /// and the key is absent. Returns [`Applied::Differs`] if the key has another value than `before`.
     fn exchange(
         &self,
         key: &Self::Key,

@@ -1,20 +1,20 @@
-//! The leaves that one batch of a scan reads, and the guess of how many it needs.
+//! The leaves that one batch of a scan reads, and the guess of how many leaves the scan needs.
 
 use dm_layout::{KEY_BYTES_MAX, KeyBytes};
 use dm_verbs::RemotePtr;
 
 use crate::SCAN_BATCH;
 
-/// Consecutive leaves, which [`Inner::locate_run`](crate::Inner::locate_run) collects for a scan. A run takes no more
-/// leaves when those that it has are expected to contain all entries that the scan needs.
+/// Consecutive leaves, which [`Inner::locate_run`](crate::Inner::locate_run) collects for a scan. A run is full as soon
+/// as its leaves are expected to contain all entries that the scan needs.
 ///
 /// The expectation assumes that every leaf has as many entries as the leaves that earlier scans of this client have
-/// read, and that the keys of the first leaf are spread evenly between its fence keys. If it is wrong, a scan reads a
-/// leaf too many, or needs another batch.
+/// read, and that the keys of the first leaf are spread evenly between its fence keys. If the expectation is wrong, the
+/// scan reads a leaf too many, or needs another batch.
 #[derive(Clone, Debug)]
 pub struct Run<K> {
     leaves: Vec<RemotePtr>,
-    /// Number of leaves at the end that the scan reads beside its own.
+    /// Number of leaves at the end of `leaves` that the scan reads beside its own.
     beside: usize,
     from: K,
     /// Entries that the scan needs from leaves that the run does not have yet. It may be negative.
@@ -23,8 +23,8 @@ pub struct Run<K> {
     per_leaf: f32,
 }
 
-/// A run asks for this part of a leaf more than it expects to need. In leaves that random inserts have filled, 6 % of
-/// the scans then need another batch, instead of 10 %, and scans read 2 % more leaves.
+/// Additional entries for which a run takes leaves, as a part of the average leaf. In leaves that random inserts have
+/// filled, 6 % of the scans then need another batch, instead of 10 %, and scans read 2 % more leaves.
 const MARGIN: f32 = 0.1;
 /// The weight of one more leaf in the average number of entries.
 const WEIGHT: f32 = 1.0 / 16.0;
@@ -48,8 +48,8 @@ impl<K: KeyBytes> Run<K> {
         }
     }
 
-    /// Removes all leaves, and takes leaves from now on for a scan that needs `entries` entries from the key `from` on.
-    /// Before this client has read any leaf, it expects `per_leaf` entries in each. Returns the maximum number of
+    /// Removes all leaves, and prepares the run for a scan that needs `entries` entries from the key `from` on. Until
+    /// this client has read a leaf, the run expects `per_leaf` entries in each leaf. Returns the maximum number of
     /// leaves that the run takes.
     pub(crate) fn begin(&mut self, from: K, entries: usize, per_leaf: usize) -> usize {
         if self.per_leaf == 0.0 {
@@ -85,7 +85,7 @@ impl<K: KeyBytes> Run<K> {
     pub fn push(&mut self, leaf: RemotePtr, low: &K, high: Option<&K>) -> bool {
         let part = match (self.leaves.is_empty(), high) {
             (true, Some(high)) => part_behind(&self.from, low, high),
-            // The last leaf has no upper fence key, but there is no leaf behind it, either.
+            // The last leaf has no upper fence key. It counts as a whole leaf, because there is no leaf behind it.
             (true, None) | (false, _) => 1.0,
         };
         self.add(leaf, part)
@@ -99,7 +99,7 @@ impl<K: KeyBytes> Run<K> {
         self.add(leaf, part)
     }
 
-    /// Adds a leaf that the scan reads with the others, although it is not one of the scan's. All of the scan's own
+    /// Adds a leaf that the scan reads with its own leaves, although the scan does not need it. All of the scan's own
     /// leaves must have been added before. Does nothing if the run has as many leaves as are read in one batch.
     pub fn push_beside(&mut self, leaf: RemotePtr) {
         if self.leaves.len() < SCAN_BATCH {
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_run_ends_where_the_scan_does() {
-        // With the margin of 10, 90 entries need one leaf if the scan begins at its front, and two if it begins in its
-        // middle.
+        // With the margin of 10, 90 entries need one leaf if the scan begins at the leaf's front, and two if it begins
+        // in the middle of a leaf.
         assert_eq!(
             [taken(0, 90), taken(0, 91), taken(500, 40), taken(500, 90)],
             [1, 2, 1, 2]

@@ -7,8 +7,8 @@ use dm_verbs::{RemotePtr, Verbs, Why};
 
 use crate::{IndexError, Merge, Neighbours, NodeCopy, Restructure};
 
-/// Maximum number of attempts to merge under contention. A leaf that stays sparse only wastes memory, and the next
-/// remove from it tries again.
+/// Maximum number of attempts to merge under contention. Exceeding it is not an error, because a leaf that stays sparse
+/// only wastes memory. The next remove from this leaf tries again.
 const MERGE_ATTEMPTS: u32 = 64;
 /// Maximum number of leaves that are read, beginning with the one to which the inner structure leads. If the wanted
 /// leaf is further to the right, it is not merged now; the next remove from it tries again.
@@ -26,7 +26,7 @@ pub enum KeyBound {
 /// The part of an inner structure that [`merge_sparse`] needs.
 pub trait Approach<V: Verbs, K> {
     /// Returns a leaf from which steps to the right lead to the leaf that covers `key`, or with [`KeyBound::Below`] to
-    /// the leaf that ends at `key`.
+    /// the leaf that ends at `key`. Returns `None` if the inner structure has no such entry.
     fn leaf_near(
         &self,
         v: &V,
@@ -34,7 +34,7 @@ pub trait Approach<V: Verbs, K> {
         bound: KeyBound,
     ) -> impl Future<Output = Result<Option<RemotePtr>, IndexError>>;
 
-    /// [Joins](Restructure::join) the pair, and removes the entry of its right leaf.
+    /// Merges the leaves of `pair` by [`Restructure::join`], and removes the right leaf from the inner structure.
     fn join<L: Restructure<V, K>>(
         &self,
         v: &V,
@@ -43,7 +43,7 @@ pub trait Approach<V: Verbs, K> {
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 }
 
-/// Merges the leaf of `key` with its neighbours as long as it is sparse.
+/// Merges the leaf of `key` with a neighbour, and repeats this as long as the merged leaf is sparse.
 ///
 /// # Errors
 /// Returns the errors of `approach`, and those of reading and merging leaves.
@@ -104,8 +104,8 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     }
 }
 
-/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if the
-/// inner structure and at most [`STEPS_MAX`] READs do not lead to it.
+/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if this
+/// leaf is not among the first [`STEPS_MAX`] leaves, from the inner structure's leaf on.
 async fn reach<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     v: &V,
     leaves: &L,

@@ -21,7 +21,8 @@ pub trait NodeAccess<V: Verbs, K> {
     /// Returns the bytes of one value.
     fn value_bytes(&self) -> usize;
 
-    /// Reads the value of `key` from the node at `at`, which should have level `level`.
+    /// Reads the value of `key` into `value` from the node at `at`, which should have level `level`. The result is
+    /// `true` if the key is present.
     fn get(
         &self,
         v: &V,
@@ -31,9 +32,9 @@ pub trait NodeAccess<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
 
-    /// Writes one key under the node's lock, and splits the node if it is full. If `after` is given, it
-    /// receives a copy of the node after this write (after a split, of the left half). The entries of this
-    /// copy may still have to be decoded by [`NodeCopies::unfold`].
+    /// Writes one key under the node's lock, and splits the node if it is full. If `after` is given, it receives a copy
+    /// of the node after this write (after a split, of the left half). The caller may have to decode the entries of
+    /// this copy by [`NodeCopies::unfold`].
     fn write(
         &self,
         v: &V,
@@ -73,9 +74,9 @@ pub trait NodeCopies<V: Verbs, K> {
     ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Reads several nodes with one doorbell for each memory node, waits for all of them, and passes each to `each` as
-    /// `copy`, in the order of `at`. It may leave out nodes that are dead, torn or corrupt. The default
-    /// rings a doorbell for each node, and stops at the first node that it leaves out; its result is an error if that
-    /// node is corrupt.
+    /// `copy`, in the order of `at`. An implementation may leave out nodes that are dead, torn or corrupt. The default
+    /// rings a doorbell for each node, and stops at the first node that it leaves out. It returns an error if this node
+    /// is corrupt.
     fn copies_at_once(
         &self,
         v: &V,
@@ -110,8 +111,8 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     /// if all three nodes match `pair`, and if the merged node has some free space. `after` receives a copy of the
     /// changed parent.
     ///
-    /// All three nodes are locked during the merge. So the operation that had to install the right node in the parent
-    /// has already done so, and no later operation installs it again.
+    /// All three nodes are locked during the merge, and the parent lists the right node. So the operation that had to
+    /// install the right node in the parent has already done so, and no later operation installs it again.
     fn merge<P: Restructure<V, K>>(
         &self,
         v: &V,
@@ -189,8 +190,9 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Returns the maximum number of entries in one node. It may depend on their keys.
     fn capacity(&self) -> usize;
 
-    /// Returns whether a node can hold the first `count` entries of `copy`. If it can, it can also hold fewer. If it
-    /// cannot, a bulk load begins the next node with fewer entries in this one, even if it is not full.
+    /// Returns whether a node can hold the first `count` entries of `copy`. A node that can hold them must also be able
+    /// to hold fewer. If the result is `false`, a bulk load gives this node fewer entries and begins the next one, even
+    /// if this node is not full.
     fn takes(&self, _copy: &NodeCopy<K>, _count: usize) -> bool {
         true
     }
@@ -206,7 +208,7 @@ pub trait BulkLoad<V: Verbs, K> {
     /// Reserves a block for a node that [`BulkLoad::load`] will write.
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
 
-    /// Writes the node of `copy` at `copy.at` directly, without cost. If the world does not support direct loading,
+    /// Writes the node of `copy` at `copy.at` directly, without a verb. If the world does not support direct loading,
     /// this is a WRITE.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 }
@@ -214,13 +216,13 @@ pub trait BulkLoad<V: Verbs, K> {
 /// The interface through which an index announces the operations of its compute node, so that the memory of dead nodes
 /// can be reused. The default methods are for memory that is never reused.
 pub trait Reclaim<V: Verbs> {
-    /// Returns a seat for a client of `v`, if the memory of dead nodes is reused.
+    /// Returns a seat for the client `v`, or `None` if the memory of dead nodes is not reused.
     fn seat(&self, _v: &V) -> Option<Seat> {
         None
     }
 
-    /// Returns whether [`Reclaim::prepare`] must be awaited before the next operation, even if the seat would
-    /// start it. This reads the clock.
+    /// Returns whether [`Reclaim::prepare`] must be awaited before the next operation, even if the seat would start the
+    /// operation. Calling this reads the clock.
     fn is_due(&self, _v: &V) -> bool {
         false
     }
@@ -249,7 +251,7 @@ pub trait Reclaim<V: Verbs> {
     }
 
     /// Waits until this client's WRITEs to blocks that it gave back have landed. Await this before a direct load
-    /// ([`Verbs::load`]), because no queue pair orders a load behind them.
+    /// ([`Verbs::load`]): a load is not a request, so no queue pair delays it until those WRITEs have landed.
     fn land(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }

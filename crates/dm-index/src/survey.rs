@@ -41,7 +41,7 @@ impl Condition {
 pub struct Inspected {
     /// The node's state.
     pub condition: Condition,
-    /// Whether a client holds the node's lock. It is read only if the node is not live.
+    /// Whether a client holds the node's lock. `false` if the node is live, because then the lock is not read.
     pub held: bool,
     /// Number of entries that the fence keys do not enclose, although no split or merge is in progress.
     pub strays: usize,
@@ -223,11 +223,12 @@ pub struct Survey {
     /// The place and the value of each lock word that is inside a node and held or in doubt, and whether the node's
     /// bytes are consistent.
     pub words: Vec<(Place, u64, bool)>,
-    /// Faults, each with a hash of the bytes in which it was found. Another client may have been changing these bytes.
+    /// Faults, each with a hash of the bytes that show it. If the hash changes, another client was changing these
+    /// bytes.
     pub faults: Vec<(Finding, u64)>,
     /// Number of nodes that a client was changing.
     pub in_change: u64,
-    /// Number of these nodes whose successors the walk may have missed.
+    /// Number of the nodes in `in_change` whose successors the walk may have missed.
     pub unread: u64,
     /// Number of nodes that this walk has mended.
     pub mended: u64,
@@ -239,7 +240,7 @@ pub struct Survey {
 
 impl Survey {
     /// Makes an empty survey. With `mends`, the walk finishes what other clients have left unfinished. If values refer
-    /// to blocks, `referred` decodes them.
+    /// to blocks, `referred` must decode these references.
     pub const fn new(mends: bool, referred: Option<Referred>) -> Self {
         Self {
             levels: Vec::new(),
@@ -396,7 +397,7 @@ pub enum Listing {
 }
 
 /// Visits the leaves of an index and counts their keys. `listed` has the leaves as the inner structure lists them. If
-/// it lists none, the survey misses nodes.
+/// `listed` is empty, this visits nothing and calls [`Survey::misses_nodes`].
 ///
 /// # Errors
 /// Returns the same errors as [`survey_level`].
@@ -420,15 +421,16 @@ pub(crate) fn count_keys<K: KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, i
     }
 }
 
-/// Walks the nodes of a level along their sibling pointers, from `first` on, which covers the smallest key. Then
-/// compares them with `listed`: the low fence key and the address of each node, by ascending key, as the inner
-/// structure has them. `each` receives each usable node that is not torn, and a hash of its bytes.
+/// Walks the nodes of a level along their sibling pointers, beginning with `first`, which must cover the smallest key.
+/// Then compares them with `listed`: the low fence key and the address of each node, by ascending key, as the inner
+/// structure has them. Where a sibling pointer cannot be followed, the walk continues at the next node of `listed`.
+/// `each` receives each usable node that is not torn, and a hash of its bytes.
 ///
-/// This takes one READ, and one round trip, for each node.
+/// This takes one READ, and one round trip, for each live node. Other nodes take more.
 ///
 /// # Errors
-/// Returns an error if a verb fails, or if a node cannot be mended. A corrupt or permanently torn node is not an error:
-/// it is recorded in the survey.
+/// Returns an error if a verb fails, or if a node cannot be mended. A corrupt or permanently torn node is not an error,
+/// but a fault in the survey.
 pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     v: &V,
     nodes: &S,
@@ -509,7 +511,7 @@ pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
 /// `survey`.
 ///
 /// # Errors
-/// Returns the errors of [`Inner::survey`]. A corrupt node is not an error: it is recorded in the survey.
+/// Returns the errors of [`Inner::survey`]. A corrupt node is not an error, but a fault in the survey.
 pub async fn survey_index<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>>(
     v: &V,
     inner: &I,

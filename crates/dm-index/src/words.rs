@@ -5,9 +5,9 @@ use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
 
 use crate::{Applied, Fill, IndexError, RangeIndex, Scan};
 
-/// A client of an index whose keys are the numbers below a bound. Each key has one word of remote memory, with a
-/// bit that says whether the key is present, and a value of 4 bytes. Every operation on one key is a single verb
-/// if the world has masked atomics.
+/// A client of an index whose keys are the numbers below a bound. Each key has one word of remote memory, with a bit
+/// that says whether the key is present, and a value of 4 bytes. Every operation on one key takes a single verb if the
+/// world has masked atomics.
 ///
 /// It is so simple that tests, models and examples can use it for code that wraps an index.
 #[derive(Clone, Copy, Debug)]

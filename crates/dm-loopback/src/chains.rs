@@ -19,9 +19,9 @@ pub(crate) struct Stored {
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The doorbell was rung, and the chain has taken effect. Its completion is reported after this number of further
-    /// polls. If the world reports completions when the executor polls again, this is the number of the executor's
-    /// turn that rang the doorbell.
+    /// The doorbell was rung, and the chain has taken effect. The number is the number of further polls after which the
+    /// completion is reported. With `Completion::NextTurn`, it is instead the number of the executor's turn in which
+    /// the doorbell was rung.
     Flying(u32),
     Completed,
 }

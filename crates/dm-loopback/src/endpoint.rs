@@ -25,8 +25,8 @@ use crate::world::{Node, World};
 /// A client of a [`crate::Loopback`], through which index code issues its verbs. It is cheap, so make one per
 /// coroutine.
 ///
-/// It is `Send` but not `Sync`: it belongs to one thread at a time. Dropping it frees its client id, which is given
-/// out again after all other ids. All that the client has written stays in memory.
+/// It is `Send` but not `Sync`: it belongs to one thread at a time. Dropping it frees its client id. Ids are given out
+/// in a cycle, so that a free id rests for as long as possible. All that the client has written stays in memory.
 pub struct Endpoint {
     world: Arc<World>,
     client: ClientId,
@@ -71,7 +71,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether a READ directly behind an atomic is served before the atomic.
+    /// Returns whether the request behind request `index` is served first. This happens to every second READ behind an
+    /// atomic, at random, if the world allows it.
     fn read_overtakes(&self, chain: &Chain, index: usize) -> bool {
         let (Some(first), Some(next)) = (chain.requests.get(index), chain.requests.get(index + 1)) else {
             return false;

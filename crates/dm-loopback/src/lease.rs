@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// The bytes of a READ. A lease owns them, they can be edited in place, and it is one pointer wide.
+/// The bytes of a READ, which can be edited in place. The lease owns the bytes, and is one pointer wide.
 ///
 /// The buffer returns to the pool of the thread that drops it. So if all operations of a client run on one thread,
 /// they allocate nothing in the steady state.

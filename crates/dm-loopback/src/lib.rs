@@ -14,8 +14,9 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** When the doorbell of a chain has been rung, the chain has taken effect, in posting order, whether or not
-//!   the client polls it. (A chain that ends in an error may have taken effect in part, or not at all.)
+//! * **I1** When the doorbell of a chain has been rung, the chain has taken effect, in posting order (except as
+//!   [`Builder::cas_then_read`] allows), whether or not the client polls it. (A chain that ends in an error may have
+//!   taken effect in part, or not at all.)
 //! * **I2** A line is never torn, unless the world was built with word atomicity. A word is never torn.
 //! * **I3** After the answer to `Fence`, no verb of that client has an effect, in any process.
 //! * **I4** Buffers and chains come from pools, so operations allocate nothing in the steady state.
@@ -43,14 +44,14 @@
 //! # Capabilities
 //! By default, the world declares and provides whole lines in increasing order, CAS→READ in order, atomics serialised
 //! with WRITEs, failed CASes that do not write, masked atomics, and on-chip memory. The [`Builder`] can withdraw each
-//! of these capabilities, and then the world really behaves in the weaker way. Two orders always hold: lines of a
-//! WRITE take effect in increasing order, and WRITEs to host memory before later WRITEs to on-chip memory.
+//! of these capabilities, and then the world really behaves in the weaker way. Two orders always hold: the lines of a
+//! WRITE take effect in increasing order, and WRITEs to host memory take effect before later WRITEs to on-chip memory.
 //!
 //! # Limits
 //! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken effect. So
 //!   only the explorer can find errors that late effects cause.
-//! * If a process is stopped during a WRITE, other users of the line get `BusyWriter` after some seconds. A fence of
-//!   its client waits until the process continues or ends.
+//! * If a process is stopped during a WRITE, other users of the line get `BusyWriter` after 5 seconds. A fence of the
+//!   WRITE's client waits until the process continues or ends.
 //! * The world itself never ends a lease. The clients that wait for the end of a lease measure the time.
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! Members: client ids, membership epochs, and fencing.
 //!
-//! Before a client changes memory, it sets its busy word, executes a fence instruction, and checks whether it was
-//! fenced. A client that fences it changes its state word, executes a fence instruction, and waits until the busy word
-//! is 0. At least one of the two clients sees the other's store (as in the store-buffer litmus test with both fences).
-//! So no effect happens after the answer to the fence request.
+//! Before client A changes memory, A sets its busy word, executes a fence instruction, and checks whether it was
+//! fenced. Client B, which fences A, changes A's state word, executes a fence instruction, and waits until A's busy
+//! word is 0. At least one of A and B sees the other's store (as in the store-buffer litmus test with both fences). So
+//! no effect of A happens after the answer to the fence request.
 
 use core::cell::Cell;
 
@@ -139,8 +139,8 @@ impl World {
         let (found, _) = self.change(client, |state| state.live().then_some(State(state.0 | FENCED)));
         if found.live() {
             self.set_word(header::ALARM, 1);
-            // The fence orders the store before the load of the busy word in `quiet`. The documentation of this module
-            // explains why.
+            // The fence instruction orders the store before the load of the busy word in `quiet`. The documentation of
+            // this module explains why.
             region::fence();
         }
         found.live()
@@ -151,15 +151,15 @@ impl World {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
 
-    /// Marks `client` as busy with a chain that changes memory. The caller must check for alarms only after this.
+    /// Marks `client` as busy with a chain that changes memory. The caller must not check for alarms before this.
     #[inline]
     pub(crate) fn begin_change(&self, client: ClientId) {
         self.set_word(client_busy(client.0), 1);
         region::fence();
     }
 
-    /// Marks `client` as not busy. Every client that reads from now on sees its effects. `unfenced` tells whether
-    /// memory was changed after the last fence instruction.
+    /// Marks `client` as not busy. Every client that reads from now on sees the effects of `client`'s chain. `unfenced`
+    /// tells whether memory was changed after the last fence instruction.
     #[inline]
     pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);

@@ -82,7 +82,7 @@ impl World {
             Ok(world)
         };
         let world = made();
-        // The draft does not exist if it could not be made. No other file has this name.
+        // An error means that the draft could not be made, so there is nothing to remove. No other file has this name.
         let _ = std::fs::remove_file(draft);
         world
     }

@@ -14,8 +14,9 @@ use crate::{
 /// Runs the conformance script for `family` in worlds of `kind`, for several sizes of keys and values:
 ///
 /// 1. all parts of [`conform_one`] with 8-byte keys and values;
-/// 2. its single client with 8-byte keys and values of 1, 64 and 200 bytes;
-/// 3. its single client, its bulk loads and its many clients with 24-byte keys and values of 8 to 100 bytes.
+/// 2. the single client of [`conform_one`] with 8-byte keys and values of 1, 64 and 200 bytes;
+/// 3. the single client, the bulk loads and the many clients of [`conform_one`] with 24-byte keys and values of 8 to
+///   100 bytes.
 ///
 /// # Panics
 /// Panics with the seed if any check fails.
@@ -335,7 +336,7 @@ impl<I: IndexUnderTest> Job for Boot<I> {
                     Ok(Applied::Inserted),
                 )?;
             }
-            // All clients insert this key: exactly one succeeds.
+            // All clients insert this key. One of them adds the key, and the others find it present.
             let common = I::Key::nth(BOOT * BOOT_KEYS);
             let applied = client
                 .insert(&common, &value_of(1, self.0.value_bytes()))
@@ -514,7 +515,8 @@ fn second_handle<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
 /// Operations of all clients together.
 const MANY: u64 = 20_000;
 
-/// Runs a script of many clients, whose report must find nothing wrong. Its title says the part and the world.
+/// Runs a script of many clients. Panics if the report has a wrong answer. The report's title names the part and the
+/// world.
 #[track_caller]
 fn clients<I: IndexUnderTest>(part: &str, index: I, kind: impl TestWorlds, script: &Stress) -> Report {
     let (key_bytes, value_bytes) = (I::Key::LEN, index.value_bytes());

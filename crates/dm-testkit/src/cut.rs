@@ -27,8 +27,8 @@ pub struct Cut {
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
-    /// Writes that failed after the node was back, each with an error that names a lock there. Such a lock is never
-    /// released, because its owner cannot know whether its CAS took the lock.
+    /// Writes that failed after the node was back, each with an error that names a lock on this node. Such a lock is
+    /// never released, because its owner cannot know whether its CAS took the lock.
     pub blocked: u64,
 }
 
@@ -96,7 +96,7 @@ impl Book {
         assert!(known, "key {number}: {found:?} is none of {legal:?}");
     }
 
-    /// Checks a scan's entries from `from` on, and that no key is missing up to its end.
+    /// Checks a scan's entries from `from` on, and that no key is missing up to the end of the scan.
     fn check_scan<K: TestKey>(&self, from: u64, limit: usize, scan: &Scan<K>) {
         let mut found = BTreeMap::new();
         for (key, value) in scan.iter() {

@@ -21,11 +21,11 @@ pub struct Damage {
     pub written: u64,
 }
 
-/// Flips a few bits of a word in one of `places` (an address and a number of bytes, both multiples of 8).
-/// Then two clients use the index: the compute node of the first client has cached it (`known`), and the
-/// second client has nothing cached. Then the word is restored. This is repeated thousands of times. Every
-/// operation must end, with an answer or a typed error. An operation that only reads must change nothing. An
-/// operation that writes may write to a wrong place because of damaged bytes.
+/// Flips a few bits of a word in one of `places` (an address and a number of bytes, both multiples of 8). Then two
+/// clients use the index: the first client's compute node has nodes of the index cached (`known`), and the second
+/// client has nothing cached. Then the word is restored. This is repeated thousands of times. Every operation must end,
+/// with an answer or a typed error. An operation that only reads must change nothing. An operation that writes may
+/// write to a wrong place because of damaged bytes.
 ///
 /// The index must hold the keys with numbers below [`DAMAGE_KEYS`], and no others.
 ///

@@ -20,7 +20,7 @@ const CLIENTS: u64 = 16;
 pub struct Drops<K> {
     /// Operations of each client.
     pub operations: u64,
-    /// The most polls after which an operation is dropped. It should be the number of an operation's polls.
+    /// Maximum number of polls after which an operation is dropped. Choose the number of polls that an operation needs.
     pub polls: u64,
     /// The seed of the run.
     pub seed: u64,
@@ -30,7 +30,8 @@ pub struct Drops<K> {
 
 /// Runs the index on the first two compute nodes of `world`, and drops operations. Each client has keys of its own, and
 /// checks that a dropped write has taken effect as a whole or not at all. At the end, a client with an empty cache
-/// reads and upserts every key. An upsert takes its leaf's lock alone, so it fails if a lock is still held or shared.
+/// reads and upserts every key. An upsert does not share its leaf's lock with others, so it fails if a lock is still
+/// held or shared.
 ///
 /// # Panics
 /// Panics if a content is wrong, if an operation fails, or if too few operations were dropped or have ended.

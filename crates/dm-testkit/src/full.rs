@@ -40,9 +40,9 @@ pub struct Filled {
     pub acknowledged: u64,
 }
 
-/// Inserts keys into an empty index until nothing fits any more, and continues for a while. Every refusal
-/// must say that no memory node has room, every acknowledged key must be present, and operations that need no
-/// memory must succeed.
+/// Inserts keys into an empty index until nothing fits any more, and continues until 200 inserts have been refused.
+/// Every refusal must say that no memory node has room, every acknowledged key must be present, and operations that
+/// need no memory must succeed.
 ///
 /// # Panics
 /// Panics if any of this is violated.
@@ -71,8 +71,8 @@ impl<I: IndexUnderTest> Job for FillUp<I> {
                 says(e, &["out of memory", "memory nodes"]);
                 refusals += 1;
             }
-            // If the insert failed, the key may still be present: the error may have occurred when its
-            // separator was inserted.
+            // A failed insert may have added the key, because the error may concern only the separator of the leaf that
+            // the insert has split off.
             there.insert(number, done.is_ok());
         }
         let mut filled = Filled {

@@ -1,4 +1,4 @@
-//! Runs the script of every index on indexes of items of variable length.
+//! Indexes of items of variable length, for the tests of every index.
 
 use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex};
 use dm_indirect::{Items, OutOfLine, Prefix, leading_bytes};
@@ -33,7 +33,8 @@ impl<I> OutOfLines<I> {
     }
 }
 
-/// Returns a key's first bytes without the two lowest bits of the last one, so that neighbours share a block.
+/// Returns the leading bytes of `key` as a key of the index. The two lowest bits of the last byte of `key` are cleared,
+/// so that four neighbours share a block.
 ///
 /// ```
 /// use dm_index::Key8;

@@ -7,7 +7,7 @@ pub trait TestKey: KeyBytes {
     /// The largest key.
     const MAX: Self;
 
-    /// Returns the key number `n`: different for different numbers, and in their order.
+    /// Returns the key number `n`. Different numbers have different keys, and the keys are in the order of the numbers.
     fn nth(n: u64) -> Self;
 
     /// Returns the number of this key, if it has one.
@@ -29,10 +29,10 @@ impl TestKey for Key8 {
 /// The byte that is repeated in the common prefix of all keys of a size.
 const PREFIX: u8 = 0x5a;
 
-/// A key consists of a common prefix, its number, and a tail that is computed from the number. The prefix has
-/// half of the bytes beside the number, but at most eight. So the first eight bytes of a long key do not
-/// distinguish it from others. The tails of neighbours differ, so a mixture of two neighbours is not a key.
-/// `KeyN<8>`, like [`Key8`], has neither prefix nor tail, so a mixture of two of its keys may be a third key.
+/// A key consists of a common prefix, its number, and a tail that is computed from the number. The prefix has half of
+/// the bytes beside the number, but at most eight. So the first eight bytes of all keys of 24 bytes or more are the
+/// same. The tails of neighbours differ, so a mixture of two neighbours is not a key. `KeyN<8>`, like [`Key8`], has
+/// neither prefix nor tail, so a mixture of two of its keys may be a third key.
 impl<const N: usize> TestKey for KeyN<N> {
     const MAX: Self = Self([0xff; N]);
 

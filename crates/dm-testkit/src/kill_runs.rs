@@ -5,11 +5,11 @@ use dm_verbs::Nanos;
 
 use crate::{Cards, IndexUnderTest, Kills, Report, Stress, SweepChecker, World, stress_with_kills};
 
-/// The lease in the simulator: a few hundred operations of a client.
+/// The lease in the simulator. A client carries out a few hundred operations in this time.
 const SIMULATED_LEASE: Nanos = Nanos::from_millis(1);
-/// The lease on loopback. It must be longer than a thread of a busy machine waits for a processor. A long run has more
-/// such waits, so its lease is longer.
+/// The lease on loopback. It must be longer than a thread of a busy machine waits for a processor.
 const LOOPBACK_LEASE: Nanos = Nanos::from_millis(300);
+/// The lease of a long run on loopback, which is longer, because among many waits some are long.
 const LONG_LOOPBACK_LEASE: Nanos = Nanos::from_millis(1_000);
 
 /// The parameters of a run with kills that an index needs.

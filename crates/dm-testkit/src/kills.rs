@@ -27,15 +27,16 @@ use crate::{Death, Doom, Failure, IndexUnderTest, Job, Mortal, Report, Rng, Seat
 pub enum Moment {
     /// At any request of any of the compute node's clients.
     AnyRequest,
-    /// While the client that is killed runs no operation. A client that is alone on its compute node holds no lock
-    /// then.
+    /// While one of the compute node's clients is between two operations. A client that is alone on its compute node
+    /// holds no lock then.
     BetweenOperations,
 }
 
 /// Size and shape of a run whose compute nodes die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kills {
-    /// The operations and keys of the run. Its number of clients is that of `Kills::seats`.
+    /// The operations and keys of the run. Its number of clients is the product of the next numbers of compute nodes,
+    /// threads and coroutines.
     pub script: Stress,
     /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], about a quarter of these
     /// compute nodes is suspended for up to three leases instead. A suspended compute node that the others have
@@ -127,8 +128,9 @@ pub struct SweepChecker {
 
 impl SweepChecker {
     /// Makes the checker of a run with this number of deaths. A sweep cannot give back the ends of chunks that no block
-    /// fills, nor a chunk of 64 KiB or more whose compute node died before it recorded it. In long runs of Marlin, one
-    /// death in about 30 loses such a chunk; this admits one in 16.
+    /// fills. It cannot give back a chunk of 64 KiB or more either, if a compute node died between fetching and
+    /// recording the chunk. In long runs of Marlin, one death in about 30 loses such a chunk. The checker admits one in
+    /// 16.
     #[must_use]
     pub fn after(deaths: u16) -> Self {
         Self {
@@ -444,8 +446,8 @@ impl<I: IndexUnderTest> Run<I> {
         gate.passed().await
     }
 
-    /// Waits for a random time of less than two leases. So the wait may end before or after the others notice the
-    /// death.
+    /// Waits for a random time of less than two leases. So the wait may end before or after the other members notice
+    /// the death.
     async fn wait<V: Verbs>(&self, v: &V) {
         let kills = &self.deaths.kills;
         let wait = Nanos(

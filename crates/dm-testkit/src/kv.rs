@@ -8,7 +8,7 @@ use crate::TestKey;
 /// Carries out `op` on `index` and returns the answer as a history records it. Keys are [numbered](TestKey::nth), and
 /// values are numbers, little-endian, padded with zeros to the length of the index's values.
 ///
-/// It is meant for models of several clients: the operations are data, the clients record them in a history, and the
+/// It is meant for models of several clients. Their operations are data: the clients record them in a history, and the
 /// answers are checked against a [`KvMap`](dm_history::KvMap).
 ///
 /// ```
@@ -49,7 +49,8 @@ where
             bytes_of(value, index.value_bytes())
         }
     };
-    // Boxed, because an explorer makes and drops many of these futures, and most never need the largest of them.
+    // Boxed, because a future has room for the largest future that it awaits. An explorer makes and drops many of these
+    // futures, and most do not need this room.
     let applied = match op {
         KvOp::Get(_) => {
             let mut value = value;

@@ -1,14 +1,14 @@
-//! The tests for every index of dmkit, in any world: a model, scripts that check every answer, and
+//! The tests for every index of dmkit, in any world: a reference model, scripts that check every answer, and
 //! `conformance!`.
 //!
-//! An index is described once ([`IndexUnderTest`], [`Family`]). A [`World`] is loopback or the simulator,
-//! built directly or from one of [`WorldKind::ALL`]. A [`Job`] is the work of a client in a world. The
-//! following items use them:
+//! An index is described once ([`IndexUnderTest`], [`Family`]). A [`World`] is loopback or the simulator, built
+//! directly or from one of [`WorldKind::ALL`]. A [`Job`] is the work of a client in a world. The items of this table
+//! use these types:
 //!
 //! | item | what it checks |
 //! |---|---|
 //! | [`Op`], [`Model`], [`apply`] | does a single client get the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
-//! | [`run_bytes`] | does a single client get them for a script that a fuzzer has written? |
+//! | [`run_bytes`] | does a single client get these answers for a script that a fuzzer has written, too? |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
 //! | [`Kills`], [`stress_with_kills`] | do they also get only correct answers while compute nodes die and are replaced? |
 //! | [`Testbed`] | are the answers correct while a memory node is cut off? |
@@ -45,7 +45,7 @@
 //! * **I3** The text of a failed run has the seed, and names the clients with wrong answers.
 //!
 //! # Unsafe
-//! [`CountingAllocator`] implements the unsafe trait of allocators; it passes every call on to the system's.
+//! [`CountingAllocator`] implements the unsafe trait of allocators. It passes every call on to the system's allocator.
 //!
 //! # Example
 //! This example uses only the model; the README describes and tests an index.

@@ -184,8 +184,8 @@ impl<'m, V: Transport> Mortal<'m, V> {
                 }
                 self.go_on();
                 let ended = work.as_mut().poll(cx);
-                // A death or a suspension may have begun during this poll. Then its result does not count, and the
-                // loop handles the new state. An ended `work` counts even if the client is suspended now, because it
+                // A death or a suspension may have begun during this poll. Then the loop runs again and handles the new
+                // state. But if `work` has ended and the client is only suspended, the result counts, because `work`
                 // cannot be polled again.
                 let asleep = ended.is_pending() && self.doom.sleeps(self.inner.now()).is_some();
                 if !self.doom.is_dead() && !asleep {
@@ -196,8 +196,8 @@ impl<'m, V: Transport> Mortal<'m, V> {
         .await
     }
 
-    /// Waits for `time`. In the simulator, `charge` takes this time. On loopback it takes none, and only the pause
-    /// waits.
+    /// Waits for `time`. In the simulator, `charge` takes this time. On loopback `charge` takes no time, and the caller
+    /// repeats the pause until the time is over.
     async fn nap(&self, time: Nanos) {
         self.inner.charge(time).await;
         self.inner.pause().await;
@@ -333,8 +333,8 @@ impl<V: Transport + Control> Transport for Mortal<'_, V> {
     }
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         match self.doom.sends(self.inner.client(), self.inner.now(), 1) {
-            // While the client is suspended, the image is loaded at once: this call cannot wait, and nobody else uses
-            // that memory yet.
+            // While the client is suspended, the image is loaded at once, because this call cannot wait, and nobody
+            // else uses that memory yet.
             Sent::All | Sent::Later => self.inner.load_image(at, bytes),
             // The client is dead, so the answer does not matter.
             Sent::Nothing | Sent::Last { .. } => Ok(()),
@@ -362,7 +362,7 @@ impl<V: Transport> Env for Mortal<'_, V> {
     fn meter(&self) -> &Meter {
         self.inner.meter()
     }
-    // A client that stands still registers no waker here, because `unless_dead` polls it again.
+    // A dead or suspended client registers no waker here, because `unless_dead` polls the client again.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match self.stands_still() {
             true => Poll::Pending,

@@ -29,8 +29,8 @@ const ITEM_VALUE_BYTES: usize = 100;
 /// harness, which draws and checks them.
 ///
 /// By default, a verb completes when the executor polls again, as on a network card. Then the run fails if the executor
-/// did not poll exactly once for each round trip. Inserts and removes may take more polls, because they await
-/// housekeeping verbs. With `--complete at-first-poll`, a verb completes at once, and polls are not checked.
+/// did not poll exactly once for each round trip. Inserts, removes and updates of items may take more polls, because
+/// they await housekeeping verbs. With `--complete at-first-poll`, a verb completes at once, and polls are not checked.
 #[derive(Debug)]
 pub struct OneClient {
     op: Op,
@@ -46,7 +46,7 @@ enum Op {
     Get,
     /// A get of an absent key.
     Absent,
-    /// A get that joins others' READs where read delegation finds any.
+    /// A get with read delegation, by which a client may take the answer of another client's get of the same key.
     SharedGet,
     Update,
     Insert,

@@ -25,8 +25,8 @@ pub const OP_BYTES: usize = 5;
 
 impl<K: TestKey> Op<K> {
     /// Decodes an operation from arbitrary bytes, on one of `keys` numbered keys or (one time in 64) on the smallest or
-    /// the largest key. Fuzzing and property tests use it: every byte string is a script, small changes of the bytes
-    /// are small changes of the script, and zeroes are the simplest script.
+    /// the largest key. Fuzzing and property tests use it, because every byte string is a script, small changes of the
+    /// bytes are small changes of the script, and zeroes are the simplest script.
     #[must_use]
     pub fn decode(bytes: [u8; OP_BYTES], keys: u64) -> Self {
         let [kind, edge, low, high, argument] = bytes;
@@ -51,7 +51,7 @@ impl<K: TestKey> Op<K> {
     pub fn draw(rng: &mut Rng, keys: u64) -> Self {
         let word = rng.word().to_le_bytes();
         let op = Self::decode([word[0], word[1], word[2], word[3], word[4]], keys);
-        // The seed has more bits than a byte, so values are distinct.
+        // `decode` takes the seed from one byte. With 64 bits, the values are distinct.
         match op {
             Self::Insert(k, _) => Self::Insert(k, rng.word()),
             Self::Update(k, _) => Self::Update(k, rng.word()),
@@ -61,8 +61,8 @@ impl<K: TestKey> Op<K> {
     }
 }
 
-/// Returns the value of `seed`, `bytes` long. From 8 bytes on, different seeds give different values. Seed 0
-/// gives zeroes and seed 255 all ones, which are ordinary values.
+/// Returns the value of `seed`, `bytes` long. From 8 bytes on, different seeds below `u64::MAX` give different values.
+/// Seed 0 gives zeroes and seed 255 all ones, which are ordinary values.
 ///
 /// ```
 /// use dm_testkit::value_of;

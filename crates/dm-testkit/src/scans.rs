@@ -23,9 +23,9 @@ pub struct ScanCost {
     pub round_trips: f64,
 }
 
-/// Loads keys that are spread over all numbers into an empty index with 8-byte values, whose leaves it fills to `fill`.
-/// Then scans 1 to 100 entries from random keys on, without any other client. `warm` must read the inner nodes. Panics
-/// if a scan is wrong.
+/// Loads keys that are spread over all numbers into an empty index with 8-byte values, and fills its leaves to `fill`.
+/// Then scans 1 to 100 entries from random keys on, without any other client. `warm` must bring the inner nodes into
+/// the cache. Panics if a scan is wrong.
 pub async fn cost_of_scans<V: Verbs, C: RangeIndex<Key = Key8>>(
     v: &V,
     client: &C,

@@ -63,10 +63,10 @@ impl Mix {
 pub struct Stress {
     /// Operations of all clients together.
     pub operations: u64,
-    /// Keys of the index. Client c owns those whose number is c modulo the number of clients, except for the
-    /// hot ones.
+    /// Number of keys. Client `c` owns the keys whose number modulo the number of clients is `c`, except for the hot
+    /// keys.
     pub keys: u64,
-    /// Number of hot keys, which all clients write, a few keys at a time.
+    /// Number of hot keys. All clients write them, four of these keys at a time.
     pub hot_keys: u64,
     /// Percentage of operations on hot keys.
     pub hot_percent: u64,
@@ -79,9 +79,10 @@ pub struct Stress {
     /// Number of times that the index shrinks after it has grown. In every second part of a run most writes are
     /// removes. 0 means the same mix for the whole run.
     pub waves: u64,
-    /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then
-    /// operations may fail, and failures are counted. After a failed write no client writes that key again,
-    /// and its content must be the one before or after the write. 0 means that no operation may fail.
+    /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then operations
+    /// may fail, and failures are counted. After a failed write no client chooses that key for an operation again. If
+    /// the write may have had an effect, the checks then accept an absent key, and every value that the key's owner or
+    /// the bulk load has written. 0 means that no operation may fail.
     pub outage_end: Nanos,
     /// The seed of the clients' scripts.
     pub seed: u64,
@@ -131,7 +132,7 @@ impl Stress {
 
 /// The number that stands for the bulk load among the writes of a key.
 pub(crate) const LOADED: u32 = u32::MAX;
-/// The number that means that either a failed write or the write before it determines the value.
+/// Stands for the last write of a key if a write of the key has failed with an unknown effect.
 pub(crate) const DOUBTFUL: u32 = u32::MAX - 1;
 
 /// Keys on which a write failed.
@@ -144,12 +145,13 @@ pub(crate) struct Done {
     /// The number of this client among all clients.
     pub(crate) me: usize,
     pub(crate) report: Report,
-    /// The last write of each of its own keys, in order; 0 for absent, [`LOADED`] for the bulk load.
+    /// For each of the client's own keys, in order, the number of its last write; 0 if it is absent, [`LOADED`] for the
+    /// bulk load.
     pub(crate) own: Vec<u32>,
     pub(crate) hot: HotHistory,
 }
 
-/// The job that opens the index. Each client of a compute node uses that node's handle.
+/// The job that opens the index for a compute node, whose clients then share the handle.
 struct Open<I> {
     index: Arc<I>,
 }
@@ -230,8 +232,8 @@ impl<I: IndexUnderTest> Job for Look<I> {
     }
 }
 
-/// Runs clients on `seats` over a new index in `world`. Each compute node has its own handle, and all of them
-/// open the pool concurrently.
+/// Runs clients on `seats` over a new index in `world`, and returns the findings. Each compute node has its own handle,
+/// and all of them open the pool concurrently.
 ///
 /// # Panics
 /// Panics if there are no seats, or more than 4094.

@@ -55,7 +55,8 @@ fn owner(key: u64, clients: usize) -> usize {
     usize::try_from(key % clients as u64).unwrap_or(0)
 }
 
-/// One in this many keys of other clients is checked for values that go backwards.
+/// In hot keys and in one of this many others, a read must not find an earlier write after a later one of the same
+/// client.
 const WATCHED: u64 = 16;
 /// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;
@@ -208,8 +209,8 @@ impl<'r, E: Env> Client<'r, E> {
             .note(|| format!("client {me}, operation {made}, key {key}: {what}"));
     }
 
-    /// Draws the next operation. While the index should shrink, most operations that would add a key remove
-    /// it.
+    /// Draws the next operation. While the index should shrink, most operations that would add a key become removes of
+    /// the key.
     fn draw(&mut self) -> Kind {
         let parts = 2 * self.stress.waves;
         let shrinks = (self.made * parts / self.quota.max(1)) % 2 == 1;
@@ -260,7 +261,7 @@ impl<'r, E: Env> Client<'r, E> {
         panic!("an outage has made writes to nearly every key fail, those of other memory nodes too");
     }
 
-    /// Draws a hot key or one of the client's own keys. Half of the reads draw any key.
+    /// Draws a hot key or one of the client's own keys. Half of the reads that do not draw a hot key draw any key.
     fn draw_any_key(&mut self, kind: Kind) -> u64 {
         if kind != Kind::Scan && self.rng.below(100) < self.stress.hot_percent {
             let groups = self.stress.hot_keys.div_ceil(HOT_AT_ONCE);
@@ -272,7 +273,7 @@ impl<'r, E: Env> Client<'r, E> {
             return self.rng.below(self.stress.keys);
         }
         let key = self.rng.below(self.own.len() as u64) * self.begun.len() as u64 + self.me as u64;
-        // The last round of keys may be incomplete.
+        // If the number of keys is no multiple of the number of clients, some clients have one key less.
         if key < self.stress.keys {
             key
         } else {

@@ -1,5 +1,5 @@
-//! Simulated testbeds for long runs. Their cards promise as much as the presets or as little as cards may,
-//! and one memory node may be cut off for most of a run.
+//! Simulated testbeds for long runs. Their cards promise as much as those of the presets, or the least that an index
+//! must cope with. One memory node may be cut off for most of a run.
 
 use dm_sim::{CostModel, Sim, SimBuilder, Tearing};
 use dm_sync::Arc;
@@ -20,10 +20,9 @@ use crate::{Job, Rng, Seat, Stress, TestWorld, World};
 pub enum Cards {
     /// The cards promise as much as those of the presets. The seed selects the preset.
     Preset,
-    /// The cards promise the least that an index must cope with. The seed selects which settings of
-    /// `docs/hardware.md` are weak, how slow lines and answers are, and how often clients are suspended. With
-    /// seed 0 all of them are weak. Lines stay atomic, because line versions rely on this and require it when
-    /// a pool is opened.
+    /// The cards promise the least that an index must cope with. The seed selects which settings of `docs/hardware.md`
+    /// are weak, whether lines and answers are slow, and whether clients are suspended now and then. With seed 0, all
+    /// of this is the case. Lines stay atomic, because line versions rely on this and require it when a pool is opened.
     Weak,
 }
 
@@ -87,7 +86,12 @@ impl Cards {
 
 /// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
+<<<<<<< HEAD
 /// The longest delay of a poll.
+=======
+/// The longest delay of a poll. If a client is delayed twice, and waits once for another client's delay, it is silent
+/// for less than a lease of 10 ms. If the last client of a compute node is silent for longer, the others fence it.
+>>>>>>> prose-5
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 /// The lease of compute nodes whose clients are suspended. It is many times longer than a delay. Otherwise the last
 /// client of a compute node, delayed several times in a row, would be silent for a lease. It would then be expelled, and

@@ -115,8 +115,8 @@ pub enum World {
     Sim(Box<Sim>),
 }
 
-/// Returns a loopback with a counted clock, for a single client whose verbs are counted: no verb is repeated
-/// because the thread was suspended.
+/// Returns a builder of a loopback for a single client whose verbs are counted. The clock of this loopback does not
+/// depend on real time, so no verb is repeated because the thread was suspended.
 pub fn counted() -> dm_loopback::Builder {
     Loopback::builder().counted_clock(Nanos::from_micros(1))
 }

@@ -1,4 +1,4 @@
-//! The tests of the tests: a correct map passes the whole script, and each kind of error is found.
+//! Tests of the test kit: a correct map passes the whole script, and each kind of error is found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ enum Flaw {
     DiesTorn,
     /// A client that dies in the middle of a write also undoes the previous write of the key.
     DiesWithMore,
-    /// The write of a client that died has its effect, or loses it, when it has been read a few times.
+    /// The write of a client that died takes effect, or loses its effect, only when the key has been read a few times.
     ChangesItsMind,
     /// Nobody can write a key whose last writer died.
     BlocksForEver,

@@ -8,13 +8,13 @@ use super::*;
 use crate::ledger::Facts;
 use crate::wire::{Entrance, Identity, Token};
 
-/// A device whose queue pairs are numbers. It records which ones are open, and which ones were shut.
+/// A device whose queue pairs are numbers. It records how many were opened, and which ones were shut.
 #[derive(Default)]
 struct Device {
     state: Mutex<(u32, Vec<u32>)>,
 }
 
-/// A number that returns to the device when the port is dropped.
+/// The number of a queue pair.
 struct Number(u32);
 
 impl Ports for Device {

@@ -5,7 +5,8 @@ use dm_sync::Mutex;
 use super::*;
 use crate::CHUNK_UNIT;
 
-/// Ports that are numbers. The first field records the ports that were shut; the second is a port that refuses it.
+/// Ports that are numbers. The first field records the ports that were shut. The second is a port that the device
+/// refuses to shut.
 #[derive(Clone, Default)]
 struct Shut(Arc<Mutex<Vec<u32>>>, Option<u32>);
 

@@ -20,7 +20,7 @@ pub(crate) const PIECE_BYTES_MAX: usize = SMALLEST << (CLASSES - 1);
 /// Minimum size of a slab in bytes.
 const SLAB: usize = 2 << 20;
 
-/// The bytes of a READ. A lease owns them, they can be edited in place, and it is one pointer wide. Dropping it
+/// The bytes of a READ, which can be edited in place. The lease owns the bytes, and is one pointer wide. Dropping it
 /// returns the buffer to the thread from which it came.
 pub struct Lease(Option<Box<Piece>>);
 

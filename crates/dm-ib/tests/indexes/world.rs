@@ -1,4 +1,4 @@
-//! Makes clusters on this machine's device a world of the test kit, and has the test runs that all indexes share.
+//! Implements the test kit's worlds by clusters on this machine's device, and has the test runs that all indexes share.
 
 use std::fmt;
 use std::time::Instant;

@@ -62,7 +62,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 out.len() < limit
             })
             .await;
-        // After the scan's own leaves, an error is that of a leaf that is read beside them.
+        // If the scan's own leaves were all read, an error concerns only a leaf that was read beside them, and is
+        // ignored.
         if leaves < run.own() {
             read?;
         }
@@ -73,7 +74,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         Ok(progress)
     }
 
-    /// Runs the loop of a scan. `buffers` are the client's.
+    /// Runs the loop of a scan with the client's `buffers`.
     pub(super) async fn scan_into(
         &self,
         from: &K,
@@ -144,8 +145,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
-                    // For the second time, this leaf does not show where the scan must continue. The same address was
-                    // found after the cached one was dropped, so the entry in the inner structure is wrong.
+                    // Twice in a row, this leaf did not show where the scan must continue. The cached address was
+                    // dropped after the first time, and a search has found the same address again. So the entry in the
+                    // inner structure is wrong.
                     if sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {

@@ -79,7 +79,7 @@ fn add(world: &Loopback) {
     });
 }
 
-/// Writes its id into the pool, and then adds to a counter until it gets the error that it was fenced.
+/// Writes its client's id into the pool, and then adds to a counter until it gets the error that the client was fenced.
 fn be_fenced(world: &Loopback) {
     let v = world.connect(0).expect("an id");
     block_on(async {

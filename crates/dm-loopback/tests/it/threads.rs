@@ -99,8 +99,8 @@ fn a_thousand_coroutines_share_a_thread() {
     assert_eq!(block_on(clients[0].word(at(GUARDED))), Ok(1_000));
 }
 
-/// The writer's line always consists of one repeated byte, and lines are not torn. The lines of one READ may come from
-/// two WRITEs.
+/// The writer fills each line with one repeated byte, and lines are not torn. The lines of one READ may come from two
+/// WRITEs.
 #[test]
 fn lines_are_whole_whatever_the_order() {
     let world = Loopback::builder()
@@ -161,8 +161,8 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
                     v.write(at(COUNTER), &round.to_le_bytes())
                         .await
                         .expect("no faults");
-                    // An atomic checks the word, because it waits until the rival's atomic in progress has written
-                    // back.
+                    // The word is checked by an atomic, because an atomic waits until the rival's atomic in progress
+                    // has written back.
                     if v.cas(at(COUNTER), u64::MAX, 0).await != Ok(round) {
                         return true;
                     }

@@ -24,7 +24,7 @@ fn worlds() -> [World; 2] {
     ]
 }
 
-/// Returns the words from `at(0)` on.
+/// A job that returns the words from `at(0)` on.
 struct Look(usize);
 
 impl Job for Look {
@@ -41,7 +41,7 @@ impl Job for Look {
     }
 }
 
-/// A client that posts when it is dropped, like the guard of a lock.
+/// A guard that posts a WRITE when it is dropped, like the guard of a lock that posts an unlock.
 struct Undo<'v, V: Verbs>(&'v V);
 
 impl<V: Verbs> Drop for Undo<'_, V> {

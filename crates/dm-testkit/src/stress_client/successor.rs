@@ -91,8 +91,9 @@ impl<'r, E: Env> Client<'r, E> {
     /// Determines the content of the key whose last write was not answered because of the predecessor's death. From
     /// now on, the key must have this content.
     ///
-    /// A value that was half written stays torn until it is written again. So if a get takes too long, this writes
-    /// the key. A hot key is written without a get, because the other clients may be waiting for it.
+    /// A value that was half written stays torn until it is written again. So if a get takes too long, this writes the
+    /// key. A hot key is written without a get, because other clients may be waiting until its torn value is
+    /// overwritten.
     pub(super) async fn settle<I>(&mut self, index: &I, read: &mut Vec<u8>) -> Result<(), IndexError>
     where
         I: RangeIndex,
@@ -141,8 +142,8 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Waits for ever if the error says that the others have expelled this client's compute node, or if the compute
-    /// node was suspended, so that this may have happened.
+    /// Waits for ever if the error says that the other members have expelled this client's compute node. Does the same
+    /// if the compute node was suspended, because then they may have expelled it.
     pub(super) async fn unless_expelled(&self, e: &IndexError) {
         if let Some(life) = &self.life
             && (is_fenced(e) || life.was_suspended())
