@@ -116,7 +116,7 @@ impl<K: KeyBytes> HashTable<K> {
             options.neighbourhood,
             usize::from(options.depth_max),
         ];
-        // The pool has no members: no node dies, so no epochs are announced.
+        // No node dies, so clients need not announce epochs. The pool therefore has no members.
         Descriptor {
             locks: LockPlan {
                 home: LockHome::chip_if(options.on_chip),
