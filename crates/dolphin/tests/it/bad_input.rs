@@ -329,7 +329,8 @@ fn a_damaged_leaf_entry_or_radix_node_is_reported_with_its_address() {
     });
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {

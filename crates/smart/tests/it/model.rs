@@ -134,7 +134,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Few keys that differ far apart, so that most prefixes have bytes that no header holds.
+    /// Few keys, whose different bytes are far apart, so that most prefixes have bytes that no header holds.
     #[test]
     fn skipped_bytes(
         ops in ops(40, 500), types in types(), cache_bytes in cache(), switches in switched(Options::new(8)),
