@@ -64,7 +64,8 @@ fn threads_on_loopback() {
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages. A quarter of the seeds each runs `B` and `C`, and the others run `A`.
+/// the keys and the outages. `B` and `C` are the indexes of a quarter of the seeds each, and `A` is the index of the
+/// others.
 fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -74,9 +75,9 @@ fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards:
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are then
-        // more keys than operations, because an insert fails if its split needs memory of the node that is cut off, and no
-        // client writes a key again after a failed write.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
+        // then more keys than operations, because an insert fails if its split needs memory of the node that is cut
+        // off, and no client writes a key again after a failed write.
         0 => Stress {
             preload: true,
             keys: if outage { 2 * operations } else { operations / 5 },
