@@ -12,8 +12,8 @@ use dolphin::{Dolphin, Key8, Options, RangeIndex, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Returns a tree with small leaves, so that they split and merge often, and with values of two words, which can be
-/// torn.
+/// Returns a tree with small leaves, so that they split and merge often. Values have two words, so that a get which
+/// mixes two values is noticed.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         leaf_bytes: 512,

@@ -69,8 +69,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             let mut other = options();
             change(&mut other);
             let opened = Marlin::<Key8>::open(&v, &other).await;
-            // The pool determines the place of the locks and whether it has members. A client that opens the pool
-            // adopts this.
+            // The pool determines the number of locks and of members. A client that opens the pool adopts both numbers.
             assert_eq!(opened.is_err(), nth < 3, "{nth}: {opened:?}");
             if let Err(refused) = opened {
                 says(&refused, &["another geometry", "differ from byte"]);
