@@ -162,9 +162,9 @@ impl<P: Parts> Handle<P> {
         self.parts.adopt_cache(v, &other.parts).await
     }
 
-    /// Announces the running operations of this compute node now, instead of at its next operation, and frees the
-    /// memory that all others have announced as no longer in use. Call it on compute nodes that are idle for a while.
-    /// The meter counts it as housekeeping.
+    /// Announces the running operations of this compute node now, instead of at its next operation. Frees the memory
+    /// that, according to the announcements of all other compute nodes, is no longer in use. Call this on compute nodes
+    /// that are idle for a while. The meter counts the verbs as housekeeping.
     ///
     /// Three rounds of every compute node free everything that was retired before the first round. An index whose
     /// cached addresses are used without a check (SMART) needs five rounds.

@@ -349,8 +349,8 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
         let mut writing = Box::pin(writing);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(writing.as_mut().poll(&mut cx).is_pending());
-        // The lock is taken, and the answer is late. The data of the next chain is written, and the unlock is not
-        // executed.
+        // The lock is taken, but its answer is late. Of the next chain, only the WRITE of the data is executed, and not
+        // the unlock.
         world.pool.cut(NodeId(0), Trouble::LostAfter(1));
         assert!(block_on(writing).is_err());
         world.pool.restore(NodeId(0));
