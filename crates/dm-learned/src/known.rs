@@ -257,8 +257,8 @@ impl<K: KeyBytes> Known<K> {
 
     /// Appends to `leaves` the leaves that the prediction for a key admits. With `synonyms`, each is followed by one of
     /// its synonym leaves, if this compute node knows any: these are leaves that were split off since the table was
-    /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the copy
-    /// has only a part of the leaves, or if there are more than [`RUN_MAX`] of them.
+    /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the
+    /// copy has only a part of the leaves, or if there are more than [`RUN_MAX`] of them.
     pub(crate) fn predicted(&self, key: &K, synonyms: bool, leaves: &mut impl Extend<RemotePtr>) {
         if !self.is_complete || self.lows.is_empty() {
             return;

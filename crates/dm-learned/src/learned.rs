@@ -32,7 +32,8 @@ const OWN_TABLE_MAX: usize = 4096;
 /// The kind of prediction that the models of a [`Learned`] make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Predicts {
-    /// A leaf. The low fence keys in the copy of the table show which leaf is the key's, so an operation reads one leaf.
+    /// A leaf. The low fence keys in the copy of the table show which leaf is the key's leaf, so an operation reads one
+    /// leaf.
     Leaf,
     /// A run of leaves, as published for ROLEX: all leaves that may hold the key if the predicted entry is wrong by the
     /// maximum error. [`Runs`](crate::Runs) reads all of them. [`Learned::collect`] never writes a table.

@@ -489,7 +489,7 @@ fn path_compression_saves_an_uncached_get_a_read_for_each_shared_byte() {
     };
     for inserted in [false, true] {
         let cost = |options| loopback(1).run_one(Uncached { options, inserted });
-        // The header of the node between root and leaf holds six bytes, or it skips them.
+        // The header of the node between root and leaf holds six bytes, or clients skip these bytes.
         for options in [compressed, hybrid(compressed), optimistic(compressed)] {
             assert_eq!(cost(options), reads(3, 2064 + 64 + 40));
         }

@@ -28,7 +28,7 @@ pub(crate) const fn art(options: Options) -> Options {
     out_of_place(under_tables(options))
 }
 
-/// Returns these options without path compression, and with nodes of 256 slots alone.
+/// Returns these options without path compression, and with no other nodes than those of 256 slots.
 pub(crate) const fn plain(options: Options) -> Options {
     Options {
         types: NodeTypes::ONE,
