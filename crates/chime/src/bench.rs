@@ -1,4 +1,4 @@
-//! CHIME for the harness, with the steps of its paper.
+//! The entry of CHIME for the benchmark harness, with the steps of its paper.
 
 use crate::{Chime, ChimeParts, Options, Variant};
 use dm_bench::{BenchKey, Driver, IndexEntry, Indirect, Rdwc, Setting, VariantEntry};

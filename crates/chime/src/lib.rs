@@ -10,7 +10,7 @@
 //! | get, present or absent | 1 | READ neighbourhood (162 to 175 bytes for 8 + 8), two READs in one chain if it wraps |
 //! | get of a hotspot | 1 | READ entry (17 bytes for 8 + 8); 2 if the guess was wrong |
 //! | update, remove | 2 | \[CAS lock, READ neighbourhood\], \[WRITE value or presence, WRITE unlock\] |
-//! | insert | 2 | as for an update; if the neighbourhood is full, 3: READ leaf, \[WRITE leaf, WRITE entry, WRITE unlock\] |
+//! | insert | 2 | as for an update; if the neighbourhood is full, 3 or 4: READ more slots, then \[WRITE lines, WRITE unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
 //! ```

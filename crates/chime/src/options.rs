@@ -127,7 +127,8 @@ impl Options {
     }
 }
 
-/// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
+/// The version window of a READ of a whole leaf. It is shorter than that of inner nodes, because a hopscotch leaf's
+/// versions have only 6 bits (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(400);
 
 // The methods below make the options of the parts.

@@ -9,20 +9,20 @@ use crate::{Handle, Parts};
 
 /// Number of leases after which a census is given up if a member does not answer it.
 const CENSUS_LEASES: u64 = 8;
-/// Shortest time after which a census is given up. Compute nodes that remember addresses begin operations in a later
-/// epoch only after two turns of their caches.
+/// Shortest time after which a census is given up. It allows for compute nodes that cache addresses, which begin
+/// operations in a later epoch only after two turns of their caches.
 const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
-/// Each list of lost blocks adds this part of a lease to the time limit. While a member is busy, it does only one list
-/// at each look, and it makes about 62 looks in a lease.
+/// Each list of blocks that the members are asked about adds this part of a lease to the time limit. A busy member
+/// works through only one list at each look, and it makes about 62 looks in a lease.
 const LIST_PARTS: u64 = 16;
-/// Parts of a lease that lie between two rounds of a census.
+/// Between two rounds, a census waits for a lease divided by this number.
 const CENSUS_PARTS: u64 = 64;
 
 /// The result of a census.
 pub(crate) enum Outcome {
     Restored(Restored),
-    /// The census ended without a result in this step. Members came and went, one did not answer, or the index was in
-    /// change during each walk.
+    /// The census ended without a result in this step. The reason may be that members came and went, that one did not
+    /// answer, or that the index was in change during each walk.
     Disturbed(&'static str),
     /// The walk does not reach all nodes.
     Impossible,
@@ -65,7 +65,8 @@ impl<P: Parts> Handle<P> {
         self.ask(v, census).await
     }
 
-    /// Does the second half of a census.
+    /// Does the second half of a census: asks the members which of the other blocks they hold, closes the census, and
+    /// gives the lost blocks back.
     async fn ask<V: Verbs + Control>(&self, v: &V, mut census: Census<'_, V>) -> Result<Outcome, IndexError> {
         let asking = async { Ok::<_, IndexError>(self.alloc.while_announcing(v, census.ask()).await?) };
         let asked = self.alloc.visit(v, Box::pin(asking));
@@ -87,7 +88,8 @@ impl<P: Parts> Handle<P> {
         if has_clients {
             return Ok(Outcome::Restored(restored));
         }
-        // This compute node is about to leave, so the blocks must be in the depots before, or they are lost again.
+        // No other client of this compute node is at work, so the compute node may leave the pool after the sweep. The
+        // blocks must be in the depots by then, or they are lost again.
         let since = v.now();
         while self.alloc.stats().limbo_bytes > 0 && !v.elapsed(since, self.patience()) {
             self.collect(v).await?;
@@ -97,7 +99,7 @@ impl<P: Parts> Handle<P> {
         Ok(Outcome::Restored(restored))
     }
 
-    /// Walks until a walk has reached all nodes, and returns that walk; `None` if no walk has.
+    /// Walks up to `WALKS` times, until a walk has reached all nodes. Returns that walk, or `None` if no walk has.
     async fn whole_walk<V: Verbs + Control>(&self, v: &V) -> Result<Option<Walk>, IndexError> {
         for _ in 0..WALKS {
             let walk = self.walk(v, self.survey_of(false).recording()).await?;
@@ -108,7 +110,7 @@ impl<P: Parts> Handle<P> {
         Ok(None)
     }
 
-    /// Returns the time after which a step of a census is given up, besides the time for its lists.
+    /// Returns the time after which a step of a census is given up, without the additional time for lists of blocks.
     fn patience(&self) -> Nanos {
         let lease = self.alloc.lease();
         Nanos(lease.0.saturating_mul(CENSUS_LEASES).max(CENSUS_LEAST.0))

@@ -198,7 +198,8 @@ impl Walk {
         self.survey.unread == 0 && self.faults.iter().all(|(finding, _)| harmless(finding.flaw))
     }
 
-    /// Returns whether every node was visited and no node was damaged or in change. A wrong pointer may hide nodes.
+    /// Returns whether every node was visited and no node was damaged or in change. After any other fault than that of
+    /// a lock, nodes may be missing, because a wrong pointer hides nodes.
     pub(crate) fn is_complete(&self) -> bool {
         let locks = |flaw| matches!(flaw, Flaw::InDoubt | Flaw::LockOfGone { .. });
         self.survey.in_change == 0 && self.faults.iter().all(|(finding, _)| locks(finding.flaw))

@@ -107,7 +107,8 @@ impl<P: Parts> Handle<P> {
     /// Makes a client over the connections of `v`. Each client is a coroutine with its own connections. See
     /// [`RangeIndex`](dm_index::RangeIndex) for the operations.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = P::Key> {
-        // In a tree of items, `items` shares its operations on words, which have the same length as values.
+        // In an index of items, the clients of `items` share operations on words. A value of this client may have the
+        // same length as such a word, but is not one, so this client must not share operations with them.
         let apart = P::VALUES_IN_BLOCKS && self.holds_items;
         let combiner = self.combiner.as_ref().filter(|_| !apart);
         Combined::new(v, self.parts.client(v), combiner)
@@ -161,9 +162,9 @@ impl<P: Parts> Handle<P> {
         self.parts.adopt_cache(v, &other.parts).await
     }
 
-    /// Announces the running operations of this compute node now, instead of at its next operation, and frees the
-    /// memory that all others have announced as no longer in use. Call it on compute nodes that are idle for a while.
-    /// The meter counts it as housekeeping.
+    /// Announces the running operations of this compute node now, instead of at its next operation. Frees the memory
+    /// that, according to the announcements of all other compute nodes, is no longer in use. Call this on compute nodes
+    /// that are idle for a while. The meter counts the verbs as housekeeping.
     ///
     /// Three rounds of every compute node free everything that was retired before the first round. An index whose
     /// cached addresses are used without a check (SMART) needs five rounds.

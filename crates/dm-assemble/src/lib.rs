@@ -14,9 +14,9 @@
 //! | [`Handle::check`], [`Handle::sweep`] | looks at locks, members and memory; walks twice before it reports a fault | [`Parts::survey`] |
 //!
 //! # Invariants
-//! * I1: options for which there is no node are refused before anything is written to the pool.
-//! * I2: if the world lacks a capability of a lock, it is refused before the first operation, and the error
-//!   names the capability.
+//! * I1: options for which no node can be built are refused before anything is written to the pool.
+//! * I2: a world that lacks a capability that a lock needs is refused before the first operation, and the error names
+//!   the capability.
 //! * I3: a pool is used only over as many memory nodes as the index's addresses can distinguish.
 #![forbid(unsafe_code)]
 

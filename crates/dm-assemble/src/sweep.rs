@@ -46,8 +46,8 @@ impl SweepReport {
         self.check.findings.iter().map(ToString::to_string).collect()
     }
 
-    /// Returns the faults that remain, and the memory that is still lost if it is more than `most` bytes. Call it if no
-    /// other compute node has memory of the pool.
+    /// Returns the faults that remain, and the memory that is still lost if it is more than `most` bytes. Call it only
+    /// if no other compute node holds free memory of the pool, because such memory would count as lost.
     pub fn faults_and_leaks(&self, most: u64) -> Vec<String> {
         let mut faults = self.faults();
         let CheckReport {
@@ -163,7 +163,7 @@ impl<P: Parts> Handle<P> {
                     report.census_disturbed = None;
                 }
                 Ok(Outcome::Impossible) => {}
-                // All that was found and mended before is reported all the same.
+                // Everything that was found and mended before this error is still reported.
                 Err(e) => report.census_failed = Some(e),
                 Ok(Outcome::Disturbed(why)) => {
                     report.census_disturbed = Some(why);

@@ -8,12 +8,12 @@ use crate::HopFlaws;
 /// Options of a [`crate::Neighbourhoods`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
-    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used. A version
-    /// or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
+    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used, because a
+    /// version or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
     pub read_window: Nanos,
-    /// Whether an insert finds free slots in the bytes that its chain reads after the lock's CAS (CHIME §4.2.1). If
-    /// not, it first reads the leaf's header in a separate round trip, as the paper's insert does without this
-    /// technique.
+    /// Whether the chain that begins with the lock's CAS reads the neighbourhood, so that an insert finds free slots in
+    /// it (CHIME §4.2.1). If not, an insert's chain reads the leaf's header instead, and the neighbourhood takes a
+    /// further round trip, as in the paper without this technique.
     pub vacancy_piggyback: bool,
     /// Whether a get finds the leaf's range in the bytes of the neighbourhood (CHIME §4.2.2). If not, it also reads the
     /// header, in the same chain.

@@ -122,7 +122,8 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         Ok(answer.map(|slot| slot.is_some()))
     }
 
-    /// Returns the slot of the key, or the proof that the key is absent.
+    /// Searches the neighbourhood for the key. Returns `Some(Some(slot))`, with the value in `out`, if the key is
+    /// present, and `Some(None)` if it is absent. Returns `None` if the bytes prove neither.
     fn judge(
         &self,
         reach: &Reach,

@@ -14,8 +14,8 @@ use crate::write::Written;
 
 /// Number of slots behind a full neighbourhood that an insert reads to find a free slot for hops. In leaves of 64 slots
 /// that were filled in random order, 14 slots are enough for two thirds of the inserts that find a full neighbourhood.
-/// With 8 slots, an insert reads the rest of the leaf more often; with 20, it reads more than it needs. Both read more
-/// bytes on average.
+/// An insert reads more bytes on average with 8 slots, because it reads the rest of the leaf more often, and with 20
+/// slots, because it needs fewer of them.
 const SLOTS_BEYOND: usize = 14;
 
 /// The parts of a node that were read under its lock. All other bytes are zero.

@@ -214,7 +214,7 @@ async fn settled<K, V: Verbs>(guard: Guard<'_, V>, applied: Applied) -> Written<
     Ok(Some(Answer::Done(applied)))
 }
 
-/// Converts a failed check of an image that an earlier check accepted.
+/// Converts a failed check to [`IndexError::Corrupt`]. An earlier check has accepted the same image, so it is not torn.
 pub(crate) fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
     let what = match e {
         CheckFailure::Corrupt(what) => what,

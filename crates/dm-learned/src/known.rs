@@ -15,7 +15,8 @@ use crate::table::Root;
 /// A leaf's address in a copy of the table.
 type Address = [u8; CHILD_BYTES];
 
-/// An entry: the leaf of a key and of all keys up to the next entry, or a leaf to its left.
+/// An entry: a key, and the leaf of this key or a leaf to the left of that. It serves all keys from this one up to the
+/// next entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct LeafHint<K> {
     pub(crate) low: K,
@@ -25,8 +26,8 @@ pub struct LeafHint<K> {
 /// A compute node's copy of the table.
 ///
 /// # Invariants
-/// * **I1** Each entry leads to the leaf of its key, or to a leaf to the left, or to memory that no longer is that
-///   leaf.
+/// * **I1** Each entry leads to the leaf of its key, or to a leaf to the left, or to the memory of a leaf that was
+///   merged away.
 /// * **I2** If there is an entry, there is one of the smallest key, and it leads to the first leaf.
 #[derive(Debug, Hash)]
 pub(crate) struct Known<K: KeyBytes> {
@@ -35,9 +36,9 @@ pub(crate) struct Known<K: KeyBytes> {
     lows: Vec<K>,
     leaves: Vec<Address>,
     models: Models,
-    /// Whether the copy has each leaf of the table, so that neighbours in the copy are neighbours.
+    /// Whether the copy has each leaf of the table, so that successive entries lead to neighbouring leaves.
     is_complete: bool,
-    /// Number of leaves in the table, and of those that were made since.
+    /// Number of leaves in the table, plus those that this compute node knows to have been made since.
     total: usize,
     /// Number of leaves that this compute node knows, and that the table does not have.
     missing: usize,
@@ -114,8 +115,8 @@ impl<K: KeyBytes> Known<K> {
         self.budget / 4 * 3
     }
 
-    /// Replaces the content of the copy. If not all entries fit into `budget`, every second, third, … one is taken:
-    /// their leaves are left of those that are missing.
+    /// Replaces the content of the copy. If not all entries fit into `budget`, takes every second, third, … one. A key
+    /// whose own entry is not taken then has an entry that leads to a leaf further left.
     fn fill(&mut self, entries: &[(K, RemotePtr)], budget: u64) -> Result<(), IndexError> {
         let bytes = Self::table_bytes(entries);
         let step = usize::try_from(bytes.div_ceil(budget.max(1))).unwrap_or(usize::MAX);
@@ -204,7 +205,9 @@ impl<K: KeyBytes> Known<K> {
         })
     }
 
-    /// Appends up to `max` leaves to `run`, beginning with the leaf that [`Known::entry`] returns.
+    /// Appends up to `max` leaves to `run`, beginning with the leaf that [`Known::entry`] returns. If the copy lacks
+    /// leaves of the table, appends only this one. If the models predict runs, adds the leaves of
+    /// [`Known::beside_scan`].
     pub(crate) fn run(&self, key: &K, max: usize, run: &mut Run<K>) {
         let Some(first) = self.entry(key, KeyBound::At) else {
             return;
@@ -236,8 +239,8 @@ impl<K: KeyBytes> Known<K> {
         }
     }
 
-    /// Returns the leaves that the predictions for the ends of a scan admit, and that are not between its first and its
-    /// last leaf: first those to the right, in order. Each may be followed by one synonym leaf, as in
+    /// Returns the leaves that the predictions for the two ends of a scan admit, without those from the scan's first to
+    /// its last leaf. The leaves to the right come first, in order. Each may be followed by one synonym leaf, as in
     /// [`Known::predicted`].
     fn beside_scan(&self, (key, first): (&K, &LeafHint<K>), last: &K) -> impl Iterator<Item = RemotePtr> {
         let admitted = |key| self.models.admitted(lead(key), MORE_ABOVE);
@@ -254,8 +257,8 @@ impl<K: KeyBytes> Known<K> {
 
     /// Appends to `leaves` the leaves that the prediction for a key admits. With `synonyms`, each is followed by one of
     /// its synonym leaves, if this compute node knows any: these are leaves that were split off since the table was
-    /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the copy
-    /// has only a part of the leaves, or if there are more than [`RUN_MAX`] of them.
+    /// written. The synonym leaf of the key's leaf is the one that [`Known::entry`] returns. Appends nothing if the
+    /// copy has only a part of the leaves, or if there are more than [`RUN_MAX`] of them.
     pub(crate) fn predicted(&self, key: &K, synonyms: bool, leaves: &mut impl Extend<RemotePtr>) {
         if !self.is_complete || self.lows.is_empty() {
             return;
@@ -347,9 +350,10 @@ impl<K: KeyBytes> Known<K> {
         }
     }
 
-    /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry before that leads to
-    /// another leaf; entries in between are dropped too. The entry of the smallest key stays, because the first leaf
-    /// never dies. Returns `false` if the entry leads to the first leaf, so that no other one is left.
+    /// Drops an entry, if it still leads to this leaf. Its keys then belong to the nearest entry on the left that leads
+    /// to another leaf. The entries in between lead to the same leaf, and are dropped too. The entry of the smallest
+    /// key stays, because the first leaf never dies. Returns `false`, and drops nothing, if the entry leads to the
+    /// first leaf.
     pub(crate) fn forget(&mut self, hint: LeafHint<K>) -> bool {
         let mut dropped = Vec::new();
         let mut last = hint;
@@ -477,7 +481,7 @@ mod tests {
         assert_eq!(run.leaves(), [2, 4].map(leaf));
     }
 
-    /// If it did, a client would follow the same address for ever.
+    /// If the entry led to that leaf again, a client would follow the same address for ever.
     #[test]
     fn an_entry_does_not_lead_to_a_leaf_again_that_it_was_dropped_for() {
         let mut known = known(&[0, 10, 20, 30]);
@@ -563,7 +567,8 @@ mod tests {
         }
     }
 
-    /// Returns a copy of 40 leaves, of 16 entries each and as published, whose low fence keys are multiples of 1,000.
+    /// Returns a copy of 40 leaves with 16 entries each, whose low fence keys are multiples of 1,000. Its models
+    /// predict runs, as published.
     fn published() -> Known<Key8> {
         let mut known = Known::new(Predicts::Run { span: 16 }, 16, u64::MAX);
         let entries: Vec<_> = (0..40).map(|n| (Key8(n * 1_000), leaf(n + 1))).collect();
@@ -587,7 +592,8 @@ mod tests {
         known.learn(Key8(2_400), leaf(91));
         known.learn(Key8(2_700), leaf(92));
         known.learn(Key8(1_500), leaf(93));
-        // One synonym leaf for each: that of the key's leaf is the key's.
+        // Each leaf is followed by at most one synonym leaf. For the key's leaf, it is the synonym leaf that covers the
+        // key.
         assert_eq!(predicted(&known, 2_500, true), [2, 93, 3, 91, 4].map(leaf));
         assert_eq!(leaf_of(&known, 2_500), leaf(91));
         assert_eq!(predicted(&known, 2_500, false), [2, 3, 4].map(leaf));

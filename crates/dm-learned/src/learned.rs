@@ -14,26 +14,29 @@ use crate::runs::Runs;
 use crate::study::Flaws;
 use crate::table::{PAGE, PAGE_BYTES, Root, decode_page};
 
-/// Default of [`LearnedOptions::error`], that of ROLEX. A search in local memory compares about six keys.
+/// Default of [`LearnedOptions::error`], as in ROLEX. With it, a search in local memory compares about six keys.
 pub const DEFAULT_ERROR: u32 = 16;
-/// Number of steps to the right that are normal, apart from the steps in gaps of the copy. A client that takes more
-/// steps looks for a newer table, and reads the leaves on the way to learn all of them.
+/// Number of steps to the right that an operation takes before it looks for a newer table and learns the leaves on its
+/// way. If the compute node's copy lacks leaves, more steps are allowed (see `reach`).
 const REACH: u32 = 4;
-/// A housekeeping visit writes another table if at least this many known leaves are missing in the current one, ...
+/// A housekeeping visit writes another table if at least this many known leaves are missing in the current one, and if
+/// they are at least one in `LEARNED_PART` of the known leaves.
 const LEARNED_MIN: usize = 64;
-/// ... and at least one in this many of the known leaves.
+/// See `LEARNED_MIN`.
 const LEARNED_PART: usize = 8;
-/// A client that splits a leaf writes another table itself, without a visit, if half of the leaves that its compute
-/// node knows are missing in the table, and there are at most this many. It reads each leaf once.
+/// Maximum number of leaves of an index for which a client that has split a leaf writes another table itself, without a
+/// visit. It does so if half of the leaves that its compute node knows are missing in the table, and reads each leaf
+/// once.
 const OWN_TABLE_MAX: usize = 4096;
 
 /// The kind of prediction that the models of a [`Learned`] make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Predicts {
-    /// A leaf. The low fence keys in the copy of the table show which leaf is the key's, so an operation reads one leaf.
+    /// A leaf. The low fence keys in the copy of the table show which leaf is the key's leaf, so an operation reads one
+    /// leaf.
     Leaf,
-    /// A run of leaves, as published for ROLEX: those in which an entry may be that is as far from the predicted entry
-    /// as the error admits. [`Runs`](crate::Runs) reads all of them. [`Learned::collect`] writes no table.
+    /// A run of leaves, as published for ROLEX: all leaves that may hold the key if the predicted entry is wrong by the
+    /// maximum error. [`Runs`](crate::Runs) reads all of them. [`Learned::collect`] never writes a table.
     Run {
         /// Entries of a leaf.
         span: u32,
@@ -108,7 +111,7 @@ pub struct Learned<K: KeyBytes, L> {
 
 impl<K: KeyBytes, L> Learned<K, L> {
     /// Makes the inner structure of an index whose root word is at `root_word`. `leaves` reads the index's leaves, and
-    /// `alloc` has the memory of tables.
+    /// `alloc` allocates the pages of tables.
     pub fn new(leaves: L, alloc: Arc<Allocator>, root_word: RemotePtr, options: LearnedOptions) -> Self {
         //= docs/protocol/rolex.md X8
         alloc.restores(PAGE, Life::Unversioned);
@@ -122,8 +125,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
         }
     }
 
-    /// Makes the access to the leaves of this structure that reads runs of them. `leaves` reads and writes single
-    /// leaves.
+    /// Returns an access to the leaves that reads the run of a key at once. `leaves` reads and writes single leaves.
     pub fn runs<A>(&self, leaves: A) -> Runs<K, A> {
         Runs {
             leaves,
@@ -143,6 +145,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Returns whether so many leaves are missing in the table that a housekeeping visit should write another one.
+    /// Returns `false` if the models predict runs.
     pub fn is_outdated(&self) -> bool {
         self.options.predicts == Predicts::Leaf
             && self.known.with(|known| {
@@ -254,7 +257,7 @@ where
         Ok(())
     }
 
-    /// Keeps the entry: the leaf was split, and the entry is still right for the keys that stayed in the leaf.
+    /// Keeps the entry, because the leaf was split, and the entry is still right for the keys that stayed in the leaf.
     fn stale(&self, _: &V, _: Self::Proof) {}
 
     fn invalidate(&self, _: &V, proof: Self::Proof) {
@@ -265,7 +268,8 @@ where
     }
 
     fn reach(&self, proof: &Self::Proof) -> Option<u32> {
-        // The key may be in any leaf of its gap, and a gap of more than twice the average length is rare.
+        // If the copy lacks leaves, the key may be in any of the leaves between two entries. There are seldom more than
+        // twice the average number of leaves between them.
         proof.map(|_| REACH.saturating_add(self.known.with(|known| known.gap()).saturating_mul(2)))
     }
 
@@ -279,9 +283,9 @@ where
         Ok(v.cas(self.root_word, 0, Root::of_leaf(leaf).word()).await? == 0)
     }
 
-    /// Teaches only this compute node the new leaf. Other compute nodes reach it from its left neighbour. While the
-    /// index is small, the client writes another table each time the number of leaves has doubled. So a compute node
-    /// that joins later finds a table.
+    /// Adds the new leaf to this compute node's copy only. Other compute nodes reach it from its left neighbour. While
+    /// the index is small, the client writes another table each time the number of leaves has doubled, so that a
+    /// compute node which joins later finds a table.
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         let alone = self.known.with(|known| {
@@ -289,8 +293,8 @@ where
             known.claims_table(LEARNED_MIN, OWN_TABLE_MAX)
         });
         if alone {
-            // Boxed, because this is rare, and would make the future of every insert larger. The leaf is split in any
-            // case, so an error is not one of the insert.
+            // Boxed, because this is rare, and would make the future of every insert larger. The split is complete
+            // already, so an error of writing the table is not an error of the insert.
             let _unmetered = v.meter().housekeeping();
             let written = Box::pin(
                 self.alloc

@@ -1,18 +1,18 @@
 //! Learned inner levels: they lead from a key to its leaf by linear models, over any node store.
 //!
 //! [`Learned`] is a [`dm_index::Inner`]. Memory nodes hold a *table*: the low fence key and the address of each leaf,
-//! in order. A compute node reads it once, and trains [`Models`] that predict the position of a key in it. Nothing else
-//! leads to the leaves, so an operation whose leaf is predicted reads no inner node.
+//! in order. A compute node reads the table once, and trains [`Models`] that predict the position of a key in it. There
+//! are no inner nodes, so an operation whose leaf is predicted reads only leaves.
 //!
 //! ```text
 //!   key ──► models ──► position ± error ──► low fence key, address ──► leaf ──► right neighbour, …
 //!           └───── a compute node's copy of the table ─────┘            └── after splits
 //! ```
 //!
-//! A table never changes. Splits and merges change the leaves alone; a compute node learns new leaves by itself, in its
-//! own memory. In a housekeeping visit, it reads all leaves, writes another table, and makes the root word lead to it.
-//! As published for ROLEX, the models predict a *run* of leaves instead of one ([`Predicts::Run`]). [`Runs`] reads all
-//! leaves of a run behind one doorbell.
+//! A table never changes. Splits and merges change only the leaves, and each compute node remembers the new leaves that
+//! it finds. In a housekeeping visit, a compute node reads all leaves, writes another table, and makes the root word
+//! lead to it. As published for ROLEX, the models predict a *run* of leaves instead of one ([`Predicts::Run`]).
+//! [`Runs`] reads all leaves of a run behind one doorbell.
 //!
 //! The rules are in `docs/protocol/rolex.md`.
 //!

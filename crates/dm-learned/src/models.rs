@@ -121,7 +121,7 @@ pub struct Models {
 
 impl Models {
     /// Trains models over an ascending list. For each number of the list, the prediction differs by at most `error`
-    /// from the position of the first number that equals it. This holds for the first 2^32 numbers.
+    /// from the position at which the number first occurs. This holds for the first 2^32 numbers.
     ///
     /// # Panics
     /// Panics if the numbers do not ascend.
@@ -130,8 +130,8 @@ impl Models {
         Self::train_slots(numbers, error, 1)
     }
 
-    /// Trains models like [`Models::train`], over a list each of whose numbers begins a row of `slots` slots. The error
-    /// is in slots, so it may be a part of a row. It bounds only predictions of the first 2^32 slots.
+    /// Trains models like [`Models::train`], over a list each of whose numbers begins a row of `slots` slots. `error`
+    /// counts slots, so it may be less than a row. The error is bounded only for the first 2^32 slots.
     ///
     /// # Panics
     /// Panics if the numbers do not ascend.
@@ -184,8 +184,8 @@ impl Models {
     }
 
     /// Returns the positions that the error admits for a number: those of the slots from `error` below the predicted
-    /// one to `error` and `more` above it, as far as one model predicts them. The number belongs to one of these
-    /// positions, unless several numbers of the list are equal.
+    /// one to `error + more` above it, within the slots of the number's model. The position of the last number of the
+    /// list at or below `number` is one of them, unless several numbers of the list are equal.
     #[must_use]
     pub fn admitted(&self, number: u64, more: usize) -> Range<usize> {
         let Some((slot, all)) = self.slot(number) else {
@@ -197,10 +197,10 @@ impl Models {
         first / self.slots..last / self.slots + 1
     }
 
-    /// Returns the number of entries of a sorted list that are at or below a searched entry. `is_at_or_below` returns
-    /// whether the entry at a position is. The models must have been trained over this list, and `number` must belong
-    /// to the searched entry. The search begins at the predicted position, and needs about log2(`error`) steps. Its
-    /// result does not depend on the models.
+    /// Returns the number of entries of a sorted list that are at or below a searched entry. `is_at_or_below` says
+    /// whether the entry at a position is at or below the searched one. The models must have been trained over this
+    /// list, and `number` must belong to the searched entry. The search begins at the predicted position, and needs
+    /// about log2(`error`) steps. Its result does not depend on the models.
     #[must_use]
     pub fn count_to(&self, number: u64, mut is_at_or_below: impl FnMut(usize) -> bool) -> usize {
         let near = self.predict(number);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     proptest! {
-        /// A number between two of the list belongs to the first of both.
+        /// A number between two successive numbers of the list belongs to the lower one.
         #[test]
         fn the_admitted_positions_have_that_of_any_number(
             numbers in vec(any::<u64>(), 1..300),

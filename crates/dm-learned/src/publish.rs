@@ -11,7 +11,7 @@ use crate::table::{PAGE, Root, encode_page, page_capacity};
 /// Maximum number of WRITEs in flight at once.
 const PARALLEL: usize = 32;
 
-/// The pages of a table to which no root word leads yet. If they are dropped while `armed` is set, its memory returns
+/// The pages of a table to which no root word leads yet. If they are dropped while `armed` is set, their memory returns
 /// to the allocator.
 struct Unnamed<'d, V: Verbs> {
     v: &'d V,
@@ -115,7 +115,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
     /// This is an operation of its own, which belongs to no client, and its verbs are metered as housekeeping. Returns
     /// the number of leaves that the new table has.
     ///
-    /// It takes a round trip for each leaf.
+    /// Reading the leaves takes one round trip per leaf.
     ///
     /// # Errors
     /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf is damaged. A damaged table is replaced, unless
@@ -130,8 +130,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         self.alloc.visit(v, written).await
     }
 
-    /// Writes a table of all leaves, beside the operation of this client, unless another client has just written one.
-    /// Does nothing if there are more than `max` leaves.
+    /// Writes a table of all leaves while an operation of this client is running, unless another client has replaced
+    /// the table that this compute node knows. Does nothing if there are more than `max` leaves.
     pub(crate) async fn written_beside<V: Verbs + Control>(&self, v: &V, max: usize) -> Result<(), IndexError>
     where
         L: NodeCopies<V, K>,
@@ -211,8 +211,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(())
     }
 
-    /// Reads the table, and writes another one if the index has leaves that are not in the table, as far as this
-    /// compute node knows. Returns the number of leaves that it then knows.
+    /// Reads the table. Writes another one if this compute node knows leaves that are missing in the table, or if the
+    /// index has no table yet. Returns the number of leaves that this compute node then knows.
     ///
     /// # Errors
     /// Returns the errors of [`Learned::retrain`].

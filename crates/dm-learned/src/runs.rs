@@ -7,21 +7,21 @@ use smallvec::SmallVec;
 
 use crate::known::Known;
 
-/// Leaves of a run that need no allocation: four of 16 entries with an error of 16, and a synonym leaf of each.
+/// Number of leaves of a run that need no allocation: with an error of 16 and leaves of 16 entries, a run has at most
+/// four leaves, each with a synonym leaf.
 const INLINE: usize = 8;
 
 /// An access to leaves that reads the run of a key, behind one doorbell. [`Learned::runs`](crate::Learned::runs) makes
 /// it.
 ///
-/// * A get reads the run and the synonym leaves that its compute node knows. If none of them has the key, it takes
-///   steps to the right from the last one.
-/// * A write does the same before it locks the key's leaf and reads it again. A write that may add the key reads no
-///   synonym leaves.
-/// * An operation that follows a sibling pointer reads that leaf alone.
+/// * A get reads the run and the synonym leaves that its compute node knows. If none of them covers the key, it takes
+///   steps to the right from the leaf to which the hint leads.
+/// * A write does the same before it locks the key's leaf and reads that leaf again. A write that may add the key reads
+///   no synonym leaves.
+/// * An operation that follows a sibling pointer reads only the leaf to which the pointer leads.
 ///
-/// A run decides nothing: each of its leaves is read like a leaf to which a hint leads, and the fence keys of a leaf show
-/// whether it is the key's leaf. If the key's leaf is torn or dead, or if the run cannot be read, the operation goes on as
-/// if there were no run.
+/// A run is only a hint: the fence keys of each of its leaves show whether it is the key's leaf. If the key's leaf is
+/// torn or dead, or if the run cannot be read, the operation goes on as if there were no run.
 #[derive(Debug)]
 pub struct Runs<K: KeyBytes, A> {
     pub(crate) leaves: A,
@@ -30,16 +30,17 @@ pub struct Runs<K: KeyBytes, A> {
 
 /// The result of the READs of a run.
 enum Seen {
-    /// This leaf covers the key, and has it or not.
+    /// This leaf covers the key. The flag says whether the key is present.
     Here(RemotePtr, bool),
-    /// The leaf to which the hint leads is linked, and ends below the key.
+    /// The leaf to which the hint leads ends below the key. The operation continues at its right neighbour.
     Right(Lead),
     /// Nothing.
     Nothing,
 }
 
 impl<K: KeyBytes, A> Runs<K, A> {
-    /// Reads the run of `key`, whose hint leads to `lead`. If the key is present, `found` receives its value.
+    /// Reads the run of `key`, whose hint leads to `lead`, with known synonym leaves if `synonyms` is set. If the key
+    /// is present, `found` receives its value.
     async fn read<V: Verbs>(
         &self,
         v: &V,
@@ -53,7 +54,7 @@ impl<K: KeyBytes, A> Runs<K, A> {
         let mut at = SmallVec::<[RemotePtr; INLINE]>::new();
         v.local(LocalStep::Section).await;
         self.known.with(|known| known.predicted(key, synonyms, &mut at));
-        // A write that may add the key reads a synonym leaf only under its lock.
+        // A write that may add the key reads a synonym leaf only under that leaf's lock.
         if at.is_empty() || synonyms && !at.contains(&lead) {
             at.push(lead);
         }

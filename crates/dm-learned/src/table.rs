@@ -7,9 +7,9 @@ use dm_verbs::{LINE, RemotePtr};
 
 /// The bits of an address that are always zero because of the alignment of leaves and pages.
 const FREE: u64 = LINE as u64 - 1;
-/// Marks the address of a table.
+/// The bit of the root word that marks the address of a table.
 const TABLE: u64 = 1;
-/// The place of the counter above this mark.
+/// The lowest bit of the turn in the root word.
 const TURN_AT: u32 = 1;
 
 /// The root word.
@@ -20,7 +20,7 @@ const TURN_AT: u32 = 1;
 /// └────────────────────┴──────────────────────────────────┴────────┴───────┘   table 0: the first leaf itself
 /// ```
 ///
-/// The turn counts tables, so that two tables in the same memory have different words.
+/// The turn counts tables modulo 32, so that a later table at the same address has another root word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Root(u64);
 
@@ -102,8 +102,8 @@ pub(crate) fn encode_page<K: KeyBytes>(
 /// the last one.
 ///
 /// # Errors
-/// Returns [`IndexError::Corrupt`] unless the page has entries, whose keys ascend from those before. So a walk from
-/// page to page ends.
+/// Returns [`IndexError::Corrupt`] if the number of entries is not valid, if the keys do not ascend from those of the
+/// pages before, or if an address is not valid. Because the keys ascend, a walk from page to page ends.
 pub(crate) fn decode_page<K: KeyBytes>(
     at: RemotePtr,
     bytes: &[u8],

@@ -84,7 +84,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
             let continues =
                 self.leaves.copy(v, at, &mut copy).await? && copy.level == 0 && copy.fences.low == low;
             if !continues {
-                // The leaf was merged into its left neighbour after that one was read.
+                // The leaf was merged into its left neighbour after that neighbour was read.
                 let Some(before) = listed.pop() else {
                     return Err(IndexError::Pool {
                         at,
@@ -95,7 +95,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
                 retry.again_wiser(at, Why::Stale).await?;
                 continue;
             }
-            // An unborn leaf is reached through its left neighbour.
+            // An unborn leaf gets no entry, because clients reach it through its left neighbour.
             if !copy.unborn || listed.is_empty() {
                 listed.push(next);
             }
@@ -115,8 +115,8 @@ impl<K: KeyBytes, L> Learned<K, L> {
                 });
             }
             next = (high, copy.sibling);
-            // The budget is renewed only by progress. So a leaf that never continues its left neighbour is not read for
-            // ever.
+            // The budget is renewed only by progress, so that the loop ends if a leaf never continues its left
+            // neighbour.
             if high > farthest {
                 (retry, farthest) = (v.retry(CHANGES_MAX), high);
             }

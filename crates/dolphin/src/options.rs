@@ -119,8 +119,8 @@ impl Options {
 }
 
 impl Options {
-    /// Returns the options that a world with these capabilities supports and that are most similar to these. A tree in
-    /// such a world uses them automatically.
+    /// Returns these options, changed as little as necessary for a world with these capabilities. A tree in such a
+    /// world uses the changed options automatically.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;

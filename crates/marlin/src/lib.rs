@@ -11,7 +11,7 @@
 //! | update | 3 | READ leaf and WRITE block, \[FAA share, READ leaf\], \[CAS word, FAA leave\] |
 //! | insert | 3 | READ leaf and WRITE block, \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
 //! | remove | 3 | READ leaf, \[CAS lock, READ leaf\], \[WRITE presence, CAS unlock\] |
-//! | update, insert with [`Options::published`] | 4 | the last chain is two |
+//! | update, insert with [`Options::published`] | 4 | as above, but the requests of the last chain are awaited one after the other |
 //! | scan of n entries in m leaves | ⌈m/32⌉ + 1 for each 32 entries | m + n READs |
 //!
 //! Updates of one leaf do not wait for each other, nor for an insert, and an insert does not wait for updates. Only

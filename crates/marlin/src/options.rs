@@ -31,8 +31,8 @@ pub struct Options {
     /// Whether updates share their leaf's lock, and inserts hold it beside them. Otherwise every write holds the lock
     /// alone. This is turned off if the world lacks masked atomics. This is a layout option.
     pub shared: bool,
-    /// Whether the last request of a write, which releases its leaf, is in the chain of the one before. The published
-    /// code awaits each of them.
+    /// Whether the request that releases the leaf is in one chain with the WRITE or CAS before it. The published code
+    /// awaits that WRITE or CAS first.
     pub combine: bool,
     /// Whether there are local lock tables in front of the remote ones.
     pub hierarchical: bool,
@@ -115,8 +115,8 @@ impl Options {
         self
     }
 
-    /// Returns the options that a world with these capabilities supports and that are most similar to these. A tree in
-    /// such a world uses them automatically.
+    /// Returns these options, changed as little as necessary for a world with these capabilities. A tree in such a
+    /// world uses the changed options automatically.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared &= caps.masked_atomics;

@@ -149,7 +149,8 @@ impl Options {
     }
 }
 
-/// The version window of a READ of a whole hopscotch leaf, whose versions are narrow (docs/protocol/chime.md H2).
+/// The version window of a READ of a whole hopscotch leaf. It is shorter than that of other leaves, because the
+/// versions of a hopscotch leaf have only 6 bits (docs/protocol/chime.md H2).
 const HOP_WINDOW: Nanos = Nanos::from_micros(400);
 
 // The methods below make the options of the parts.
@@ -229,7 +230,7 @@ impl Options {
         }
     }
 
-    /// Returns the options of models that predict runs. A format has refused spans of more than 16 bits.
+    /// Returns the options of models that predict runs. The leaf format has already refused spans of more than 16 bits.
     pub(crate) fn runs(&self) -> LearnedOptions {
         LearnedOptions {
             predicts: Predicts::Run {

@@ -101,8 +101,8 @@ impl<K: KeyBytes> Parts for PublishedParts<K> {
 }
 
 impl<K: KeyBytes> PublishedParts<K> {
-    /// Writes a table of all leaves now, as [`RolexParts::retrain`](crate::RolexParts::retrain) does. [`Handle::collect`]
-    /// does not do this.
+    /// Writes a table of all leaves now, as [`RolexParts::retrain`](crate::RolexParts::retrain) does.
+    /// [`Handle::collect`] does not do this.
     ///
     /// # Errors
     /// Returns the same errors as any read.

@@ -92,7 +92,8 @@ impl<K: KeyBytes> Parts for RolexParts<K> {
         self.inner.warm(v).await
     }
 
-    /// Writes another table of leaves, too, if many leaves are missing in the one that this compute node has.
+    /// Does a round of reclaiming memory. Also writes another table of leaves if this compute node knows that many
+    /// leaves are missing in the table.
     async fn collect<V: Verbs + Control>(&self, v: &V, _: &Allocator) -> Result<(), IndexError> {
         self.inner.collect(v).await
     }

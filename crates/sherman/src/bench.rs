@@ -21,8 +21,8 @@ pub fn entry() -> IndexEntry {
 fn listed(variant: Variant) -> VariantEntry {
     let entry = VariantEntry::new(variant.name(), variant.about()).series(variant.name());
     let entry = match variant {
-        // Leaves with a checksum do not need atomic lines, so this variant may run on devices on which the default does
-        // not.
+        // `dmkit doctor` tries this baseline in addition to the default. Its leaves do not need atomic lines, but the
+        // inner nodes of every variant do.
         Variant::FgPlus => entry.probed(),
         _ => entry,
     };

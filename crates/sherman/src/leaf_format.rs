@@ -4,7 +4,7 @@ use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slott
 
 use crate::NodeSize;
 
-/// A leaf layout that a tree can have: sealed by [`NodeFormat`].
+/// A leaf layout that a tree can have. The supertrait [`NodeFormat`] seals this trait.
 ///
 /// ```
 /// use sherman::{Key8, Options, Sherman};

@@ -67,7 +67,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             NodeSize::Bytes(bytes) => (0, bytes),
             NodeSize::Span(span) => (1, span),
         };
-        // Lanes are a flaw that is part of the layout, because all clients of a pool must use the same kind of locks.
+        // Four locks in a word (T-S13) are a flaw that is part of the layout, because all clients of a pool must use
+        // the same kind of locks.
         let (lanes, items) = (u8::from(options.lanes16()), u8::from(options.items));
         let child = options.near().map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
         let layout = u64::from_le_bytes([F::TAG, unit, lanes, child, items, 0, 0, 0]);

@@ -28,8 +28,8 @@ pub enum LeafKind {
 pub enum Variant {
     /// All techniques, with lock-and-read, and without known flaws.
     Default,
-    /// The default, except that the lock's CAS is awaited before the READ is posted. So the round trips are those of
-    /// the paper.
+    /// The default, except that the lock's CAS is awaited before the READ is posted. Operations then take as many round
+    /// trips as in the paper.
     PaperRtt,
     /// The published version, with all of its flaws.
     #[cfg(feature = "study")]
@@ -49,9 +49,9 @@ pub enum Variant {
     /// Sherman as measured in the SMART paper: every technique, and nodes of 32 entries. As in the published code,
     /// entries are packed across lines, and versions are at both ends of a node.
     AsInSmart,
-    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory without a local queue, and RDWC,
-    /// which that paper uses for all indexes. A node has 61 entries instead of 64, because each entry has a version at
-    /// both ends.
+    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory without a local queue, and read
+    /// delegation and write combining, which that paper uses for all indexes. A node has 61 entries instead of the
+    /// paper's 64, because each entry has a version at both ends.
     AsInChime,
     /// Sherman as measured in the Dolphin paper: every technique, and nodes of 1 KB. As in the published code, entries
     /// are packed across lines, and versions are at both ends of a node.
@@ -228,7 +228,7 @@ mod tests {
         let bytes = leaf.node_bytes();
         assert!(leaf.capacity() == 32 && (600..=640).contains(&bytes), "{bytes}");
         assert!(options.on_chip && !options.lock_and_read && !options.rdwc.is_on());
-        // Entries have 18 bytes and fill more than a line, so some cross lines.
+        // An entry takes 18 bytes, so some entries cross the end of a line.
         assert_eq!(Variant::AsInSmart.leaf(), LeafKind::Bookend);
     }
 

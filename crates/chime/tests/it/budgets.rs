@@ -204,7 +204,7 @@ fn check_budgets(sizes: &Sizes) {
     let (hopped, split): (Vec<&Cost>, Vec<&Cost>) = others.into_iter().partition(|c| c.locks == 1);
     for cost in &hopped {
         // An insert reads the slots behind the neighbourhood, and then perhaps the rest of the leaf, but no byte twice.
-        // A hop writes at most four lines; the last WRITE and the unlock follow.
+        // It hops at most three times, and writes at most four lines for each hop, and then the unlock.
         match cost.round_trips {
             3 => assert!(cost.reads <= 4 && cost.bytes_read <= 175 + 360, "{cost:?}"),
             4 => assert_eq!(cost.bytes_read, sizes.leaf, "{cost:?}"),

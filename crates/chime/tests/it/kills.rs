@@ -6,8 +6,8 @@ use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_ki
 
 use crate::common::Tree;
 
-/// Returns a tree with leaves of 12 entries, so that they split and merge often. Values have two words, which can be
-/// torn, or one, as in the shipped index.
+/// Returns a tree with leaves of 12 entries, so that they split and merge often. Values have two words, so that a get
+/// which mixes two values is noticed, or one word, as in the shipped index.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         span: 12,

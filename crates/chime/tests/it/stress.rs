@@ -9,8 +9,9 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 
 use crate::common::Tree;
 
-/// Returns options with leaves of 12 entries, so that they split and merge often. Values of two words or more can be
-/// torn. The hotspot buffer has room for some of the keys, so that hotspots are added and replaced.
+/// Returns options with leaves of 12 entries, so that they split and merge often. If values have two words or more, a
+/// get which mixes two values is noticed. The hotspot buffer has room for some of the keys, so that hotspots are added
+/// and replaced.
 fn options(value_bytes: usize) -> Options {
     Options {
         span: 12,
@@ -58,8 +59,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), 100);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
-/// and the keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, and
+/// whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -69,7 +70,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,

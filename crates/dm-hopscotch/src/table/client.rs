@@ -15,7 +15,7 @@ use super::scatter::{above, gather, scatter};
 /// A client of a [`crate::HashTable`]: a coroutine with its own connections.
 ///
 /// Gets and writes are efficient. A hash table has no order, so every scan reads the whole table, and a bulk load
-/// inserts one key after another. Both exist so that programs for any index also run on a table.
+/// inserts one key after another. Scans and bulk loads exist so that programs for any index also run on a table.
 #[derive(Debug)]
 pub struct TableClient<'h, V: Verbs + Control, K: KeyBytes> {
     v: &'h V,

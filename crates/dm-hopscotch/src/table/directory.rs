@@ -30,7 +30,7 @@ pub struct Directory<K> {
     pub(super) known: Mutex<Known>,
 }
 
-/// The source of a leaf's address: the slot of the keys with these first bits.
+/// The source of a leaf's address: the first bits of a key, and the leaf to which their slot led.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hint {
     lead: u64,
@@ -80,7 +80,7 @@ impl<K: KeyBytes> Directory<K> {
     }
 
     /// Reads the root word. If the directory there is deeper than the compute node's copy, reads the directory too.
-    /// Returns the root of the copy afterwards.
+    /// Returns the root of the copy afterwards, or `None` if the table has no leaf.
     pub(super) async fn look<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         let word = v.word(self.root_word).await?;
         let Some(root) = Root::unpack(word) else {
@@ -143,10 +143,10 @@ impl<K: KeyBytes> Directory<K> {
     }
 
     /// Walks right from the leaf at `from`, to which a slot points, until a leaf covers the slot's first key. If the
-    /// walk meets a leaf that cannot be used, it ends at the leaf before. If it has reached another leaf, makes the
-    /// slot point to that leaf. Otherwise the slot stays as it is. Usually it is then right: a leaf ends inside the
-    /// slot's range, and only the later keys of the range take a step to the right. Returns the leaf to which the slot
-    /// points afterwards.
+    /// walk meets a leaf that cannot be used, it ends at the leaf before. If it ends at another leaf than `from`, a CAS
+    /// makes the slot point to that leaf. Otherwise the slot stays unchanged. It is then usually right: the leaf at
+    /// `from` ends inside the slot's range, and only operations on the later keys of the range take a step to the
+    /// right. Returns the leaf to which the slot points afterwards.
     async fn settle<V: Verbs>(
         &self,
         v: &V,
@@ -166,8 +166,8 @@ impl<K: KeyBytes> Directory<K> {
             let bytes = v.read(at, self.format.node_bytes() as u32).await?;
             let header = match self.format.accept(&bytes) {
                 Ok(header) => header,
-                // A leaf that stays torn may still contain the key. If a leaf further right is corrupt, a client that
-                // needs a key from there reports the error.
+                // A leaf whose image is torn may still contain the key. If a leaf further right is corrupt, a client
+                // that needs a key from there reports the error.
                 Err(e) if at != from || e.is_torn() => break,
                 Err(_) => {
                     return Err(bad(
@@ -205,7 +205,7 @@ impl<K: KeyBytes> Directory<K> {
         Ok(leaf)
     }
 
-    /// Makes the slots of a split's right leaf point to it.
+    /// Changes the slots whose first keys now belong to the right leaf of a split from the left leaf to the right one.
     async fn enter<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<(), IndexError> {
         let mut slots = root.slots(&split.separator, split.until.as_ref());
         let (left, right) = (split.left.raw(), split.right.raw());

@@ -58,8 +58,9 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Doubles the directory if its slots cannot distinguish `separator` from the keys left of it. Does nothing if the
-    /// directory is already too large or too sparse. Returns `false` if the current directory stays.
+    /// Doubles the directory if no slot begins at `separator`. Does nothing if the directory has its maximum depth or
+    /// more than two slots per leaf, if another client of the compute node is doubling it, or if the allocator has no
+    /// block of this size. Returns whether the root word has changed; another compute node may have changed it.
     pub(super) async fn grow<V: Verbs + Control>(
         &self,
         v: &V,
@@ -85,7 +86,8 @@ impl<K: KeyBytes> Directory<K> {
         };
         let block = match self.alloc.take(v, class, None).await {
             Ok(block) => block,
-            // The table works without a larger directory: some keys then take one more step to the right.
+            // The table works without a larger directory, but operations on some keys then take more steps to the
+            // right.
             Err(AllocError::Exhausted { .. } | AllocError::BadSize { .. }) => return Ok(false),
             Err(e) => return Err(e.into()),
         };

@@ -11,12 +11,13 @@ use super::scatter::{first_of, lead_of};
 const FREE: u64 = LINE as u64 - 1;
 /// Maximum depth of a directory. It then has 2 GiB, the largest size of a block.
 pub(super) const DEPTH_LIMIT: u8 = 28;
-/// Marks a slot that led to a wrong leaf, and must be looked up before it is used again.
+/// The bit that marks a slot which has led to a wrong leaf. A client reads the slot again before it uses it.
 const SUSPECT: u64 = 1;
-/// The position of a slot's remaining patience, above that bit.
+/// The lowest bit of a slot's remaining patience (see `PATIENCE`).
 const PATIENCE_AT: u32 = 1;
-/// A leaf may end inside a slot's range. Such a slot is right, although it leads some keys to a leaf on their left.
-/// When this has happened this many times, a client reads the slot again.
+/// Initial patience of a slot in whose range a leaf ends. Such a slot is right, although its last keys belong to a leaf
+/// further right. Each operation that has to go further right lowers the patience by 1. If the patience is 0 already,
+/// the operation marks the slot, so that a client reads it again.
 const PATIENCE: u64 = 31;
 /// The number of slots around a leaf that [`Known::is_dense`] counts. A sample is enough, because hashes have the same
 /// density everywhere.
@@ -187,7 +188,8 @@ impl Known {
         }
     }
 
-    /// Returns whether the directory has at most two slots per leaf, so that it may double.
+    /// Returns whether the `SAMPLE` slots around the slot of these first bits have at most two slots per leaf. If so,
+    /// the directory may double.
     pub(super) fn is_dense(&self, lead: u64) -> bool {
         let Some(root) = self.root else { return false };
         let from = root.number(lead) / SAMPLE * SAMPLE;

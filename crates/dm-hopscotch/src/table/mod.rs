@@ -7,7 +7,7 @@
 //!   directory ─ slot ─┬─ slot ─┬─ slot ─┬─ slot      8 bytes each, in a memory node and, as hints, in each compute node
 //!                     └──┬─────┘        │
 //!                        ▼              ▼
-//!                      leaf ─sibling─► leaf ─sibling─► leaf     each answers for a range of scattered keys
+//!                      leaf ─sibling─► leaf ─sibling─► leaf     each covers a range of scattered keys
 //! ```
 //!
 //! The leaves are like those of a tree: they contain their ranges, are split under their locks, and point to their
@@ -116,7 +116,7 @@ impl<K: KeyBytes> HashTable<K> {
             options.neighbourhood,
             usize::from(options.depth_max),
         ];
-        // The pool has no members: no node dies, so no epochs are announced.
+        // No node dies, so clients need not announce epochs. The pool therefore has no members.
         Descriptor {
             locks: LockPlan {
                 home: LockHome::chip_if(options.on_chip),

@@ -38,7 +38,7 @@ pub struct TableOptions {
     pub lock_and_read: bool,
     /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
-    /// Size in bytes of the chunks that an allocator requests. No directory is larger.
+    /// Size in bytes of the chunks that an allocator requests. A directory does not grow beyond this size.
     pub chunk_bytes: u64,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
@@ -55,7 +55,8 @@ pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// keys.
 pub const DEFAULT_DEPTH_MAX: u8 = 20;
 
-/// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
+/// The version window of a READ of a whole leaf. It is shorter than that of other nodes, because a hopscotch leaf's
+/// versions have only 6 bits (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(400);
 
 impl TableOptions {

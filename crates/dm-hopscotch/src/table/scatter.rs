@@ -30,7 +30,7 @@ fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];
     key.write_to(&mut bytes);
     let (first, rest) = bytes.split_at_mut(8);
-    // Zeros fill the last word of a key that does not end with a word.
+    // If the length of keys is not a multiple of 8 bytes, zeros fill the last word.
     let by = fold(rest.get(..K::LEN.next_multiple_of(8) - 8).unwrap_or_default());
     let mut word = [0; 8];
     word.copy_from_slice(first);

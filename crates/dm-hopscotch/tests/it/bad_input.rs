@@ -42,8 +42,8 @@ fn a_full_pool_loses_no_acknowledged_write() {
         let mut value = Vec::new();
         for (key, acknowledged) in &there {
             let found = client.get(key, &mut value).await.expect("a READ needs no memory");
-            // A failed insert has had no effect: there is no level above the leaves that it would have to update after
-            // a split.
+            // A failed insert has had no effect, because there is no level above the leaves that it would have to
+            // update after a split.
             assert_eq!(found, *acknowledged, "{key:?}");
             assert!(!found || value == value_of(key.0, 16));
         }
@@ -156,8 +156,9 @@ fn a_damaged_directory_is_reported_and_never_used() {
             .to_vec();
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
-        // The bad words are: no leaf, a misaligned address, a leaf far to the right, and an address on a memory node
-        // that does not exist. The last one is the first leaf, which is valid but far to the left.
+        // The bad words are: no address, a misaligned address, a leaf far to the right, and an address on a memory node
+        // that does not exist. The last word is not an error, because it is the address of the first leaf, which is far
+        // to the left.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
             v.load(at.add(8), &bad.to_le_bytes())
                 .expect("the address is in range");

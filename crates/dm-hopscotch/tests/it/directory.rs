@@ -612,7 +612,8 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         assert_eq!(block_on(first), Ok(()));
     }
     if unnamed {
-        // The first compute node copies the slots that the second one has changed, and has them in its own copy too.
+        // The root word had not changed when the second compute node ended. So the first one must have copied the slot
+        // that the second one changed, into the new directory and into its own copy.
         let known = tables[0].directory().known(v, &Key8(6 * EIGHTH - 1));
         assert_eq!(known.map(|located| number(located.leaf.at)), Some(7));
     }
@@ -668,7 +669,7 @@ fn memory_of_an_unpublished_directory_is_freed() {
     block_on(world.table.warm(&world.v)).expect("the directory is read");
     let in_use = || world.table.alloc_stats().in_use_bytes;
     let before = in_use();
-    // A slot of the directory that is copied is not an address.
+    // One slot of the old directory does not hold an address, so the directory cannot be copied.
     world.write(directory(1), &7_u64.to_le_bytes());
     let refused = world.install(2, 3, 12 * PART, None);
     assert!(matches!(refused, Err(IndexError::Pool { .. })), "{refused:?}");

@@ -117,7 +117,7 @@ impl World {
         (done.expect("no verb fails"), cost)
     }
 
-    /// Returns the number of the slot in which a key lies if no other key occupies the slot.
+    /// Returns the number of a key's home slot.
     fn home(&self, key: u64) -> u16 {
         self.format.home(&Key8(key)) as u16
     }
@@ -245,8 +245,9 @@ fn an_entry_of_several_lines_is_accepted_within_the_version_window() {
     }
 }
 
-/// A writer reads the neighbourhood in the chain of the lock's CAS. An insert without `vacancy_piggyback` reads the
-/// header before that. A get without `metadata_replication` reads the header too.
+/// A writer reads the neighbourhood in the chain of the lock's CAS. Without `vacancy_piggyback`, this chain of an
+/// insert reads the header instead, and the insert reads the neighbourhood afterwards. A get without
+/// `metadata_replication` reads the header too.
 #[test]
 fn operations_read_the_neighbourhood_and_the_header_as_the_options_say() {
     for piggyback in [true, false] {
@@ -324,8 +325,8 @@ fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
     }
 }
 
-/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. An entry in one line is
-/// never torn.
+/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. The WRITE of an entry
+/// within one line is never executed in part.
 #[test]
 fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
     for (value_len, doubts) in [(8, false), (53, false), (54, false), (55, true), (100, true)] {
@@ -348,8 +349,8 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
         let mut writing = Box::pin(writing);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(writing.as_mut().poll(&mut cx).is_pending());
-        // The lock is taken, and the answer is late. The data of the next chain is written, and the unlock is not
-        // executed.
+        // The lock is taken, but its answer is late. Of the next chain, only the WRITE of the data is executed, and not
+        // the unlock.
         world.pool.cut(NodeId(0), Trouble::LostAfter(1));
         assert!(block_on(writing).is_err());
         world.pool.restore(NodeId(0));

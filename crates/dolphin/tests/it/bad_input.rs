@@ -108,8 +108,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             let mut other = options();
             change(&mut other);
             let opened = Dolphin::<Key8>::open(&v, &other).await;
-            // The pool determines the place of the locks and whether it has members. A client that opens the pool
-            // adopts this.
+            // The pool determines the number of locks and of members. A client that opens the pool adopts both numbers.
             let own = nth < 4;
             assert_eq!(opened.is_err(), own, "{nth}: {opened:?}");
             if let Err(refused) = opened {
@@ -329,7 +328,8 @@ fn a_damaged_leaf_entry_or_radix_node_is_reported_with_its_address() {
     });
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {

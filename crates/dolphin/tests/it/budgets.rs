@@ -40,8 +40,8 @@ const LOADED: u64 = 5_000;
 /// Number of keys that are measured.
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
-/// The bytes that an update, an insert into a leaf without packed keys, and a remove write. They do not include the
-/// unlock.
+/// Bytes that an update writes. An insert into a leaf without packed keys writes `ENTRY` bytes, and a remove writes
+/// `PRESENCE` bytes. The unlock writes further `LOCK` bytes.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
 /// The bytes that an insert into a packed leaf writes. They are the line of the new entry up to its value: a control

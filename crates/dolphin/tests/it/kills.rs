@@ -12,8 +12,8 @@ use dolphin::{Dolphin, Key8, Options, RangeIndex, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Returns a tree with small leaves, so that they split and merge often, and with values of two words, which can be
-/// torn.
+/// Returns a tree with small leaves, so that they split and merge often. Values have two words, so that a get which
+/// mixes two values is noticed.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         leaf_bytes: 512,
@@ -81,7 +81,7 @@ async fn counted(v: &Endpoint) -> u64 {
 #[test]
 fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
     let mut shared = 0;
-    // The clock is counted, so that the number of polls alone decides where the client dies.
+    // The clock advances only when it is read, so that the number of polls alone decides where the client dies.
     for (seed, polls) in (1..=16).flat_map(|seed| (1..=6).map(move |polls| (seed, polls))) {
         let world = Loopback::builder()
             .nodes(1)

@@ -11,8 +11,8 @@ use dolphin::{DEFAULT_ATTEMPTS, Key8, KeyN, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Returns options with leaves of about a dozen entries with packed keys, so that they split and merge often, and with
-/// values of two words, which can be torn. The cache has room for some of the separators.
+/// Returns options with leaves of about a dozen entries with packed keys, so that they split and merge often. If values
+/// have two words or more, a get which mixes two values is noticed. The cache has room for some of the separators.
 fn options(value_bytes: usize) -> Options {
     Options {
         leaf_bytes: (64 + 8 * (value_bytes + 34)).next_multiple_of(64),
@@ -62,8 +62,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), options(100));
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, the
+/// outages, and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -81,7 +81,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
             keys: if outage { 2 * operations } else { operations / 5 },
             ..Stress::new(operations, seed)
         },
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,

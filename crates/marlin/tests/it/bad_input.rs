@@ -69,8 +69,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             let mut other = options();
             change(&mut other);
             let opened = Marlin::<Key8>::open(&v, &other).await;
-            // The pool determines the place of the locks and whether it has members. A client that opens the pool
-            // adopts this.
+            // The pool determines the number of locks and of members. A client that opens the pool adopts both numbers.
             assert_eq!(opened.is_err(), nth < 3, "{nth}: {opened:?}");
             if let Err(refused) = opened {
                 says(&refused, &["another geometry", "differ from byte"]);
@@ -152,8 +151,8 @@ fn a_full_pool_loses_no_acknowledged_write() {
     }
 }
 
-/// A key's leaf or its value may be on the memory node that is cut off, and a write fails if its new block would be.
-/// Every error names the node, and nothing is lost.
+/// An operation fails if the key's leaf or value is on the memory node that is cut off. A write also fails if its new
+/// block would be there. Every error names the node, and no acknowledged write is lost.
 #[test]
 fn a_cut_memory_node_is_named_and_loses_nothing() {
     // The superblock and the root are not on this node.
@@ -203,7 +202,7 @@ fn a_damaged_node_or_block_is_reported_with_its_address() {
             }
         }
         v.load(leaf, &image).expect("in range");
-        // The only entry is in the first slot, behind the header: its word is odd.
+        // The only entry is in the first slot behind the header. The lowest bit of its word is 1.
         let word = (24..64).step_by(8).map(|at| &image[at..at + 8]);
         let named = word
             .filter(|word| word[0] & 1 == 1)
@@ -222,7 +221,8 @@ fn a_damaged_node_or_block_is_reported_with_its_address() {
     });
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {

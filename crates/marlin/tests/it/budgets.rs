@@ -60,7 +60,7 @@ impl Job for Measure {
         });
         assert_eq!(loaded.await, Ok(LOADED));
         assert!(tree.warm(v).await.expect("inner nodes") > 1);
-        // These fill the allocator's free lists, so that no measured operation requests a chunk.
+        // These updates fill the allocator's free lists, so that no measured operation requests a chunk.
         for key in [Key8(0), Key8(2)] {
             assert_eq!(client.update(&key, &[3; 8]).await, Ok(Applied::Replaced));
         }

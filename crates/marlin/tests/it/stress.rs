@@ -57,8 +57,8 @@ fn threads_on_loopback() {
     loopback(&waves(80_000, 3));
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, the
+/// outages, and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -76,7 +76,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
             keys: 2 * operations,
             ..Stress::new(operations, seed)
         },
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,

@@ -167,8 +167,8 @@ fn a_full_pool_has_no_new_table() {
     });
 }
 
-/// A key's leaf may be on the memory node that is cut off, or the left neighbours that lead to it. Every error names
-/// the node, and nothing is lost.
+/// An operation fails if the key's leaf is on the memory node that is cut off, or if a left neighbour that leads to it
+/// is. Every error names the node, and no acknowledged write is lost.
 #[test]
 fn a_cut_memory_node_is_named_and_loses_nothing() {
     // The superblock and the root word are not on this node.
@@ -237,8 +237,8 @@ fn a_damaged_leaf_or_table_is_reported_with_its_address() {
     });
 }
 
-/// The leaf next to the key's is damaged. A get that reads both has its answer, and a get in the damaged leaf has the
-/// error.
+/// The leaf next to the key's leaf is damaged. A get that reads both leaves returns the key's value. A get of a key of
+/// the damaged leaf returns an error.
 #[test]
 fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
     let world = Loopback::builder().build().expect("memory");
@@ -270,8 +270,8 @@ fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
                 Ok(Applied::Replaced),
                 "{key:?}"
             );
-            // A new client expects fuller leaves, so its first batch has fewer entries than it needs, and it gets to the
-            // leaves beside those of the scan.
+            // A new client expects fuller leaves. So the leaves of its first batch have fewer entries than the scan
+            // needs, and the client also reads the leaves beside those of the scan.
             let mut found = Scan::new();
             let scanned = index.client(&v).scan(&key, 100, &mut found).await;
             assert_eq!(
@@ -283,7 +283,8 @@ fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
     });
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
@@ -292,7 +293,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     }
 }
 
-/// An operation reads other leaves beside the key's. Their damage is not its error.
+/// An operation also reads other leaves than the key's leaf. Damage in those leaves is not an error of the operation.
 #[test]
 fn damaged_bytes_of_a_run_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {

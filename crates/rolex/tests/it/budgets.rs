@@ -130,8 +130,8 @@ fn budgets_are_met_to_the_byte() {
 /// The bytes of a sorted leaf with 16 entries of 8 + 8 bytes. A write writes all of them.
 const SORTED_LEAF: u64 = 320;
 
-/// The round trips and the verbs of the public code. The neighbours of a leaf may be on the other memory node, which
-/// takes another doorbell.
+/// Checks that the round trips and the verbs are those of the public code. The neighbours of a leaf may be on the other
+/// memory node, and READs of them then take another doorbell.
 #[test]
 fn budgets_of_the_published_index_are_met_to_the_byte() {
     let mut gets = [0; 5];
@@ -144,7 +144,7 @@ fn budgets_of_the_published_index_are_met_to_the_byte() {
             }
             // Ten leaves have the entries. The error admits one on the left and one on the right.
             "scan of 100" => [1, 12, 12, 12 * SORTED_LEAF, 0, 0, 0],
-            // The run, and the key's leaf again.
+            // A write reads the run, and then the key's leaf again.
             _ => {
                 assert!((3..=5).contains(&reads), "{operation}: {cost:?}");
                 [4, doorbells, reads, reads * SORTED_LEAF, 2, SORTED_LEAF + LOCK, 1]
@@ -208,7 +208,7 @@ impl Job for Synonyms {
         }
         // The new leaf is written before the full one, and not behind the same doorbell.
         assert_eq!(splits, [[5, run + 1, 3]]);
-        // The loaded keys of the leaf, of its synonym leaf and of their neighbours.
+        // These are the loaded keys of the leaf, of its synonym leaf and of their neighbours.
         let mut unknown = 0;
         for key in (2_185..2_220).map(|n| Key8(n * 100)) {
             lap();

@@ -30,7 +30,8 @@ impl Kind for AsPublished {
     type Parts<K: TestKey> = PublishedParts<K>;
 }
 
-/// Indexes whose options are changed by a function, and whose clients retrain the models after so many operations.
+/// Indexes whose options are changed by a function, and whose clients retrain the models after this many operations (0
+/// for never).
 struct Trees<F>(fn(&mut Options), u32, PhantomData<F>);
 
 impl<F> Trees<F> {

@@ -19,8 +19,8 @@ fn options() -> Options {
     }
 }
 
-/// Returns the round trips without those of repeated READs. A thread that is suspended for longer than the version window
-/// reads a leaf once more.
+/// Returns the round trips without those of repeated READs. A thread that is suspended for longer than the version
+/// window reads a leaf once more.
 const fn once_each(counters: Counters) -> u64 {
     counters.round_trips - counters.torn_reads
 }
@@ -70,8 +70,8 @@ fn another_compute_node_reads_the_new_table() {
     });
 }
 
-/// Without any visit, the client that splits writes a table whenever the index has doubled. A compute node that comes
-/// late reads it, and the leaves that were made since, once.
+/// Without any visit, the client that splits a leaf writes a table whenever the number of leaves has doubled. A compute
+/// node that joins later reads this table, and reads each leaf that was made since only once.
 #[test]
 fn a_compute_node_finds_a_table_and_learns_the_other_leaves_on_its_way() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");

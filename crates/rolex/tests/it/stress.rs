@@ -63,8 +63,9 @@ fn threads_on_loopback() {
     loopback::<PublishedParts<Key8>>(&waves(80_000, 7), 100);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script,
-/// the keys and the outages. A quarter of the seeds each runs `B` and `C`, and the others run `A`.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, the
+/// outages, and whether memory nodes and compute nodes share machines. `B` and `C` are the indexes of a quarter of the
+/// seeds each, and `A` is the index of the others.
 fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -74,15 +75,15 @@ fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards:
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are then
-        // more keys than operations, because an insert fails if its split needs memory of the node that is cut off, and no
-        // client writes a key again after a failed write.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
+        // then more keys than operations, because an insert fails if its split needs memory of the node that is cut
+        // off, and no client writes a key again after a failed write.
         0 => Stress {
             preload: true,
             keys: if outage { 2 * operations } else { operations / 5 },
             ..Stress::new(operations, seed)
         },
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,

@@ -7,7 +7,8 @@ use dm_testkit::{Counts, IndexUnderTest, TestKey};
 use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
 const KEYS: u64 = 2_000;
-/// Number of scans, and the maximum number of allocations of each: the list of its leaves grows by doubling up to 32.
+/// Number of scans, and the maximum number of allocations of each. A scan allocates because the list of its leaves
+/// grows by doubling, up to 32 leaves.
 const SCANS: u64 = 100;
 const PER_SCAN: u64 = 6;
 

@@ -358,7 +358,8 @@ fn a_damaged_node_is_reported_with_its_address() {
     );
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");

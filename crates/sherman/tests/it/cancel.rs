@@ -54,7 +54,7 @@ impl<F: Future> Future for Cut<'_, F> {
 
 /// Returns the future's output, or `None` if it was dropped after `polls` polls.
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
-    // The pinned future is dropped with this one's frame, at its return.
+    // The pinned future is in this function's frame, so it is dropped when this function returns.
     let inner = pin!(future);
     Cut { inner, polls }.await
 }

@@ -267,7 +267,7 @@ fn costs() {
         assert_eq!(lap(), (2, leaf + block, 0));
         assert_eq!(items.get(&new, &mut value).await, Ok(false));
         assert_eq!(lap(), (1, leaf, 0));
-        // The word in the leaf and the unlock are 16 bytes; a new entry is 17.
+        // The word in the leaf and the unlock take 8 bytes each. A new entry takes 17 bytes.
         let unlock = 8;
         assert_eq!(items.update(&key, &[2; 100]).await, Ok(Applied::Replaced));
         assert_eq!(lap(), (4, 2 * leaf + block, block + 8 + unlock));

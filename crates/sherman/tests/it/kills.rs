@@ -6,8 +6,8 @@ use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_ki
 use dm_verbs::Nanos;
 use sherman::{Key8, NodeSize, Options, ReclaimOptions, Variant};
 
-/// Returns a tree with small nodes, so that they split and merge often, and with values of two words, which can be
-/// torn.
+/// Returns a tree with small nodes, so that they split and merge often. Values have two words, so that a get which
+/// mixes two values is noticed.
 fn tree(run: KillRun) -> Tree<Key8> {
     let variants = [Variant::Default, Variant::TwoLevel, Variant::PaperRtt];
     Tree::new(variants[run.seed as usize % variants.len()].apply(Options {

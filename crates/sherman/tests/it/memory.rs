@@ -5,8 +5,9 @@ mod measure;
 
 use measure::{TOLERANCE, measure};
 
-/// The limits are higher than those of the full size, because a small tree has more overhead for each key. The cache
-/// allocates in steps, and inner nodes that were made at about the same time are about equally full.
+/// Number of keys. The limits below are higher than those of the full size, because a small tree has more overhead for
+/// each key. The cache allocates in steps, and inner nodes that were made at about the same time are about equally
+/// full.
 const KEYS: u64 = 200_000;
 const NODES: f64 = 33.0;
 const CACHE: f64 = 0.5;

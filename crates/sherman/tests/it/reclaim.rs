@@ -247,7 +247,8 @@ fn a_silent_compute_node_is_fenced_and_its_pinned_blocks_are_freed() {
     sim.spawn_task(async move {
         let client = tree[1].client(&silent);
         client.insert(&key(0), &[1; 8]).await.expect("room");
-        // This operation was begun and is not polled any more. So its seat stays pinned, and it announces nothing.
+        // This operation was begun and is not polled any more. So its seat keeps its epoch, and its compute node
+        // announces nothing.
         let mut value = Vec::new();
         let key = key(0);
         let mut begun = pin!(client.get(&key, &mut value));

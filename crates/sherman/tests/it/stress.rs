@@ -13,8 +13,8 @@ use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, KeyN, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
-/// Returns options with small nodes, so that a thousand operations cause some splits, and with values of two words,
-/// which can be torn.
+/// Returns options with small nodes, so that a thousand operations cause some splits. Values have two words, so that a
+/// get which mixes two values is noticed.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
@@ -59,8 +59,8 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
-/// and the variant.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the variant,
+/// and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let variants = [
         Variant::Default,
@@ -94,7 +94,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         true => waves(operations, seed),
         false => Stress {
             keys: operations / 5,
-            // In every third run, most operations use the hot keys.
+            // In every third run, many operations use the hot keys.
             hot_percent: if seed % 3 == 2 { 40 } else { 5 },
             ..Stress::new(operations, seed)
         },

@@ -11,7 +11,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 
-/// Returns keys that differ in bytes 5 to 7. They give small nodes below a large node.
+/// Returns a key. Keys differ in bytes 5 to 7, so that there are small nodes below a large node.
 fn key(n: u64) -> Key8 {
     Key8(n.wrapping_mul(0x9E37_79B1) & 0xff_ffff)
 }

@@ -367,8 +367,8 @@ fn a_replaced_leaf_costs_its_reader_two_more_reads() {
     assert_eq!((update.round_trips, update.reads, update.cas), (5, 3, 2));
 }
 
-/// A job that reads a key twice while its leaf is replaced, but its slot still leads to the old leaf: the client that
-/// has updated the key is between its two CASes.
+/// A job that reads a key twice while the client that updates the key is between its two CASes. The key's leaf has then
+/// been replaced, but its slot still leads to the old leaf.
 struct NotSwung(Options);
 
 impl Job for NotSwung {
@@ -489,7 +489,7 @@ fn path_compression_saves_an_uncached_get_a_read_for_each_shared_byte() {
     };
     for inserted in [false, true] {
         let cost = |options| loopback(1).run_one(Uncached { options, inserted });
-        // The header of the node between root and leaf holds six bytes, or it skips them.
+        // The header of the node between root and leaf holds six bytes, or clients skip these bytes.
         for options in [compressed, hybrid(compressed), optimistic(compressed)] {
             assert_eq!(cost(options), reads(3, 2064 + 64 + 40));
         }
@@ -517,7 +517,8 @@ fn an_insert_that_skips_key_bytes_reads_a_leaf_first() {
         insert_again,
         ..
     } = exact();
-    // The node that is cached proves nothing, so its READ is followed by those of all four nodes on the path.
+    // The cached node does not prove that the key is absent, so after its READ the client reads all four nodes on the
+    // path.
     let absent = Cost {
         round_trips: 5,
         reads: 5,

@@ -28,7 +28,7 @@ pub(crate) const fn art(options: Options) -> Options {
     out_of_place(under_tables(options))
 }
 
-/// Returns these options without path compression, and with nodes of 256 slots alone.
+/// Returns these options without path compression, and with no other nodes than those of 256 slots.
 pub(crate) const fn plain(options: Options) -> Options {
     Options {
         types: NodeTypes::ONE,
@@ -37,7 +37,7 @@ pub(crate) const fn plain(options: Options) -> Options {
     }
 }
 
-/// Returns these options with headers without key bytes, which clients skip.
+/// Returns these options with headers that hold no key bytes. Clients skip the bytes that a header stands for.
 pub(crate) const fn optimistic(options: Options) -> Options {
     Options {
         compression: Compression::OPTIMISTIC,

@@ -7,7 +7,8 @@ use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_ki
 use dm_verbs::Nanos;
 use smart::{Key8, Options, ReclaimOptions};
 
-/// Returns a tree with small nodes, so that they are copied often, and with values of two words, which can be torn.
+/// Returns a tree with small nodes, so that they are copied often. Values have two words, so that a get which mixes two
+/// values is noticed.
 fn tree(run: KillRun) -> Tree<Key8> {
     Tree::new(Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

@@ -312,8 +312,9 @@ fn replaced_leaves_are_used_again() {
         assert_eq!((live(trees), limbo(trees)), (before, 0));
         taken.push(fetched(trees));
     }
-    // On a busy machine, all leaves of a round may wait to be used again at once. They fit into one chunk of 32 KiB for each
-    // compute node on each memory node. If no leaf was used again, the rounds would take 230 KB more than the first one.
+    // On a busy machine, all leaves of a round may wait to be used again at once. They fit into one chunk of 32 KiB for
+    // each compute node on each memory node. If no leaf were used again, the rounds would take 230 KB more than the
+    // first one.
     assert!(
         taken[18] <= taken[0] + (4 << 15),
         "later rounds took new chunks: {taken:?}"

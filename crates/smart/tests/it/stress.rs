@@ -10,7 +10,8 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 use dm_verbs::Nanos;
 use smart::{Compression, Key8, KeyN, Options, ReclaimOptions};
 
-/// Returns options with small nodes, so that they are copied often, and with values of two words, which can be torn.
+/// Returns options with small nodes, so that they are copied often. Values have two words, so that a get which mixes
+/// two values is noticed.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -67,8 +68,8 @@ fn threads_on_loopback() {
     loopback(&waves(100_000, 5), 32 << 10, 1 << 30, art(options()));
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
-/// and the keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, and
+/// whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards, options: Options) {
     let sim = cards
         .testbed(seed)
@@ -78,7 +79,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards, options: Options) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,

@@ -119,7 +119,8 @@ fn a_simulated_memory_node_is_cut_off_at_any_moment_of_an_operation() {
     }
 }
 
-/// Any byte may change: an operation must then end with a typed error or an answer, and never with a panic.
+/// Damages bytes at random places. Each operation must then end with a typed error or an answer, and never with a
+/// panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {

@@ -34,8 +34,8 @@ fn threads_on_loopback() {
     loopback(&waves(60_000, 3), 100);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the placement, the script
-/// and the keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, and
+/// whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -45,7 +45,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = Testbed::new(sim.build().expect("memory"), false);
     let script = match seed % 3 {
         0 => Stress::new(operations, seed),
-        // There are few keys, and most operations use the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
