@@ -86,12 +86,7 @@ impl Cards {
 
 /// The probability that a poll of a client is delayed is one in this many.
 const STALL_ONE_IN: u32 = 2_000;
-<<<<<<< HEAD
 /// The longest delay of a poll.
-=======
-/// The longest delay of a poll. If a client is delayed twice, and waits once for another client's delay, it is silent
-/// for less than a lease of 10 ms. If the last client of a compute node is silent for longer, the others fence it.
->>>>>>> prose-5
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 /// The lease of compute nodes whose clients are suspended. It is many times longer than a delay. Otherwise the last
 /// client of a compute node, delayed several times in a row, would be silent for a lease. It would then be expelled, and

@@ -99,8 +99,8 @@ pub trait TestWorlds: Copy + fmt::Display {
     /// # Panics
     /// Panics if it cannot be built.
     fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> Self::World;
-    /// Returns the factor by which long scripts shrink their operations and keys. It is more than 1 if the scripts would
-    /// otherwise take too long: if a verb takes real time, or if a test runs them in several worlds.
+    /// Returns the number by which long scripts divide their numbers of operations and keys. It is above 1 for worlds
+    /// whose verbs are slow, and for those that a test runs several of.
     fn thinned(self) -> u64 {
         1
     }
