@@ -12,7 +12,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::Options;
 
-/// CHIME-Learned (CHIME §5.4): the learned inner levels of [`Rolex`](crate::Rolex) over the hopscotch leaves of CHIME,
+/// CHIME-Learned (CHIME §5.3): the learned inner levels of [`Rolex`](crate::Rolex) over the hopscotch leaves of CHIME,
 /// of which a get reads one neighbourhood. [`Options::chime_learned`] has its defaults.
 ///
 /// ```
