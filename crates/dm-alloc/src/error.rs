@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(IndexError::from(error), IndexError::Pool { at, why: what });
     }
 
-    /// Requests fail and words change at any time, and not only while a pool is created.
+    /// The message of a failed request or of a lost race says nothing about the creation of a pool, because both can
+    /// happen at any time.
     #[test]
     fn causes_are_reported_as_they_are() {
         let at = RemotePtr::new(NodeId(1), 0x1240).unwrap().into();

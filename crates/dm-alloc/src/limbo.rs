@@ -12,7 +12,7 @@ use crate::block::{Block, Class};
 ///
 /// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a collection begins;
 /// then *waiting*, with the tag of that collection. The tag is drawn after the list was closed, and a block is retired
-/// after it was unlinked. So an operation that began after the tag was drawn cannot find the block.
+/// after it was unlinked. So an operation that begins after the tag was drawn cannot find the block.
 ///
 /// ```
 /// use dm_alloc::{Block, Class, Limbo};

@@ -92,8 +92,8 @@ impl<K: CacheKey> IndexCache<K> {
     /// Caches a node that has just been read.
     ///
     /// The newest image of a range wins. An older image of the same node that overlaps the new image is removed. If an
-    /// image of another node overlaps it, only the part below the new image is kept. So cached nodes of one level never
-    /// overlap, and a run has no duplicates.
+    /// image of another node overlaps the new image, only the part below the new image is kept. So images of one level
+    /// never overlap, and a run has no duplicates.
     ///
     /// If the new image does not fit into the budget, images of lower levels are evicted, or images of level
     /// 1 if the new image is of level 1.
@@ -144,11 +144,10 @@ impl<K: CacheKey> IndexCache<K> {
             .with_write(|state| state.insert(level, separator, child))
     }
 
-    /// Removes the image that was found stale, and returns whether it was still cached. A newer image of the same node
-    /// or range stays, even if it is in the same slot.
+    /// Removes the image that `origin` identifies, because a client has found it stale. Returns whether it was still
+    /// cached. A newer image of the same node or range stays, even if it is in the same slot.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
-        // If several clients find an image stale, only the first must remove it. The others only take the
-        // lock for reading.
+        // If several clients find the same image stale, only the first one takes the lock for writing.
         self.state.with_read(|state| state.named(&origin).is_some())
             && self.state.with_write(|state| state.remove(&origin))
     }

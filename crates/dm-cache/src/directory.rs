@@ -192,7 +192,7 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left page then shrinks, and frees about as many bytes.
+            // The left page then shrinks and frees about as many bytes. This estimate ignores these bytes.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }

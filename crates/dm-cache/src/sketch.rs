@@ -13,12 +13,12 @@ mod tests;
 
 use places::Places;
 
-/// Maximum number of entries of a block, and so of the entries that an insertion moves.
+/// Maximum number of entries of a block. An insertion moves at most this number of entries.
 const BLOCK: usize = dm_sync::scaled(1024, 4);
-/// If room is needed, one entry out of this many is dropped. This is a small part, so that little room is
-/// left unused.
+/// If room is needed, one entry in this number is dropped. This is a small part of the entries, so that little of the
+/// budget is unused afterwards.
 const THINNED: usize = 16;
-/// Maximum number of passes that are counted. At this number, about one in 600 new entries is kept.
+/// Maximum value of [`State::passes`]. With this value, about one in 600 new entries is kept.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
@@ -121,8 +121,8 @@ fn shared_bytes(a: &[u8; PADDED], b: &[u8; PADDED]) -> usize {
 }
 
 impl<K: KeyBytes> Block<K> {
-    /// Makes a block for leaves from `low` on, whose first one is at `leaf`; `last` is the last separator
-    /// that is added with it.
+    /// Makes a block whose first leaf begins at `low` and is at `leaf`. `last` is the last separator that the caller
+    /// will add to the block. Returns `None` if the address of the leaf cannot be stored.
     fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
         let (from, to) = (padded(&low), padded(last));
         // This skips fewer bytes than the two keys share, so that leaves which share fewer bytes with them fit into the
@@ -173,8 +173,8 @@ impl<K: KeyBytes> Block<K> {
     /// Returns the number of the entry for `key`, which is not below `low`.
     #[inline]
     fn position(&self, key: &K) -> usize {
-        // Keys are rounded down, because separators are rounded up. For a key beyond all codes, the last
-        // entry is the right one.
+        // Keys are rounded down, because separators are rounded up. If a key is too far from `low` to have a code, the
+        // last entry is the right one.
         let Some((code, _)) = self.distance(key) else {
             return self.codes.len() - 1;
         };
@@ -185,8 +185,8 @@ impl<K: KeyBytes> Block<K> {
         self.high.is_none_or(|high| *key < high)
     }
 
-    /// Adds a leaf. If its code equals its left neighbour's, it replaces the neighbour. Returns `false` if
-    /// the separator has no code, or if there is no room.
+    /// Adds a leaf. If the code of its separator is that of an existing leaf, it replaces this leaf. Returns `false` if
+    /// the separator has no code, if the block is full, or if the leaf's address cannot be stored.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
         let Some(code) = self.code(separator) else {
             return false;
@@ -343,8 +343,9 @@ impl<K: KeyBytes> State<K> {
         self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
     }
 
-    /// Drops every second block. This is called when each block has only one entry left. The entry before a dropped
-    /// block then also covers the keys of that block.
+    /// Drops every second block, or the only one. This is called when each block has only one entry left. If the block
+    /// before a dropped block ends where the dropped one begins, its entry then also covers the keys of the dropped
+    /// block.
     fn halve(&mut self) {
         let old = core::mem::take(&mut self.blocks);
         let only = old.len() == 1;
@@ -365,8 +366,8 @@ impl<K: KeyBytes> State<K> {
     }
 
     /// Adds leaves to a range that has no entries. `entries` are adjacent leaves in the order of their keys. Of these,
-    /// one in `WHOLE / share` is kept, evenly spread. They go to the block that ends where the first of them begins, as
-    /// long as they fit, and otherwise to new blocks. The range ends at `high`.
+    /// one in `WHOLE / share` is kept, evenly spread. The kept leaves go to the block that ends where the first leaf of
+    /// `entries` begins, as long as they fit, and otherwise to new blocks. The range ends at `high`.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;
@@ -546,8 +547,8 @@ impl<K: KeyBytes> Sketch<K> {
         self.state.with_write(|state| state.admit(&entries, high))
     }
 
-    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if it has
-    /// none, or if the new leaf cannot be stored.
+    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if there is no such
+    /// entry, or if the new leaf cannot be stored.
     pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| {
             let Some(i) = state.covering(separator) else {
@@ -558,8 +559,8 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Reports that the hint `leaf` for `key` was wrong, and removes it if it is still the hint for this key.
-    /// Returns whether it was.
+    /// Reports that the hint `leaf` for `key` was wrong. Removes the entry and returns `true` if `leaf` is still the
+    /// hint for this key.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }
@@ -571,8 +572,9 @@ impl<K: KeyBytes> Sketch<K> {
             .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    /// Returns the number of steps to the right after which the caller should look up the key again. It is a few times
-    /// the mean. If the key's leaf is further away, other clients have split leaves on the way.
+    /// Returns the number of steps to the right after which the caller should look up the key again. It is several
+    /// times the mean number of steps. If the key's leaf is further away, other clients have probably split leaves on
+    /// the way.
     pub fn reach(&self) -> u32 {
         let share = self.state.with_read(|state| state.share).max(1);
         8 + 4 * (WHOLE / share)

@@ -71,8 +71,8 @@ impl<K: crate::CacheKey> Slab<K> {
         }
     }
 
-    /// Puts `image` into a free slot and returns the slot. Returns `None` after 2^32 - 64 slots; the image is
-    /// then dropped.
+    /// Puts `image` into a free slot and returns the slot. If 2^32 - 64 slots are full, drops the image and returns
+    /// `None`.
     pub(crate) fn insert(&mut self, image: Image<K>) -> Option<u32> {
         if self.free == END {
             self.add_chunk()?;

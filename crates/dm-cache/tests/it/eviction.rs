@@ -47,8 +47,8 @@ fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Itera
     f64::from(hits) / f64::from(all)
 }
 
-/// Returns a sequence of accesses to `nodes` nodes. Nine of ten accesses go to one in eight of the nodes; the cache has
-/// room for twice as many.
+/// Returns a sequence of accesses to `nodes` nodes. Nine of ten accesses go to an eighth of the nodes. The cache has
+/// room for a quarter of the nodes.
 fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..times).map(move |_| {
