@@ -14,8 +14,8 @@ const ITEM_HEADER: usize = 8;
 /// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
 /// ```
 ///
-/// A block is written once. It is read only by operations that have read a word that points to it. So the checksum
-/// detects damaged memory and wrong words, not concurrent writers.
+/// A block is written once, before any word points to it, and only operations that have read such a word read the
+/// block. So no reader meets a writer, and the checksum only serves to detect damaged memory and wrong words.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     /// The bytes after the header; every item has been checked.
@@ -26,7 +26,7 @@ impl<'a> Bundle<'a> {
     /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the bytes were never written as a block.
+    /// Returns [`Corrupt`] if the checksum, a length or the order of keys shows that the bytes are not a block.
     pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
         let bad = |offset, reason| Corrupt { offset, reason };
         let word = |at: usize| {

@@ -14,7 +14,7 @@ use dm_sync::{Arc, Mutex};
 use dm_verbs::{Counters, Env, Nanos, RemotePtr};
 
 /// An inner structure that maps the low fence keys of leaves to their addresses. It has only the first leaf and the
-/// leaves that its own compute node has split off. All others are reached through their left neighbours.
+/// leaves that its own compute node has split off. Clients reach all others through their left neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Mutex<BTreeMap<Key8, RemotePtr>>);
 

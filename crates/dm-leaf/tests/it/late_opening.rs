@@ -1,5 +1,5 @@
 //! Tests of splits over two memory nodes that are dropped at every moment. Requests that the splitting client has
-//! posted may be executed late.
+//! posted may take effect late.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -83,8 +83,9 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
     }
 }
 
-/// Delays the splitting client's requests from the time `before` on, and drops the split 700 ns later. Then another
-/// client inserts key 5, and updates each other key. Returns whether the split had linked the right node.
+/// Begins a split, delays its requests to memory node 1 from the time `before` on, and drops it 700 ns later. Then
+/// another client inserts key 5, and updates all other keys. Returns whether the split had linked the right node when
+/// it was dropped.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
@@ -132,7 +133,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         for key in [5, 1, 2, 3, 4] {
             write(&second, &store, left, key, 100 + key).await;
         }
-        // The requests that the first client left in flight are executed now.
+        // After this time, the requests that the first client left in flight have taken effect.
         second.charge(Nanos::from_micros(200)).await;
         for key in 1..=5 {
             let value = get(&second, &store, left, key).await;
