@@ -39,8 +39,8 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 pub struct AllocStats {
     /// Chunks that were fetched from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires
-    /// blocks that other compute nodes allocated; the sum over all compute nodes is the memory in use.
+    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires blocks
+    /// that other compute nodes have allocated. The sum over all compute nodes is the memory in use.
     pub in_use_bytes: i64,
     /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
@@ -198,7 +198,7 @@ impl Allocator {
         Some(most.1)
     }
 
-    /// Takes a block of `class`; errors name `size`, the size that the caller requested.
+    /// Takes a block of `class`. Errors contain `size`, the size that the caller requested.
     async fn take_sized<V: Verbs + Control>(
         &self,
         v: &V,
@@ -303,7 +303,7 @@ impl Allocator {
         stats
     }
 
-    /// Returns the bytes of this compute node's own memory that the allocator uses, including all its allocations.
+    /// Returns the size in bytes of the compute node's own memory that the allocator uses, with all its allocations.
     pub fn local_bytes(&self) -> usize {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()

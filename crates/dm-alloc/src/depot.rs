@@ -166,8 +166,8 @@ fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the head word for the next magazine in the stack, and the listed blocks; `None` if the bytes are
-/// not a magazine of `node`.
+/// Decodes a magazine. Returns the head word that leads to the next magazine in the stack, and the listed blocks.
+/// Returns `None` if the bytes are not a magazine of `node`.
 fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
     let word = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk()?;
@@ -388,7 +388,8 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // First, the address of one entry is not 64-byte aligned; then, the block of one entry has no lines.
+        // In the first case, the address of one entry is not 64-byte aligned. In the second case, the block of one
+        // entry has no lines.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);

@@ -73,7 +73,7 @@ pub enum AllocError {
         /// Bytes of on-chip memory.
         has: u64,
     },
-    /// A client began to create the pool and did not finish; it may have died.
+    /// A client began to create the pool and did not finish. It may have died.
     CreationStuck {
         /// Address of the state word.
         at: RemotePtr,

@@ -1,9 +1,9 @@
 //! Superblock and two-stage allocation over memory nodes.
 //!
-//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. It stores the kind of index in the pool,
-//! the index's root word, and the place of each memory node's lock table. If many clients create a pool at once, one of
-//! them creates it and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the memory nodes'
-//! control plane and cuts them into blocks without communication (Sherman §4.2.4).
+//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. The superblock stores the kind of index
+//! in the pool, the index's root word, and the place of each memory node's lock table. If many clients create a pool at
+//! once, one of them creates it and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the
+//! memory nodes' control plane and cuts them into blocks without communication (Sherman §4.2.4).
 //!
 //! ```text
 //!  mn0  │ superblock 4 KiB │ host lock table? │ chunk │ chunk │ …      chip │ lock table? │

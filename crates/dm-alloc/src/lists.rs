@@ -51,7 +51,7 @@ impl ListPtr {
     pub(crate) fn at(self) -> RemotePtr {
         RemotePtr::from_raw(self.0 & !(LINE as u64 - 1))
     }
-    /// Returns the bytes that are to be read.
+    /// Returns the size in bytes of the part that must be read.
     pub(crate) fn bytes(self) -> u32 {
         // The casts lose nothing: the number is less than 64.
         (1 + (self.0 % LINE as u64) as u32) * LINE as u32
@@ -65,7 +65,7 @@ pub(crate) struct List {
     pub(crate) number: u64,
     pub(crate) next: ListPtr,
     pub(crate) first: RemotePtr,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(crate) bytes: u64,
     pub(crate) blocks: u64,
     /// The bits, lowest first.

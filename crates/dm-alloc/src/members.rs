@@ -30,7 +30,7 @@ pub struct MemberArea {
     pub slots: u16,
 }
 
-/// Returns the bytes of the epoch's line and the slots.
+/// Returns the size in bytes of the first line and the slots.
 fn slots_bytes(slots: u16) -> u64 {
     (1 + u64::from(slots)) * LINE as u64
 }

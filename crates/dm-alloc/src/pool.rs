@@ -101,13 +101,13 @@ pub(crate) struct NodePool {
     /// Whether a client is fetching a chunk. The clients that wait for it are in `waiting`.
     fetching: bool,
     waiting: Vec<Waker>,
-    /// Bytes that the memory node had left when it last refused a chunk. Chunks are never returned, so this
-    /// only shrinks.
+    /// Number of bytes that the memory node had left when it last refused a chunk. It only shrinks, because chunks are
+    /// never returned.
     left: Option<u64>,
     /// Bytes of all fetched chunks.
     fetched: u64,
-    /// Bytes of blocks handed out, minus those that were freed. It may be negative, because a freed block may
-    /// have come from another compute node.
+    /// Total size in bytes of the blocks handed out, minus that of the freed blocks. It may be negative, because a
+    /// freed block may come from another compute node.
     in_use: i64,
     /// Bytes of chunks that no block can use.
     wasted: u64,

@@ -142,9 +142,9 @@ impl Allocator {
         self.reclaim.as_ref().map(|r| &r.epochs)
     }
 
-    /// Retires a block that other clients may still be reading. Nothing may point to it any more, and its node must be
-    /// marked dead in every line; the caller must have awaited both. `block` has the incarnation and version for its
-    /// next node.
+    /// Retires a block that other clients may still be reading. Nothing may point to the block any more, and its node
+    /// must be marked as dead in every line. The caller must have awaited the requests of both changes. `block` has the
+    /// incarnation and version for its next node.
     ///
     /// If the pool reclaims nothing, the block is lost.
     pub fn retire(&self, block: Block, class: Class) {

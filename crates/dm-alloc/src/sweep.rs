@@ -93,7 +93,7 @@ impl Sweep {
     }
 
     /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This
-    /// takes one READ for each 2048 words (16 KiB); up to eight READs are in flight at the same time.
+    /// takes one READ for each 2048 words (16 KiB). At most eight READs are in flight at the same time.
     ///
     /// # Errors
     /// Returns the first error.

@@ -19,8 +19,8 @@
 //! # Invariants
 //! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to contain more bytes
 //!   of the prefix.
-//! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order; in a node
-//!   of 256 slots, each key byte has a slot of its own.
+//! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order. In a node
+//!   of 256 slots, each key byte has a slot of its own instead.
 //! * **I3** A node is replaced, merged or removed only after all its words are frozen. Every later CAS on one of them
 //!   fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed or replaced never becomes live again.

@@ -21,7 +21,8 @@ pub const DEFAULT_RUN: usize = 32;
 /// Maximum length of [`Separators::misled`]. If the list is full, its oldest entry is dropped.
 const MISLED_MAX: usize = 64;
 
-/// Bytes of a cached node's image besides its entries, such as allocated but unused slots.
+/// Estimated number of bytes that the cache needs for one more image besides the image's entries, for example for new
+/// slots.
 const IMAGE_BYTES: u64 = 8 << 10;
 
 /// Options of [`Separators`].
@@ -86,8 +87,8 @@ pub struct Separators<K: KeyBytes, S> {
     options: SeparatorOptions,
 }
 
-/// A separator that is being installed. If the installation is dropped midway, another client of the compute
-/// node installs it.
+/// A separator that is being installed. If the installation fails or is dropped midway, the destructor adds the
+/// separator to [`Separators::owed`], so that another client of the compute node installs it.
 struct Entering<'s, K: KeyBytes> {
     owed: &'s Mutex<Vec<(K, RemotePtr)>>,
     entry: Option<(K, RemotePtr)>,
@@ -138,7 +139,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Returns the bytes that the compute node uses to cache leaves, with all allocations.
+    /// Returns the size in bytes of the cache of leaves' addresses, with all allocations.
     pub fn cache_bytes(&self) -> u64 {
         match self.is_crowded() {
             true => self.sketch.bytes(),

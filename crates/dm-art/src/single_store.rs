@@ -38,9 +38,9 @@ pub enum Single<K> {
 /// A leaf does not contain the address of the node that links it. It contains a *link depth* instead: a word that
 /// changes only by FAA and only grows.
 pub trait SingleStore<V: Verbs, K> {
-    /// Returns the bytes of one value.
+    /// Returns the size of a value in bytes.
     fn value_bytes(&self) -> usize;
-    /// Returns the bytes of a leaf, in whole lines.
+    /// Returns the size of a leaf in bytes, rounded up to whole lines.
     fn block_bytes(&self) -> u32;
     /// Encodes a new leaf into `out`, which is cleared first. The caller writes the bytes before it links the
     /// leaf.

@@ -20,7 +20,7 @@ const LOOKS: u32 = 8;
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleOptions {
-    /// Maximum number of READs of a torn leaf; after that the operation returns an error.
+    /// Maximum number of READs of a torn leaf. After that, the operation returns an error.
     pub attempts: u32,
     /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and
     /// no operation takes a leaf's lock. All clients of a tree must use the same value.

@@ -191,7 +191,7 @@ where
                     .take_while(same)
                     .count();
                 let at = from + shared;
-                // The other key must have the same bytes as this key up to `from`; otherwise its leaf is linked at a
+                // The other key must have the same bytes as this key before `from`. Otherwise its leaf is linked at a
                 // wrong place. The two keys must also differ.
                 if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
                     return Err(misplaced(link.child()));

@@ -18,9 +18,9 @@ use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, No
 /// draws two images at random and evicts the one that was not used for longer (Sherman's power of two choices). The
 /// levels above are pinned: they count against the budget, but are evicted only for images of still higher levels.
 /// Every result is a hint: a client always reads the leaf, whose fence keys show whether the hint was right. The client
-/// removes the image of a wrong hint with [`IndexCache::invalidate`].
-/// Threads share the cache by reference. A lookup holds the lock for reading; admission and invalidation hold
-/// it for writing. No lookup allocates, and no section awaits.
+/// removes the image of a wrong hint with [`IndexCache::invalidate`]. Threads share the cache by reference. A lookup
+/// holds the cache's lock for reading. Admission and invalidation hold it for writing. No lookup allocates, and no
+/// section awaits.
 pub struct IndexCache<K> {
     pub(crate) state: RwLock<State<K>>,
     /// This field is outside the lock, so that a lookup can check for flaws before it takes the lock.
@@ -29,8 +29,8 @@ pub struct IndexCache<K> {
 }
 
 impl<K: CacheKey> IndexCache<K> {
-    /// Makes an empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as it contains
-    /// anything; `u64::MAX` means no limit. If the budget is too small for one image, nothing is cached.
+    /// Makes an empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as the cache contains an
+    /// image. `u64::MAX` means no limit. If the budget is too small for one image, nothing is cached.
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             state: RwLock::new(State::new(budget_bytes)),
@@ -157,7 +157,7 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.budget)
     }
 
-    /// Returns the bytes of the whole cache: this struct, and every allocation that it owns, including unused
+    /// Returns the size of the whole cache in bytes: this struct, and every allocation that it owns, including unused
     /// capacity. The allocator's own overhead is not included.
     pub fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)

@@ -76,7 +76,7 @@ impl Set {
 /// replaces the least frequently used entry of its set.
 ///
 /// # Invariants
-/// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
+/// * **I1** A guess is only a hint. A client must check it by reading the entry.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
 /// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two
 ///   threads change it at the same time, one of them must read it again, so no thread restores an entry that another

@@ -130,7 +130,7 @@ fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
     fingerprint_of(&(key, child.raw()))
 }
 
-/// Returns the bytes of `entries` entries whose children take `width` bytes each.
+/// Returns the size in bytes of `entries` entries whose children take `width` bytes each.
 fn heap_of<K>(entries: usize, width: usize) -> u64 {
     (entries * (size_of::<K>() + width)) as u64
 }
@@ -150,7 +150,7 @@ fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end. `children` has
 /// `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the last child
 /// covers the keys up to the upper end. (The fields are in an order with little padding, because every cached node has
 /// one of these structs.)
@@ -169,7 +169,8 @@ pub(crate) struct Image<K> {
     used: AtomicU16,
     pub(crate) level: u8,
     has_upper: bool,
-    /// Bytes of a packed child, as in [`Packing`], or [`UNPACKED`] for pointers too far apart.
+    /// Number of bytes of a packed child, as in [`Packing`], or [`UNPACKED`] if the pointers are too far apart to be
+    /// packed.
     width: u8,
     offset_bits: u8,
     shift: u8,
@@ -331,7 +332,7 @@ impl<K: CacheKey> Image<K> {
         heap_of::<K>(self.keys.len(), self.width())
     }
 
-    /// Returns the bytes that the image will have allocated after [`Image::trim`].
+    /// Returns the number of bytes that the image will have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
         heap_of::<K>(self.below(cut), self.width())
     }

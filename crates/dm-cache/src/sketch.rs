@@ -31,11 +31,11 @@ const WHOLE: u32 = 1 << 16;
 /// exact cache. The sketch returns the leaf of a key or a leaf to its left, from which sibling pointers lead
 /// to the right one.
 ///
-/// It keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if
-/// neighbours are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that
-/// lie beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, it drops
-/// every sixteenth entry, evenly over the tree, and from then on the same share of new entries. If a share
-/// `s` of the leaves is left, a search takes `(1/s - 1)/2` steps to the right on average.
+/// The sketch keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if neighbours
+/// are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that lie beyond 64 TiB,
+/// or that are on memory nodes from number 256 on. When the budget is used up, it drops one entry in sixteen, evenly
+/// over the tree. From then on it also omits the same share of new entries. If a share `s` of the leaves is left, a
+/// search takes `(1/s - 1)/2` steps to the right on average.
 ///
 /// ```text
 ///   block    low ─────────────────────────────────────────────────────── high
@@ -46,10 +46,11 @@ const WHOLE: u32 = 1 << 16;
 /// Threads share the sketch by reference. No section awaits, and a lookup allocates nothing.
 ///
 /// # Invariants
-/// * **I1** Blocks ascend and do not overlap; a block's codes ascend strictly from 0, the code of its low.
+/// * **I1** Blocks ascend and do not overlap. The codes of a block ascend strictly from 0, which is the code of its low
+///   key.
 /// * **I2** A leaf is returned only for keys at or above the separator with which it was added.
-/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty sketch is as
-///   large as this struct.
+/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget unless the sketch is empty. An empty
+///   sketch is as large as this struct.
 ///
 /// The design is not from a paper. It addresses small caches, as in Dolphin's Fig. 6 (MSST 2024).
 ///
@@ -100,7 +101,7 @@ struct Block<K> {
     leaves: Places,
 }
 
-/// Bytes of the longest key, and eight more, so that eight bytes can be read from any byte of a key on.
+/// Size in bytes of the longest key, plus eight, so that eight bytes can be read from any byte of a key on.
 const PADDED: usize = KEY_BYTES_MAX + 8;
 
 fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
@@ -319,8 +320,8 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Enforces the budget. Returns `false` if the budget is too small for any entry; the sketch is then
-    /// empty.
+    /// Drops entries until the sketch is within its budget. Returns `false` if the budget is too small for any entry.
+    /// The sketch is then empty.
     fn fit(&mut self) -> bool {
         self.recount();
         while self.bytes() > self.budget && !self.blocks.is_empty() {
@@ -540,8 +541,8 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Adds neighbouring leaves with their ascending separators; the last leaf ends at `high`. Earlier
-    /// entries of this range are removed. Returns `false` if the budget is too small for any entry.
+    /// Adds neighbouring leaves with their ascending separators. The last leaf ends at `high`. Earlier entries of this
+    /// range are removed. Returns `false` if the budget is too small for any entry.
     pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
         let entries: Vec<_> = entries.into_iter().collect();
         self.state.with_write(|state| state.admit(&entries, high))
@@ -591,8 +592,8 @@ impl<K: KeyBytes> Sketch<K> {
         self.len() == 0
     }
 
-    /// Returns the bytes of the whole sketch: this struct, and every allocation that it owns, including
-    /// unused capacity.
+    /// Returns the size of the whole sketch in bytes: this struct, and every allocation that it owns, including unused
+    /// capacity.
     pub fn bytes(&self) -> u64 {
         self.state.with_read(State::bytes)
     }

@@ -46,14 +46,14 @@ impl<K: crate::CacheKey> Slab<K> {
         self.heap
     }
 
-    /// Returns the bytes allocated for slots: chunks with their slack, and their list.
+    /// Returns the size in bytes of all chunks of slots, including free slots, and of the list of chunks.
     pub(crate) fn bytes(&self) -> u64 {
         let chunks = self.chunks.len() * size_of::<[Slot<K>; CHUNK]>();
         let spine = self.chunks.capacity() * size_of::<Box<[Slot<K>; CHUNK]>>();
         (chunks + spine) as u64
     }
 
-    /// Returns the bytes that the next [`Slab::insert`] allocates, apart from the image's own.
+    /// Returns the number of bytes that the next [`Slab::insert`] allocates for slots.
     pub(crate) fn cost_of_one_more(&self) -> u64 {
         if self.free != END {
             return 0;

@@ -3,9 +3,10 @@
 use dm_layout::{Corrupt, Reason, checksum_of};
 use dm_verbs::LINE;
 
-/// Bytes before the first item: a checksum of the bytes after it, the number of items, and the number of bytes in use.
+/// Size of the header in bytes. It contains a checksum of all bytes after the checksum, the number of items, and the
+/// number of bytes in use.
 const HEADER: usize = 16;
-/// Bytes before an item's key: the lengths of key and value.
+/// Number of bytes before an item's key, which contain the lengths of the key and of the value.
 const ITEM_HEADER: usize = 8;
 
 /// The items of one block, by ascending key.
@@ -141,7 +142,7 @@ pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Ve
     block
 }
 
-/// Returns the bytes of a block of one item, before rounding up to whole lines.
+/// Returns the size in bytes of a block of one item, before rounding up to whole lines.
 pub(crate) const fn block_bytes(key: usize, value: usize) -> usize {
     HEADER + ITEM_HEADER + key + value
 }

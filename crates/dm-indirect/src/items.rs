@@ -35,8 +35,8 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
 /// share a block of at most 1 MiB. Of this size, a header takes 16 bytes, and the lengths of each item take 8 bytes. If
 /// many keys have the same prefix, their block is large, and each write to one of them writes the whole block again.
 ///
-/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not
-/// use `I` directly for other operations.
+/// `I` is a client of any index whose values have [`REFERENCE_BYTES`] bytes. `alloc` is the allocator of the index's
+/// pool. Do not use `I` directly for other operations.
 #[derive(Debug)]
 pub struct Items<'h, V, I: Exchange> {
     pub(crate) v: &'h V,

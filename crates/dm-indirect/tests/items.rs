@@ -178,7 +178,7 @@ fn items<'h>(v: &'h Endpoint, memory: &'h Memory, alloc: &'h Allocator) -> Items
     Items::new(v, memory, alloc, first_byte, 5).unwrap()
 }
 
-/// Returns the bytes of the blocks that hold these items.
+/// Returns the total size in bytes of the blocks that hold these items.
 fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
     let mut bytes = BTreeMap::<Key8, usize>::new();
     for (key, value) in map {

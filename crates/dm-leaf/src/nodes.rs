@@ -81,7 +81,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         &self.format
     }
 
-    /// Returns the bytes of a node, in the type that verbs use.
+    /// Returns the size of a node in bytes, in the type that verbs use.
     #[inline]
     pub(crate) fn node_len(&self) -> u32 {
         // Every format's nodes have at most 64 KiB.

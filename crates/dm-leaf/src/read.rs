@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::Nodes;
 use crate::write::failure;
 
-/// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
+/// Maximum number of READs that [`Nodes::copy_nodes`] has in flight. For more nodes, it posts one batch after another.
 const PARALLEL: usize = 32;
 
 /// Number of failed attempts after which a loop checks whether its compute node must announce itself.

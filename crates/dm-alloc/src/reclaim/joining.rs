@@ -48,7 +48,8 @@ pub(super) fn patience(lease: Nanos) -> Nanos {
 const FIRST_WORDS: u32 = 32;
 
 impl Reclaim {
-    /// Records that the other members have removed this compute node, or are about to remove it.
+    /// Ends this compute node's membership `mine`, because other members have expelled it, or are about to do so. Does
+    /// nothing if the compute node has joined again since.
     pub(super) fn lost(&self, mine: SlotWord) {
         self.membership.with(|m| {
             // Another client may have noticed this earlier, and joined again.

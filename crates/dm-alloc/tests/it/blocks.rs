@@ -209,7 +209,7 @@ fn a_node_that_cannot_be_asked_is_passed_over() {
     world.cut(NodeId(0), dm_loopback::Trouble::Unreachable);
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     world.cut(NodeId(1), dm_loopback::Trouble::Unreachable);
-    // This compute node still has its chunk of node 1; only a new chunk needs the control plane of node 1.
+    // The allocator still has a chunk of node 1. It needs the control plane of node 1 only for a new chunk.
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     assert!(matches!(
         alloc(&v, &a, CHUNK as u32, None),

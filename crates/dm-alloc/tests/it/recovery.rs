@@ -479,7 +479,7 @@ fn dropped_shares_are_settled_before_a_member_answers() {
     gate.open();
 }
 
-/// The member that was to reset the counts is dead too, or has left. Another one takes its place.
+/// The member that the gate names is dead too, or has left. Another member takes over the gate and resets the counts.
 #[test]
 fn another_member_takes_the_gate_over() {
     for left in [false, true] {

@@ -221,7 +221,7 @@ fn an_inspection_reports_the_states_of_leaves() {
         (dead.condition, dead.key, &spent),
         (Condition::Dead, Some(Key8(2)), &once)
     );
-    // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+    // A torn leaf is read again a few times, because a WRITE may be in progress.
     one.damage(3, one.singles.layout().read_bytes() - 1, 1);
     let (torn, spent) = seen(at(3)).unwrap();
     assert_eq!((torn.condition, torn.key), (Condition::Torn, None));

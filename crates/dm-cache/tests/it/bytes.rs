@@ -19,7 +19,7 @@ fn count(bytes: i64) {
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+// SAFETY: every call is passed on to the system's allocator unchanged. Counting only changes a thread-local number.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

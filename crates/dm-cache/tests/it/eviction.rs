@@ -67,7 +67,7 @@ fn images_in_use_stay_for_any_distribution_of_keys() {
         let cache = IndexCache::new(bytes_of(nodes / 4));
         hit_rate(&cache, keys, skewed(nodes, 8 * nodes));
         let hits = hit_rate(&cache, keys, skewed(nodes, 20 * nodes));
-        // The optimum is 0.92; a cache that evicts at random gets at most 0.84.
+        // The best possible rate is 0.92. A cache that evicts at random gets at most 0.84.
         assert!(
             dm_sync::SMALL_WORLD || hits > 0.86,
             "{hits:.3} of lookups hit, keys {keys:?}"

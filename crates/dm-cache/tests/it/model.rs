@@ -142,7 +142,8 @@ fn pointer() -> impl Strategy<Value = RemotePtr> {
         .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
 }
 
-/// Draws nodes of up to 9 children among `keys` keys, with few addresses, so that the same node recurs.
+/// Draws nodes of up to 8 children with low keys below `keys`. There are only 11 addresses, so that the same node
+/// recurs.
 fn node(keys: u64) -> impl Strategy<Value = Node> {
     let rest = vec((1..keys / 8, pointer()), 0..8);
     let head = (

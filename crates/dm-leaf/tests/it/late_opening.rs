@@ -28,7 +28,7 @@ fn leaves<F: NodeFormat<Key8>>(format: F) -> (Leaves<F>, Arc<Allocator>) {
 }
 
 /// Polls `work` for the time `limit`. Returns `None` if it is not complete by then. `idle` is a client that posts
-/// nothing meanwhile; its simulated CPU time measures the limit.
+/// nothing meanwhile. Its simulated CPU time measures the limit.
 async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     let mut timer = pin!(idle.charge(limit));
     poll_fn(|cx| match core::pin::Pin::new(&mut *work).poll(cx) {

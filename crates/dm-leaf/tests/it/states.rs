@@ -260,7 +260,8 @@ fn a_frozen_node_is_read_and_waited_for() {
     every_format!(check);
 }
 
-/// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are an error.
+/// A torn node is read again a bounded number of times, and then causes an error. Bytes that are not a node cause an
+/// error at once.
 #[test]
 fn torn_bytes_are_read_again_and_garbage_is_reported() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -477,7 +478,7 @@ fn a_check_reports_the_state_of_a_node() {
                 let seen = seen.unwrap();
                 assert!(is(seen.condition), "{n}: {seen:?}");
                 assert_eq!((seen.held, seen.strays), (held && n > 0, 0), "{n}");
-                // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+                // A torn node is read again a few times, because a WRITE may be in progress.
                 let times = if seen.condition == Condition::Torn { 8 } else { 1 };
                 assert!(spent.starts_with(&reads(times, n > 0)), "{n}: {spent}");
                 assert_eq!(
@@ -779,7 +780,7 @@ fn flaws_have_their_effects() {
             "Removed: 1 reads, 1 writes, 128 bytes_read, 1 bytes_written, 2 round_trips, 2 faa"
         ]
     );
-    // If an entry's lines disagree, it is read again; with the flaw, it counts as absent.
+    // If an entry is torn, the node is read again. With the flaw, the entry counts as absent.
     let format = Slotted::<Key8>::with_span(2, 100).unwrap();
     for has in [false, true] {
         let pool = pool(1);
