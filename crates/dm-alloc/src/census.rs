@@ -344,8 +344,8 @@ impl Allocator {
         holdings.is_some_and(|(holdings, _)| holdings.contain(block))
     }
 
-    /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to
-    /// leave the pool for ever.
+    /// Moves all free memory of this compute node into the depots. Call this on a compute node that is about to leave
+    /// the pool for ever.
     ///
     /// # Errors
     /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control

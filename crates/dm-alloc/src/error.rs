@@ -241,7 +241,7 @@ impl From<ControlError> for AllocError {
 }
 
 impl AllocError {
-    /// Returns the capability that the pool needs and this world lacks, if that is the error.
+    /// If the error is that this world lacks a capability that the pool needs, returns this capability.
     pub fn missing(&self) -> Option<Capability> {
         matches!(self, Self::ChipTooSmall { .. }).then_some(Capability::ChipMemory)
     }

@@ -352,7 +352,7 @@ impl Membership {
     }
 
     /// Records a word that the slot is known to have had. The slot's epochs only grow, so no pending announcement of
-    /// this or an earlier epoch can land any more.
+    /// this or an earlier epoch can change the slot any more.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {
             // Another client has already seen a later epoch.

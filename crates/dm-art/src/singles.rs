@@ -78,7 +78,8 @@ impl<K: KeyBytes> Singles<K> {
         self.layout.read_bytes() as u32
     }
 
-    /// Returns the result if the entry is not `key`'s live entry, or `None` if it is.
+    /// Returns the result of an operation on `key` that finds this entry, if the entry is not the live entry of `key`.
+    /// Returns `None` if it is.
     #[inline]
     fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
         if !entry.live {

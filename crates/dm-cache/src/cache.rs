@@ -12,7 +12,7 @@ use crate::state::{State, prepare};
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// A compute node's copies of the inner nodes of one tree, as the nodes were when they were last read. The threads of
-/// the compute node share it (Sherman §4.2.3).
+/// the compute node share the cache (Sherman §4.2.3).
 ///
 /// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of leaves): it
 /// draws two images at random and evicts the one that was not used for longer (Sherman's power of two choices). The

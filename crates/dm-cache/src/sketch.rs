@@ -186,8 +186,8 @@ impl<K: KeyBytes> Block<K> {
         self.high.is_none_or(|high| *key < high)
     }
 
-    /// Adds a leaf. If the code of its separator is that of an existing leaf, it replaces this leaf. Returns `false` if
-    /// the separator has no code, if the block is full, or if the leaf's address cannot be stored.
+    /// Adds a leaf. If an existing leaf has the same code, the new leaf replaces it. Returns `false` if the separator
+    /// has no code, if the block is full, or if the leaf's address cannot be stored.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
         let Some(code) = self.code(separator) else {
             return false;

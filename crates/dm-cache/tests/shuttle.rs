@@ -427,8 +427,8 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
-/// Runs three clients, each with one key, on a table that has room for two. A key that is not found in its slot any
-/// more is not a hotspot, and a guess is the slot in which the key was last found.
+/// Runs three clients, each with one key, on a table that has room for two. After a client has reported its key's slot
+/// as wrong, the table must not guess this slot. Any other guess must be the slot of the key.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));
     threads(&shared, 3, |hot, key| {

@@ -27,7 +27,7 @@ pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes with a checksum, which are written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;
 
-/// Nodes of one kind, with their format, locks and allocator. The threads of one compute node share it.
+/// Nodes of one kind, with their format, locks and allocator. The threads of one compute node share this value.
 #[derive(Debug)]
 pub struct Nodes<K, F> {
     pub(crate) format: F,

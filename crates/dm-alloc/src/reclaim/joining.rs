@@ -33,7 +33,7 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
     }
 }
 
-/// Leases for which a client waits for another client's join.
+/// Number of leases for which a client waits for another client's join.
 const JOIN_LEASES: u64 = 8;
 /// Shortest time limit for the wait for another client's join. It is long because a compute node learns its lease only
 /// while it joins, and because a busy machine may not run a thread for a long time.

@@ -175,7 +175,8 @@ impl Allocator {
     }
 
     /// Resets the counts of sharers, frees the slots of the marked members, and opens the gate. All other members must
-    /// have answered.
+    /// have answered. Does nothing if the gate has changed since the look, or if clients of this compute node have
+    /// unsettled shares.
     async fn reset_shares<V: Verbs + Control>(
         &self,
         v: &V,

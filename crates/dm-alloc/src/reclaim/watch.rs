@@ -8,9 +8,9 @@ use crate::{AllocError, Allocator, members};
 /// Maximum number of rounds that a client does to learn that a member is gone. It must ask twice (V5), and each round
 /// can answer one question.
 const ROUNDS: u32 = 8;
-/// Leases after which a client no longer waits for a member to announce itself or to be expelled.
+/// Maximum number of leases for which a client waits until a member has announced itself or was expelled.
 const LEASES: u64 = 8;
-/// Part of a lease between two rounds.
+/// Between two rounds, a client waits for a lease divided by this number.
 const PARTS: u64 = 16;
 
 /// The members of a pool, as one look found them.

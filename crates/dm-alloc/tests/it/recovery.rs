@@ -210,7 +210,7 @@ fn a_member_without_a_slot_is_fenced_when_a_client_waits_for_its_lock() {
             ..OPTIONS
         };
         let node = pool.join(2, options, false);
-        // A question about an active member is answered, and does not count when the member has left.
+        // A question that is asked while the member is active does not count after the member has left.
         node.alloc.roster().ask(1);
         node.round().unwrap();
         left.alloc.leave(&left.v);

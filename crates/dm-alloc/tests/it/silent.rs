@@ -108,7 +108,7 @@ fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
     pairs
 }
 
-/// Returns the pairs of intervals at which a compute node that operates is fenced.
+/// Returns the number of all pairs of intervals, and the leases and pairs with which a compute node is fenced wrongly.
 fn sweep(flaws: ReclaimFlaws) -> (usize, Vec<(Nanos, [Nanos; 2])>) {
     let all = LEASES
         .into_iter()

@@ -304,7 +304,8 @@ proptest! {
         play(ops, budget);
     }
 
-    /// An inconsistent image is refused, and nothing panics, because the bytes of an image come from the network.
+    /// The cache refuses an inconsistent image and does not panic. Such images are possible, because their bytes come
+    /// from the network.
     #[test]
     fn malformed_images_are_refused(
         level in 0u8..60, low in 0u64..4, high in prop::option::of(0u64..8),

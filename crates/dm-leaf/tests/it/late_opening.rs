@@ -38,7 +38,7 @@ async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output
     .await
 }
 
-/// Delays all further requests of this client to `node` by several round trips.
+/// Delays all further requests of this client to `node` by about 50 round trips.
 fn hold_up(v: &Endpoint, node: NodeId) {
     let at = RemotePtr::new(node, 0).expect("an offset of zero");
     let mut chain = v.chain(node).many();

@@ -302,7 +302,7 @@ fn nodes_that_differ_from_the_description_are_not_merged() {
     }
 }
 
-/// The parent must list both nodes as adjacent children, and the right one must not be its first child.
+/// The parent must list both nodes as adjacent children, and the right node must not be the parent's first child.
 #[test]
 fn a_parent_without_both_entries_prevents_a_merge() {
     let format = Slotted::with_span(8, 8).unwrap();
